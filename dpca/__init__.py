@@ -1,0 +1,26 @@
+"""dpca: exact PCA of data with far more features than samples, larger than memory.
+
+>>> from dpca import PCA
+>>> scores = PCA(n_components=3).fit_transform(x)   # NumPy, Dask, zarr.Array or h5py.Dataset
+
+`dpca run CONFIG` does the same from a YAML file; see README.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpca.pca import PCA
+
+__version__ = "0.1.0"
+__all__ = ["PCA", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when asked for: the command line should not wait for scikit-learn.
+    if name == "PCA":
+        from dpca.pca import PCA
+
+        return PCA
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""python -m dpca"""
+
+from dpca.cli import main
+
+main()

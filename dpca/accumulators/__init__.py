@@ -1,0 +1,1 @@
+"""What a pass adds up: `add` a panel, `merge` two spans' partials. NumPy only; knows no scheduler."""

@@ -1,0 +1,194 @@
+"""The command line: parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+# Imported inside the commands, so that none waits for a library that it does not need.
+if TYPE_CHECKING:
+    from dpca.run import Finished
+
+SHOWN_COMPONENTS = 10
+
+# Read by `main`, which meets every error.
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+overrides_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dpca")
+def commands() -> None:
+    """Exact PCA of data with far more features than samples, larger than memory.
+
+    \b
+    Exit codes: 0 done, 1 failed while running, 2 bad config or input, 130 interrupted.
+    """
+
+
+@commands.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@overrides_option
+@debug_option
+def run(config: Path, overwrite: bool, overrides: tuple[str, ...]) -> None:
+    """Carry out a config.
+
+    \b
+    Example: dpca run configs/quickstart.yaml --set model.n_components=30
+    """
+    from dpca.config import load
+    from dpca.progress import display_for
+    from dpca.run import run as carry_out
+
+    finished = carry_out(load(config, overrides), overwrite=overwrite, display=display_for())
+    _print_finished(finished)
+
+
+@commands.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@overrides_option
+@debug_option
+def validate(config: Path, overrides: tuple[str, ...]) -> None:
+    """Check a config; reads no data.
+
+    \b
+    Example: dpca validate configs/quickstart.yaml
+    """
+    from dpca.config import load
+
+    loaded = load(config, overrides)
+    click.echo(f"{config}: valid")
+    uri = loaded.config.input.uri
+    if "://" not in uri and not Path(uri).exists():
+        click.echo(f"dpca: note: its input {uri} does not exist here", err=True)
+
+
+@commands.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
+@debug_option
+def status(result: Path, as_json: bool) -> None:
+    """Progress of a run, from its status.json.
+
+    \b
+    Example: dpca status results/quickstart
+    """
+    from dpca.errors import InputError
+    from dpca.progress import describe_bytes, describe_seconds
+    from dpca.results import STATUS
+
+    try:
+        found: dict[str, Any] = json.loads((result / STATUS).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as cause:
+        raise InputError(f"{result}: has no readable {STATUS}", "Name a result directory of dpca run.") from cause
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(f"{result}: {found['state']}" + (f" ({found['message']})" if found["message"] else ""))
+    if found["state"] == "running":
+        share = 100 * found["done_bytes"] // max(found["total_bytes"], 1)
+        left = found["seconds_left"]
+        click.echo(
+            f"stage {found['stage_number']} of {found['stages']}, {found['stage']}: {share} % of "
+            f"{describe_bytes(found['total_bytes'])}, {describe_bytes(found['bytes_per_second'])}/s"
+            + (f", {describe_seconds(left)} left" if left is not None else "")
+        )
+    click.echo(f"started {found['started']}, updated {found['updated']}, on {found['host']}, process {found['pid']}")
+
+
+@commands.command()
+def schema() -> None:
+    """JSON Schema of the config, for editors.
+
+    \b
+    Example: dpca schema > dpca.schema.json
+    """
+    from dpca.config import schema as config_schema
+
+    click.echo(json.dumps(config_schema(), indent=2))
+
+
+@commands.command()
+@click.option("--directory", type=click.Path(path_type=Path), default=Path("dpca-demo"), show_default=True)
+@click.option("--samples", default=500, show_default=True, type=click.IntRange(min=50))
+@click.option("--features", default=500_000, show_default=True, type=click.IntRange(min=1000))
+@debug_option
+def demo(directory: Path, samples: int, features: int) -> None:
+    """Make data with a known answer (1 GB), run on it, check the result against the answer.
+
+    \b
+    Example: dpca demo --features 100000
+    """
+    from dpca.demo import check, make, write_config
+
+    click.echo(f"making {samples} x {features} float32 samples with a planted spectrum in {directory}")
+    truth = make(directory, samples, features)
+    config = write_config(directory)
+    click.echo(f"$ dpca run {config} --overwrite")
+    commands.main(["run", str(config), "--overwrite"], standalone_mode=False)
+    click.echo("\nagainst the planted truth:")
+    lines, right = check(directory, truth)
+    for line in lines:
+        click.echo(line)
+    if not right:
+        sys.exit(1)
+
+
+def _print_finished(finished: Finished) -> None:
+    """The spectrum, the verdict, where the result is; what must be known, on stderr."""
+    spectrum = finished.decomposition.spectrum
+    ratio, reliable = spectrum.explained_variance_ratio, spectrum.reliable
+    click.echo("component  singular value  explained variance   ratio  cumulative")
+    for index in range(min(spectrum.n_components, SHOWN_COMPONENTS)):
+        click.echo(
+            f"{index:9d}  {spectrum.singular_values[index]:14.7g}  {spectrum.explained_variance[index]:18.7g}  "
+            f"{ratio[index]:6.4f}  {ratio[: index + 1].sum():10.4f}" + ("" if reliable[index] else "  not reliable")
+        )
+    if spectrum.n_components > SHOWN_COMPONENTS:
+        click.echo(f"(and {spectrum.n_components - SHOWN_COMPONENTS} more)")
+    click.echo(f"certificate: {finished.decomposition.certificate['verdict']}")
+    plan, counts = finished.decomposition.plan, finished.decomposition.counts
+    click.echo(
+        f"{plan.n_samples} samples, {plan.n_features} features, {counts['passes']} reads, {finished.seconds:.1f} s; "
+        f"result: {finished.path}"
+    )
+    for note in finished.notes:
+        click.echo(f"dpca: note: {note}", err=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: turns errors into a line, a remedy and an exit code."""
+    from dpca.errors import DpcaError
+
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        commands.main(given, prog_name="dpca", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("dpca: interrupted: no result was written", err=True)
+        sys.exit(130)
+    except DpcaError as error:
+        if "--debug" in given:
+            raise
+        for line in error.message.splitlines():
+            click.echo(f"dpca: error: {line}", err=True)
+        if error.remedy:
+            click.echo(f"  {error.remedy}", err=True)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        click.echo(f"dpca: error: unexpected {type(error).__name__}: {error}", err=True)
+        click.echo("  This is a defect of dpca, or of a library: run again with --debug and report it.", err=True)
+        sys.exit(1)

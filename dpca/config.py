@@ -1,0 +1,296 @@
+"""The configuration: YAML to frozen models, with every error at its line and column.
+
+`Config` is the reference of all keys; `dpca schema` prints it as JSON Schema. YAML 1.2, safe loading.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from dpca.errors import ConfigError, DpcaError
+
+DEFAULT_COMPONENTS = 20
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Input(_Section):
+    """Where the data are."""
+
+    uri: Annotated[str, Field(min_length=1, description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens.")]
+    array: Annotated[
+        str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
+    ] = None
+    samples_axis: Annotated[
+        int | str,
+        Field(description="The axis of samples, a number or a dimension's name; every other axis is a feature axis."),
+    ] = 0
+    absent_chunks: Annotated[
+        Literal["fill", "error"],
+        Field(
+            description="Chunks that the store never wrote: read as its fill value, counted and reported; or refused."
+        ),
+    ] = "fill"
+    storage_options: Annotated[
+        dict[str, Any], Field(description="Options of a URL's file system; never written to a result.")
+    ] = {}
+
+
+class Preprocess(_Section):
+    """What is done to each feature."""
+
+    center: Annotated[bool, Field(description="Subtract the feature's mean.")] = True
+    scale: Annotated[
+        Literal["none", "std"],
+        Field(description="std divides by the standard deviation with divisor n - ddof; constant features stay 0."),
+    ] = "none"
+    missing: Annotated[
+        Literal["error", "mean"], Field(description="At NaN: refuse it, or fill in the feature's mean.")
+    ] = "error"
+
+
+class Model(_Section):
+    """What is computed."""
+
+    kind: Annotated[Literal["pca"], Field(description="Principal component analysis.")] = "pca"
+    n_components: Annotated[
+        int | None,
+        Field(
+            ge=1, description=f"How many components; {DEFAULT_COMPONENTS} or min(n, d) if that is less when left out."
+        ),
+    ] = None
+    svd_solver: Annotated[
+        Literal["auto", "gram_eigh"], Field(description="gram_eigh: eigendecomposition of the n x n Gram matrix.")
+    ] = "auto"
+    precision: Annotated[
+        Literal["auto", "single", "double"],
+        Field(
+            description="Of the products. auto is single for bool, float16, float32 and integers of up to 16 bits, "
+            "else double. Accumulators are float64 always."
+        ),
+    ] = "auto"
+    ddof: Annotated[int, Field(ge=0, description="Explained variance is sigma^2 / (n - ddof).")] = 1
+    whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
+
+
+class Scheduler(_Section):
+    """A Dask scheduler that runs already."""
+
+    scheduler: Annotated[str, Field(min_length=1, description="Its address, such as tcp://host:8786.")]
+
+
+class Compute(_Section):
+    """Where it is computed."""
+
+    cluster: Annotated[
+        Literal["local"] | Scheduler, Field(description="local: the cores of this machine; or {scheduler: ADDRESS}.")
+    ] = "local"
+    workers: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1)],
+        Field(description="Spans that run at the same time on this machine; auto: one a core. The bits do not change."),
+    ] = "auto"
+
+
+class Output(_Section):
+    """Where the result goes."""
+
+    path: Annotated[str, Field(min_length=1, description="A directory; must not hold a result, unless --overwrite.")]
+    components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
+    gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
+
+
+class Config(_Section):
+    """A run of dpca."""
+
+    input: Input
+    preprocess: Preprocess = Preprocess()
+    model: Model = Model()
+    compute: Compute = Compute()
+    output: Output
+
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration and where its keys stand."""
+
+    config: Config
+    marks: Mapping[Path_, str] = field(default_factory=dict)
+    """file:line:column of each value, by path."""
+
+    def locate(self, error: DpcaError) -> DpcaError:
+        """The error with the line of its key in front, where the file sets that key."""
+        mark = self.marks.get(tuple(error.key.split(".")))
+        if mark is None:
+            return error
+        return type(error)(f"{mark}: {error.message}", error.remedy, error.key)
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the configuration, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
+    """Read a configuration.
+
+    Parameters
+    ----------
+    path : a YAML file
+    overrides : KEY=VALUE, such as model.n_components=30; VALUE is YAML
+
+    Raises
+    ------
+    ConfigError
+        All that is wrong, a line each: file:line:column, the value, what is allowed, the nearest key.
+    """
+    name = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{name}: can't be read: {reason}", "Name a YAML file, such as configs/quickstart.yaml."
+        ) from cause
+    values, marks = _parse(text, name)
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
+            "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine",
+        )
+    for override in overrides:
+        _override(values, marks, override)
+    try:
+        return Loaded(Config.model_validate(values), marks)
+    except ValidationError as errors:
+        raise ConfigError(*_explain(errors, values, marks, name)) from None
+
+
+def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
+    """Plain values, and file:line:column of each."""
+    yaml = YAML(typ="safe", pure=True)
+    marks: dict[Path_, str] = {}
+
+    def mark(node: Node, path: Path_, at: Node) -> None:
+        marks[path] = f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                # Marked at the value, or at the key where the value is on lines of its own.
+                mark(value, (*path, str(key.value)), key if isinstance(value, MappingNode) else value)
+                marks[(*path, str(key.value), "<key>")] = (
+                    f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+                )
+        elif isinstance(node, SequenceNode):
+            for index, value in enumerate(node.value):
+                mark(value, (*path, index), value)
+
+    try:
+        node = yaml.compose(text)
+        if node is not None:
+            mark(node, (), node)
+        return yaml.load(text), marks
+    except MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        where = f"{name}:{at.line + 1}:{at.column + 1}" if at else name
+        problem = (error.problem or "").splitlines()
+        raise ConfigError(
+            f"{where}: not valid YAML: {problem[0] if problem else error.context}", "Correct the line."
+        ) from None
+    except YAMLError as error:
+        raise ConfigError(f"{name}: not valid YAML: {error}", "Correct the file.") from None
+
+
+def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) -> None:
+    key, equals, text = override.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"--set {override}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
+    value, _ = _parse(text, f"--set {override}")
+    inner = values
+    for part in path[:-1]:
+        child = inner.setdefault(part, {})
+        if child is None:
+            child = inner[part] = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override}: {part} is {child!r}, which has no keys", "Set the whole of it.")
+        inner = child
+    inner[path[-1]] = value
+    for length in range(1, len(path) + 1):
+        marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {override}"
+
+
+def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Path_, str], name: str) -> tuple[str, str]:
+    """One line for each key that is wrong, and the remedies."""
+    lines: dict[Path_, str] = {}
+    remedies: list[str] = []
+    for error in errors.errors():
+        path, value = _existing(error["loc"], values)
+        key = ".".join(map(str, path)) or "the file"
+        if error["type"] == "extra_forbidden":
+            parent = _section(path[:-1])
+            near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
+            where = marks.get((*path, "<key>"), name)
+            lines[path] = f"{where}: unknown key {key}"
+            remedies.append(
+                f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
+                if near
+                else f"Allowed here are {', '.join(parent)}."
+            )
+        elif error["type"] == "missing":
+            absent = ".".join(map(str, error["loc"]))
+            lines[tuple(error["loc"])] = f"{marks.get(path, name)}: {absent} is missing"
+            remedies.append(f"Set {absent}.")
+        else:
+            allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
+            allowed = allowed.replace("a valid dictionary or instance of Scheduler", "{scheduler: ADDRESS}")
+            text = f"{marks.get(path, name)}: {key} is {value!r}, but "
+            # The members of a union are wrong each for itself: one line says them all.
+            lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
+            continue
+    for path, line in lines.items():
+        if " but " in line and " allowed" not in line:
+            lines[path] = line + " is allowed"
+    return "\n".join(lines.values()), " ".join(dict.fromkeys(remedies)) or "Correct the value."
+
+
+def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
+    """As much of a location as the file has: behind it pydantic names members of a union."""
+    path: list[str | int] = []
+    for part in location:
+        if not isinstance(values, dict) or part not in values:
+            break
+        values = values[part]
+        path.append(part)
+    return tuple(path), values
+
+
+def _section(path: Path_) -> list[str]:
+    """The keys that are allowed at a path."""
+    model: Any = Config
+    for part in path:
+        field_ = model.model_fields.get(str(part))
+        annotation = None if field_ is None else field_.annotation
+        model = next(
+            (
+                option
+                for option in (annotation, *getattr(annotation, "__args__", ()))
+                if isinstance(option, type) and issubclass(option, BaseModel)
+            ),
+            None,
+        )
+        if model is None:
+            return []
+    return list(model.model_fields)

@@ -1,0 +1,68 @@
+"""Every error that dpca raises on purpose: what happened, and what to do about it."""
+
+
+class DpcaError(Exception):
+    """An error with a remedy.
+
+    Parameters
+    ----------
+    message : str
+        One sentence: the file, array, region or config line, the value found, the value allowed.
+    remedy : str
+        What the user can do. May be empty.
+    key : str
+        The configuration key that is at fault, such as model.n_components, if one is. `dpca run` adds
+        the line of the file that sets it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "", key: str = "") -> None:
+        # All go to args, so that the error survives the pickling between a worker and the client.
+        super().__init__(message, remedy, key)
+        self.message = message
+        self.remedy = remedy
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+
+class ConfigError(DpcaError, ValueError):
+    """The configuration, or an argument, is not what is allowed."""
+
+    exit_code = 2
+
+
+class InputError(DpcaError, ValueError):
+    """The input is absent, ambiguous or of a kind that PCA is not defined for."""
+
+    exit_code = 2
+
+
+class DataError(DpcaError, ValueError):
+    """A value inside the data (NaN, infinity) that the configuration does not allow."""
+
+    exit_code = 2
+
+
+class StorageError(DpcaError):
+    """A stored chunk that could not be read or decoded, or a result that could not be written."""
+
+
+class PrecisionError(DpcaError, ArithmeticError):
+    """The arithmetic asked for cannot carry the data: the answer would be wrong."""
+
+
+class OutputExistsError(DpcaError, ValueError):
+    """The output path holds something that the run was not allowed to replace."""
+
+    exit_code = 2
+
+
+class ClusterError(DpcaError):
+    """The scheduler or its workers cannot be reached or stopped working."""
+
+
+class Cancelled(DpcaError):
+    """A span was told to stop because another one failed or the user interrupted the run."""

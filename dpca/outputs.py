@@ -1,0 +1,161 @@
+"""The arrays of a result: a Zarr v3 group with named dimensions, written tile by tile or whole."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.storage import MemoryStore
+
+from dpca.slabs import TILE_BYTES, Box, Plan
+from dpca.sources.base import Coordinate, Source
+from dpca.sources.zarr_array import copy_coordinate
+from dpca.spectrum import SIGN_RULE, Spectrum
+
+FORMAT_VERSION = 1
+RESERVED_DIMS = frozenset(
+    {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
+    | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
+)
+
+
+def feature_dims(dims: Sequence[str | None]) -> tuple[str, ...]:
+    """Names of the feature axes: the source's own where it has any, else `feature` or `feature_<i>`."""
+    default = ["feature"] if len(dims) == 1 else [f"feature_{axis}" for axis in range(len(dims))]
+    names = [dim if dim and dim not in RESERVED_DIMS else fallback for dim, fallback in zip(dims, default, strict=True)]
+    return tuple(names) if len(set(names)) == len(names) else tuple(default)
+
+
+class Outputs:
+    """A group of arrays under construction.
+
+    Parameters
+    ----------
+    store : a path, or a MemoryStore for results that stay in this process
+    guard : held while a tile is written whose chunks other tasks may write too, which happens only
+        where slabs have no regular grid; picklable if tasks run in other processes
+    """
+
+    def __init__(self, store: str | MemoryStore, guard: AbstractContextManager[Any] | None = None) -> None:
+        self.store = store
+        self._guard = guard
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": {}}
+
+    def create(self, attributes: Mapping[str, Any]) -> None:
+        """Make the group, empty."""
+        zarr.create_group(self.store, overwrite=True, attributes={"format_version": FORMAT_VERSION, **attributes})
+
+    def create_tiled(
+        self, name: str, plan: Plan, dims: Sequence[str], dtype: Any, n_components: int | None = None, fill: float = 0.0
+    ) -> None:
+        """Make an array over the feature axes, after a component axis if `n_components` is given.
+
+        A chunk is a tile, so no two tasks write one chunk. What is never written reads as `fill`.
+        """
+        itemsize = np.dtype(dtype).itemsize
+        shape, chunks = list(plan.feature_shape), [cut.step for cut in plan.tiles]
+        if n_components is not None:
+            shape = [n_components, *shape]
+            chunks = [max(1, min(n_components, TILE_BYTES // (math.prod(chunks) * itemsize))), *chunks]
+            dims = ("component", *dims)
+        zarr.create_array(
+            self.store,
+            name=name,
+            shape=tuple(shape),
+            chunks=tuple(chunks),
+            dtype=dtype,
+            fill_value=fill,
+            dimension_names=tuple(dims),
+        )
+
+    def write_tile(self, name: str, tile: Box, values: NDArray[Any]) -> None:
+        """Write a tile of an array from `create_tiled`; of components, all of them at once."""
+        array = self.array(name)
+        where = tile if values.ndim == len(tile) else (slice(None), *tile)
+        with self._guard or nullcontext():
+            array[where] = values
+
+    def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
+        """Write an array without feature axes, whole, in chunks of whole rows."""
+        values = np.asarray(values)
+        row = max(1, values[:1].nbytes) if values.ndim else 1
+        chunks = (
+            (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else None
+        )
+        array = zarr.create_array(
+            self.store,
+            name=name,
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=chunks or "auto",
+            dimension_names=tuple(dims),
+            attributes=dict(attributes or {}),
+        )
+        array[...] = values
+
+    def write_coordinate(self, name: str, coordinate: Coordinate) -> None:
+        """Copy a coordinate of the source under the name of its dimension."""
+        target = zarr.create_array(
+            self.store,
+            name=name,
+            shape=coordinate.values.shape,
+            dtype=coordinate.values.dtype.newbyteorder("="),
+            dimension_names=(name,),
+            attributes=dict(coordinate.attributes),
+        )
+        copy_coordinate(coordinate, target)
+
+    def array(self, name: str) -> zarr.Array[Any]:
+        """An array of the group, open."""
+        if name not in self._arrays:
+            self._arrays[name] = zarr.open_array(self.store, path=name, mode="r+")
+        return self._arrays[name]
+
+    def finish(self) -> None:
+        """Consolidate the metadata, so that xarray opens the group at one read."""
+        with warnings.catch_warnings():
+            # The v3 specification does not name consolidated metadata yet; xarray warns where it is missing.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(self.store)
+
+
+def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Make the group, its coordinates and the arrays that the first pass fills.
+
+    Returns
+    -------
+    The names of the feature dimensions.
+    """
+    dims = feature_dims(plan.features_in(source.layout.dims))
+    outputs.create({"sign_rule": SIGN_RULE, **attributes})
+    outputs.create_tiled("mean", plan, dims, np.float64)
+    # Chunks that are never written read as 1: no scaling and no weights cost nothing.
+    outputs.create_tiled("scale", plan, dims, np.float64, fill=1.0)
+    outputs.create_tiled("weights", plan, dims, np.float64, fill=1.0)
+    names = list(dims)
+    names.insert(plan.samples_axis, "sample")
+    with source.open() as reader:
+        for axis, name in enumerate(names):
+            coordinate = reader.coordinate(axis)
+            if coordinate is not None and (name == "sample" or name == coordinate.name):
+                outputs.write_coordinate(name, coordinate)
+    return dims
+
+
+def write_spectrum(outputs: Outputs, spectrum: Spectrum, whiten: bool) -> None:
+    """Write everything that has no feature axis."""
+    scores = spectrum.scores / spectrum.whitening if whiten else spectrum.scores
+    outputs.write("scores", scores, ("sample", "component"), {"whitened": whiten})
+    outputs.write("alpha", spectrum.alpha, ("sample", "component"))
+    for name in ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error"):
+        outputs.write(name, getattr(spectrum, name), ("component",))
+    outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))

@@ -1,0 +1,193 @@
+"""What one task does: open the source, stream a span's slabs through, and return what they add up to.
+
+These functions know no scheduler: they take plain values, run anywhere, and do the same when run again.
+The task that reads a slab is the one that uses it. Outputs with feature axes are written from here, tile
+by tile; what is returned is n x n, n x k or k x k, however many features the span has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.accumulators.gram import GramPartial
+from dpca.backproject import BackprojectionPartial
+from dpca.errors import DataError
+from dpca.outputs import Outputs
+from dpca.preprocess import NotFinite, Panel, Rules, Standardizer
+from dpca.slabs import Box, Plan
+from dpca.sources.base import Reader, Region, Source, describe
+
+Report = Callable[[int], None]
+"""Called with the bytes of each slab that is done. Raises `Cancelled` when the span should stop."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What every span of a pass shares."""
+
+    source: Source
+    plan: Plan
+    rules: Rules
+    working_dtype: np.dtype[Any]
+    outputs: Outputs
+
+    def region(self, span: int) -> Region:
+        """The smallest region that holds a span's slabs."""
+        tiles = list(self.plan.tiles_of(span))
+        box = tuple(slice(min(p.start for p in ps), max(p.stop for p in ps)) for ps in zip(*tiles, strict=True))
+        return self.plan.region(box)
+
+    def of_span(self, span: int) -> Pass:
+        """The same with what the span has to carry of its source, and no more."""
+        source = self.source.restrict(self.region(span))
+        return Pass(source, self.plan, self.rules, self.working_dtype, self.outputs)
+
+    def standardizer(self) -> Standardizer:
+        layout = self.source.layout
+        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_value, layout.packing)
+
+
+def gram_span(work: Pass, span: int, report: Report) -> GramPartial:
+    """First pass: add up the Gram matrix of a span; write means and scales."""
+    partial = GramPartial.empty(work.plan.n_samples)
+    standardizer = work.standardizer()
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
+            for slab, panels in _slabs(work, reader, standardizer, tile, partial, report):
+                slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
+                for panel in panels:
+                    partial.add(panel)
+                    slab_mean[panel.start : panel.stop] = panel.mean
+                    slab_scale[panel.start : panel.stop] = panel.divisor
+                inside = _within(slab, tile)
+                mean[inside] = slab_mean.reshape(_shape(slab))
+                scale[inside] = slab_scale.reshape(_shape(slab))
+            if work.rules.center or work.rules.missing != "error":
+                work.outputs.write_tile("mean", tile, mean)
+            if work.rules.scale != "none" or work.rules.missing != "error":
+                work.outputs.write_tile("scale", tile, scale)
+        partial.absent_chunks = reader.absent_chunks
+    return partial.finish()
+
+
+def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
+    """Second pass: write the components of a span; measure them.
+
+    Parameters
+    ----------
+    alpha : (n_samples, n_components), in the working dtype
+    """
+    n_components = alpha.shape[1]
+    partial = BackprojectionPartial.empty(work.plan.n_samples, n_components)
+    standardizer = work.standardizer()
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            components = np.empty((n_components, *_shape(tile)), work.working_dtype)
+            for slab, panels in _slabs(work, reader, standardizer, tile, partial, report):
+                found = np.empty((n_components, _size(slab)), work.working_dtype)
+                for panel in panels:
+                    found[:, panel.start : panel.stop] = partial.add(panel, alpha)
+                    # A feature without any value has no component: NaN, where 0 would claim one.
+                    found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
+                components[(slice(None), *_within(slab, tile))] = found.reshape(n_components, *_shape(slab))
+            work.outputs.write_tile("components", tile, components)
+    return partial
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What new samples are projected with: arrays with feature axes, sliced by box (NumPy or Zarr)."""
+
+    mean: Any
+    scale: Any
+    components: Any
+
+
+def projection_span(work: Pass, fitted: Fitted, span: int, report: Report) -> NDArray[np.float64]:
+    """Scores of new samples over a span's features: ((Y - 1 m') diag(t)) W, (n_samples, n_components)."""
+    scores = np.zeros((work.plan.n_samples, fitted.components.shape[0]))
+    standardizer = work.standardizer()
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            for slab in work.plan.slabs_of(tile):
+                raw = reader.read(work.plan.region(slab))
+                mean = np.asarray(fitted.mean[slab], np.float64).reshape(-1)
+                scale = np.asarray(fitted.scale[slab], np.float64).reshape(-1)
+                components = np.asarray(fitted.components[(slice(None), *slab)], np.float64)
+                components = np.nan_to_num(components.reshape(len(components), -1))
+                try:
+                    for start, stop, block in standardizer.apply(raw, mean, scale):
+                        scores += block @ components[:, start:stop].T
+                except NotFinite:
+                    raise _not_finite(work, raw, slab) from None
+                report(raw.nbytes)
+    return scores
+
+
+def _slabs(
+    work: Pass,
+    reader: Reader,
+    standardizer: Standardizer,
+    tile: Box,
+    partial: GramPartial | BackprojectionPartial,
+    report: Report,
+) -> Iterator[tuple[Box, Iterator[Panel]]]:
+    """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
+    for slab in work.plan.slabs_of(tile):
+        raw = reader.read(work.plan.region(slab))
+
+        def panels(raw: NDArray[Any] = raw, slab: Box = slab) -> Iterator[Panel]:
+            try:
+                yield from standardizer.panels(raw)
+            except NotFinite:
+                raise _not_finite(work, raw, slab) from None
+
+        yield slab, panels()
+        partial.bytes_read += raw.nbytes
+        report(raw.nbytes)
+
+
+def _not_finite(work: Pass, raw: NDArray[Any], slab: Box) -> DataError:
+    """Name the first value of a slab that is missing or infinite, in the array's own indices."""
+    layout, region = work.source.layout, work.plan.region(slab)
+    missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
+    if layout.missing_value is not None:
+        missing |= raw == layout.missing_value
+    infinite = np.isinf(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
+    wrong, names = (missing | infinite), []
+    if not wrong.any():
+        return DataError(
+            f"{layout.name}: values in region {describe(region)} are so large that their sum overflows float64",
+            "Store the data in other units.",
+        )
+    if missing.any():
+        names.append("missing values (NaN)" if layout.missing_value is None else "missing values (NaN or _FillValue)")
+    if infinite.any():
+        names.append("infinities")
+    first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
+    remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
+    return DataError(
+        f"{layout.name}: {int(wrong.sum())} {' and '.join(names)} in region {describe(region)}, the first at index "
+        f"{index} (sample {index[work.plan.samples_axis]}): {raw[first]}",
+        "Infinities are never filled in: repair the data." if infinite.any() else remedy,
+    )
+
+
+def _shape(box: Box) -> tuple[int, ...]:
+    return tuple(piece.stop - piece.start for piece in box)
+
+
+def _size(box: Box) -> int:
+    return math.prod(_shape(box))
+
+
+def _within(box: Box, outer: Box) -> Box:
+    return tuple(slice(p.start - o.start, p.stop - o.start) for p, o in zip(box, outer, strict=True))

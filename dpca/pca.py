@@ -1,0 +1,252 @@
+"""The estimator: scikit-learn's PCA on the streamed Gram matrix."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from zarr.storage import MemoryStore
+
+from dpca.clusters import of_client
+from dpca.decomposition import Decomposition, Model, Precision, Solver, decompose, plan_for, project
+from dpca.errors import ConfigError, InputError
+from dpca.outputs import Outputs
+from dpca.passes import Fitted
+from dpca.preprocess import Rules
+from dpca.progress import Progress
+from dpca.sources import Source, as_source
+from dpca.sources.memory import MemorySource
+
+
+class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
+    """Exact principal component analysis of wide data, streamed.
+
+    Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
+    read (the method of snapshots, Sirovich 1987); a second read back-projects the components.
+
+    Parameters
+    ----------
+    n_components : int or None
+        How many components; None keeps min(n_samples, n_features).
+    svd_solver : "auto" or "gram_eigh"
+        The route; both name the Gram matrix.
+    whiten : bool
+        Divide scores by the square root of their explained variance.
+    center : bool
+        Subtract each feature's mean.
+    scale : "none" or "std"
+        "std" divides each feature by its standard deviation (divisor n - ddof); a constant feature is
+        left at 0.
+    missing : "error" or "mean"
+        What to do at NaN: refuse it, or fill in the feature's mean.
+    ddof : int
+        explained_variance_ is sigma^2 / (n_samples - ddof).
+    precision : "auto", "single" or "double"
+        Of the products; "auto" is single for bool, float16, float32 and integers of up to 16 bits.
+        Accumulators are float64 always.
+    samples_axis : int or str
+        Which axis of X holds the samples. All others are feature axes; their number and order are kept.
+    client : distributed.Client or None
+        Where to run; None is the active client if there is one, else the cores of this machine.
+    store : str or None
+        Directory for outputs with feature axes, where X is not a NumPy array; None is a temporary one
+        that lives as long as the estimator's process. On a cluster all workers must see it.
+    random_state : accepted for compatibility; nothing here is random
+
+    Attributes
+    ----------
+    components_ : (n_components, features...)
+        Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
+    mean_ : (features...), float64
+    scale_ : (features...), float64, what features were divided by
+    explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
+    n_components_, n_samples_, n_features_in_ : int
+    certificate_ : dict, what was measured about the answer (`dpca.certificate`)
+
+    Notes
+    -----
+    Signs are u-based: the largest entry of each score vector is positive. scikit-learn's are v-based, so
+    compare up to sign.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        svd_solver: Solver = "auto",
+        whiten: bool = False,
+        center: bool = True,
+        scale: Literal["none", "std"] = "none",
+        missing: Literal["error", "mean"] = "error",
+        ddof: int = 1,
+        precision: Precision = "auto",
+        samples_axis: int | str = 0,
+        client: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.svd_solver = svd_solver
+        self.whiten = whiten
+        self.center = center
+        self.scale = scale
+        self.missing = missing
+        self.ddof = ddof
+        self.precision = precision
+        self.samples_axis = samples_axis
+        self.client = client
+        self.store = store
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to X: two reads of it.
+
+        Parameters
+        ----------
+        X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
+            Of two axes or more, one of them the samples'.
+        y : ignored
+
+        Raises
+        ------
+        InputError, ConfigError, DataError
+            All of them ValueErrors, when X or a parameter is not what is allowed.
+        """
+        self._fit(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:
+        """Fit to X and return its scores, (n_samples, n_components); no further read."""
+        return self._fit(X).scores
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Scores of new samples, (n_samples, n_components) float64: one read of them.
+
+        Raises
+        ------
+        InputError
+            When X has other features than the fit.
+        """
+        check_is_fitted(self)
+        source = as_source(X)
+        shape = source.layout.shape
+        axis = self._axis
+        features = shape[:axis] + shape[axis + 1 :]
+        if len(shape) != len(self._feature_shape) + 1 or features != self._feature_shape:
+            raise InputError(
+                f"{source.layout.name}: has shape {shape}, but the fit had features {self._feature_shape} "
+                f"beside samples on axis {axis}",
+                "Give new samples in the same layout as those of the fit.",
+            )
+        fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
+        scores = project(source, fitted, self._rules(), axis, of_client(self.client), Progress())
+        return scores / self._whitening if self.whiten else scores
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples with given scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
+
+        Parameters
+        ----------
+        X : (n_samples, n_components) scores, whitened if `whiten`
+
+        Returns
+        -------
+        NumPy array, or a lazy Dask array where components_ is one, samples along the fit's samples axis
+        """
+        check_is_fitted(self)
+        scores = np.asarray(X, np.float64)
+        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
+            raise InputError(
+                f"scores have shape {scores.shape}, but the fit has {self.n_components_} components",
+                f"Give an array of shape (n_samples, {self.n_components_}).",
+            )
+        if self.whiten:
+            scores = scores * self._whitening
+        if isinstance(self.components_, np.ndarray):
+            centred = np.tensordot(scores, self.components_, axes=1)
+            return np.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
+        import dask.array as da
+
+        components = self.components_.rechunk({0: -1})
+        centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
+        return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
+
+    def _rules(self) -> Rules:
+        return Rules(self.center, self.scale, self.missing, self.ddof)
+
+    def _check_parameters(self) -> None:
+        allowed = {
+            "svd_solver": ("auto", "gram_eigh"),
+            "scale": ("none", "std"),
+            "missing": ("error", "mean"),
+            "precision": ("auto", "single", "double"),
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
+                    "Pass one of these.",
+                )
+        if self.n_components is not None and not isinstance(self.n_components, int | np.integer):
+            raise ConfigError(
+                f"n_components is {self.n_components!r}, but an integer or None is allowed", "Pass one of these."
+            )
+
+    def _fit(self, X: Any) -> Decomposition:
+        self._check_parameters()
+        source = as_source(X)
+        plan = plan_for(source, self.samples_axis, self.n_components)
+        if not 0 <= self.ddof < plan.n_samples:
+            raise ConfigError(
+                f"ddof is {self.ddof}, but from 0 to n_samples - 1 = {plan.n_samples - 1} is allowed", "Pass 1 or 0."
+            )
+        executor = of_client(self.client)
+        in_memory = isinstance(source, MemorySource)
+        outputs = Outputs(MemoryStore() if in_memory and executor.shares_memory else self._directory())
+        model = Model(
+            n_components=None if self.n_components is None else int(self.n_components),
+            rules=self._rules(),
+            precision=self.precision,
+            whiten=self.whiten,
+        )
+        found = decompose(source, model, plan, outputs, executor, Progress(), keep_gram=False)
+        self._axis, self._feature_shape = plan.samples_axis, plan.feature_shape
+        self._keep(source, found, in_memory)
+        return found
+
+    def _keep(self, source: Source, found: Decomposition, in_memory: bool) -> None:
+        """Set the fitted attributes."""
+        spectrum, arrays = found.spectrum, found.outputs
+        stored = [arrays.array(name) for name in ("mean", "scale", "components")]
+        self._on_disk = None if in_memory else stored
+        self.mean_: Any
+        self.scale_: Any
+        self.components_: Any
+        if in_memory:
+            self.mean_, self.scale_, self.components_ = (array[...] for array in stored)
+        else:
+            import dask.array as da
+
+            self.mean_, self.scale_, self.components_ = (da.from_zarr(array) for array in stored)
+        self.explained_variance_ = spectrum.explained_variance
+        self.explained_variance_ratio_ = spectrum.explained_variance_ratio
+        self.singular_values_ = spectrum.singular_values
+        self.n_components_ = spectrum.n_components
+        self.n_samples_ = found.plan.n_samples
+        self.n_features_in_ = found.plan.n_features
+        self.certificate_ = found.certificate
+        self._whitening = spectrum.whitening
+
+    def _directory(self) -> str:
+        if self.store is not None:
+            return os.fspath(self.store)
+        # Dask arrays over it may outlive this estimator, so it goes with the process.
+        directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
+        weakref.finalize(PCA, directory.cleanup)
+        return os.path.join(directory.name, "result.zarr")

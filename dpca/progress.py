@@ -1,0 +1,217 @@
+"""How far a run is: status.json always; a live bar on a terminal, sparse lines in a log."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+FORMAT_VERSION = 1
+LINE_SECONDS = 30.0
+BEAT_SECONDS = 1.0
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON aside and rename it into place, so that a reader never sees half of it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(aside, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def describe_bytes(count: float) -> str:
+    """1234567 as 1.2 MB (powers of 1000, as disks and networks count)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def describe_seconds(seconds: float) -> str:
+    """75 as 1:15, 4000 as 1:06:40."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Display(Protocol):
+    """Where progress is shown."""
+
+    def begin(self, stage: str, total: int) -> None: ...
+    def update(self, done: int, total: int, seconds: float) -> None: ...
+    def end(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, stage: str, total: int) -> None:
+        pass
+
+    def update(self, done: int, total: int, seconds: float) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class LogLines:
+    """A line at each tenth and every 30 seconds: nothing that a log file would garble."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def begin(self, stage: str, total: int) -> None:
+        self._stage, self._tenth, self._line = stage, 0, 0.0
+        print(f"dpca: {stage}: {describe_bytes(total)} to read", file=self._file, flush=True)
+
+    def update(self, done: int, total: int, seconds: float) -> None:
+        tenth = 10 * done // total if total else 10
+        if tenth == self._tenth and seconds - self._line < LINE_SECONDS:
+            return
+        self._tenth, self._line = tenth, seconds
+        rate = done / seconds if seconds > 0 else 0.0
+        left = f", {describe_seconds((total - done) / rate)} left" if rate and done < total else ""
+        print(
+            f"dpca: {self._stage}: {100 * done // max(total, 1)} % ({describe_bytes(done)}), "
+            f"{describe_bytes(rate)}/s, {describe_seconds(seconds)} passed{left}",
+            file=self._file,
+            flush=True,
+        )
+
+    def end(self) -> None:
+        pass
+
+
+class Bar:
+    """A live bar with rate and time left, on a terminal."""
+
+    def __init__(self, file: TextIO) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description:<16}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(file=file),
+        )
+
+    def begin(self, stage: str, total: int) -> None:
+        self._bar.start()
+        self._task = self._bar.add_task(stage, total=total)
+
+    def update(self, done: int, total: int, seconds: float) -> None:
+        self._bar.update(self._task, completed=done)
+
+    def end(self) -> None:
+        self._bar.stop()
+
+
+def display_for(file: TextIO | None = None) -> Display:
+    """A bar if `file` (default: stderr) is a terminal, else lines."""
+    file = sys.stderr if file is None else file
+    return Bar(file) if file.isatty() else LogLines(file)
+
+
+class Progress:
+    """Counts the bytes of the stage in hand and tells a display and status.json.
+
+    Parameters
+    ----------
+    display : where to show it
+    status : the file status.json, or None to write none
+    stages : how many stages the run will have
+    """
+
+    def __init__(self, display: Display | None = None, status: Path | None = None, stages: int = 1) -> None:
+        self._display = display or Silent()
+        self._status, self._stages = status, stages
+        self._lock = threading.RLock()
+        self._number = self._done = self._total = 0
+        self._stage = "starting"
+        self._began = time.monotonic()
+        self._started = _now()
+
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[None]:
+        """A stage of the run; `total` bytes are expected, 0 if it reads none."""
+        with self._lock:
+            self._number += 1
+            self._stage, self._done, self._total, self._began = name, 0, total, time.monotonic()
+        self._write("running")
+        if not total:
+            yield
+            return
+        self._display.begin(name, total)
+        ended = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        beat.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beat.join()
+            self._display.end()
+
+    def advance(self, n_bytes: int) -> None:
+        """Count a slab that is done; called from any thread."""
+        with self._lock:
+            self._done += n_bytes
+            self._display.update(self._done, self._total, time.monotonic() - self._began)
+
+    def finish(self, state: str, message: str = "") -> None:
+        """Write the last status: done, failed or interrupted."""
+        self._write(state, message)
+
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(BEAT_SECONDS):
+            with self._lock:
+                self._display.update(self._done, self._total, time.monotonic() - self._began)
+            self._write("running")
+
+    def _write(self, state: str, message: str = "") -> None:
+        if self._status is None:
+            return
+        with self._lock:
+            seconds = time.monotonic() - self._began
+            rate = self._done / seconds if seconds > 0 else 0.0
+            left = (self._total - self._done) / rate if rate and state == "running" else None
+            write_json(
+                self._status,
+                {
+                    "format_version": FORMAT_VERSION,
+                    "state": state,
+                    "stage": self._stage,
+                    "stage_number": self._number,
+                    "stages": self._stages,
+                    "done_bytes": self._done,
+                    "total_bytes": self._total,
+                    "bytes_per_second": rate,
+                    "seconds_left": left,
+                    "started": self._started,
+                    "updated": _now(),
+                    "host": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "message": message,
+                },
+            )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

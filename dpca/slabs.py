@@ -1,0 +1,274 @@
+"""Where to cut: feature axes into slabs, slabs into tiles, tiles into spans. Pure arithmetic on integers.
+
+The hierarchy, from storage to the cluster:
+
+==========  =====================================================================================
+chunk       what storage holds
+slab        all samples of a box of features, aligned to chunks: what one task holds in memory
+tile        a box of whole slabs: one chunk of every output array with feature axes
+span        consecutive tiles that one task streams through: the unit of distribution and retry
+==========  =====================================================================================
+
+Cuts depend on the chunk grid, the dtype, n_samples, n_components and `slab_bytes` alone, never on
+workers or on memory, so that the same input gives the same floating-point sums everywhere. Nothing
+here has a size that grows with the number of features: a regular grid is a length and a step.
+
+The shape of this file (a pure plan that other code executes) follows rechunker's algorithm.py.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import TypeVar
+
+from dpca.errors import InputError
+
+T = TypeVar("T")
+
+Box = tuple[slice, ...]
+"""One slice for each axis, with both ends given."""
+
+SLAB_BYTES = 64 * 2**20
+TILE_FEATURES = 2**20 // 8
+TILE_BYTES = 64 * 2**20
+SPAN_FEATURES_PER_SAMPLE = 16
+MAX_SPANS = 256
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How one axis is cut into pieces: every `step`, or at `edges` where the pieces differ."""
+
+    length: int
+    """Length of the axis."""
+    step: int
+    """Length of a piece; the longest piece where they differ."""
+    edges: tuple[int, ...] | None = None
+    """Ends of the pieces, 0 and `length` included, or None when a step says it all."""
+
+    @classmethod
+    def of(cls, length: int, chunks: int | Sequence[int]) -> Cuts:
+        """Cuts along chunks: one chunk length, or all of them where they differ."""
+        if isinstance(chunks, int):
+            return cls(length, max(1, min(chunks, length)))
+        sizes = [size for size in chunks if size]
+        if not sizes:
+            return cls(length, 1)
+        regular = all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
+        if regular:
+            return cls(length, sizes[0])
+        edges = [0]
+        for size in sizes:
+            edges.append(edges[-1] + size)
+        return cls(length, max(sizes), tuple(edges))
+
+    def __len__(self) -> int:
+        return -(-self.length // self.step) if self.edges is None else len(self.edges) - 1
+
+    def __getitem__(self, index: int) -> slice:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if self.edges is None:
+            start = index * self.step
+            return slice(start, min(start + self.step, self.length))
+        return slice(self.edges[index], self.edges[index + 1])
+
+    def within(self, piece: slice) -> Iterator[slice]:
+        """The pieces inside `piece`, whose ends are cuts."""
+        if self.edges is None:
+            for start in range(piece.start, piece.stop, self.step):
+                yield slice(start, min(start + self.step, piece.stop))
+        else:
+            first, last = bisect_right(self.edges, piece.start) - 1, bisect_right(self.edges, piece.stop - 1)
+            for start, stop in pairwise(self.edges[first : last + 1]):
+                yield slice(start, stop)
+
+    def coarsen(self, limit: int) -> Cuts:
+        """Join neighbours while a piece stays at or below `limit`; a piece is never divided."""
+        if self.edges is None:
+            return Cuts(self.length, min(self.length, max(1, limit // self.step) * self.step))
+        edges = [0]
+        for start, stop in pairwise(self.edges):
+            if stop - edges[-1] > limit and start > edges[-1]:
+                edges.append(start)
+        edges.append(self.length)
+        return Cuts.of(self.length, [stop - start for start, stop in pairwise(edges)])
+
+
+def grow(cuts: Sequence[Cuts], order: Sequence[int], limit: int) -> tuple[Cuts, ...]:
+    """Join pieces, fastest axis first, while a box of them holds at most `limit` elements.
+
+    An axis joins its neighbours only when every faster axis is whole, so a box is contiguous in the
+    order of storage and consecutive boxes follow each other in it.
+
+    Parameters
+    ----------
+    cuts : sequence of Cuts, one for each axis
+    order : the axes from fastest to slowest in storage
+    limit : elements of a box; exceeded only where a single piece of each axis already does
+    """
+    grown = list(cuts)
+    for axis in order:
+        across = math.prod(other.step for index, other in enumerate(grown) if index != axis)
+        grown[axis] = grown[axis].coarsen(max(1, limit // across))
+        if len(grown[axis]) > 1:
+            break
+    return tuple(grown)
+
+
+def split(shape: Sequence[int], limit: int) -> Iterator[tuple[Box, int, int]]:
+    """Cut a C-ordered array into boxes of at most `limit` elements.
+
+    Yields
+    ------
+    box, start, stop : the box, and the range it takes in the flattened array. The ranges follow each
+        other from 0 to the array's size.
+    """
+    axes = range(len(shape))
+    cuts = grow([Cuts(length, 1) for length in shape], list(reversed(axes)), limit)
+    start = 0
+    for box in product(*(cut.within(slice(0, cut.length)) for cut in cuts)):
+        stop = start + math.prod(piece.stop - piece.start for piece in box)
+        yield box, start, stop
+        start = stop
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be read in which order. All integers; written to the manifest as it is."""
+
+    shape: tuple[int, ...]
+    """Shape of the input array, samples axis included."""
+    samples_axis: int
+    """Which axis of `shape` holds the samples; never negative."""
+    samples_fastest: bool
+    """Whether neighbouring values in storage are samples (of one feature) rather than features."""
+    slabs: tuple[Cuts, ...]
+    """Cuts of each feature axis into slabs."""
+    tiles: tuple[Cuts, ...]
+    """Cuts of each feature axis into tiles; every edge of a tile is an edge of a slab."""
+    n_spans: int
+    """Number of spans; each takes an equal share of the tiles, in C order."""
+    panel_features: int
+    """Widest product, in features: see `dpca.accumulators.gram`."""
+    block_features: int
+    """Features that are centred together in cache: see `dpca.preprocess`."""
+
+    @property
+    def n_samples(self) -> int:
+        return self.shape[self.samples_axis]
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        return self.shape[: self.samples_axis] + self.shape[self.samples_axis + 1 :]
+
+    @property
+    def n_features(self) -> int:
+        return math.prod(self.feature_shape)
+
+    @property
+    def n_tiles(self) -> int:
+        return math.prod(len(cut) for cut in self.tiles)
+
+    @property
+    def n_slabs(self) -> int:
+        return math.prod(len(cut) for cut in self.slabs)
+
+    @property
+    def regular(self) -> bool:
+        """Whether tiles are the chunks of a regular grid, so that no two tasks write one chunk."""
+        return all(cut.edges is None for cut in self.tiles)
+
+    def tiles_of(self, span: int) -> Iterator[Box]:
+        """The tiles of span number `span`, in C order."""
+        counts = [len(cut) for cut in self.tiles]
+        for number in range(span * self.n_tiles // self.n_spans, (span + 1) * self.n_tiles // self.n_spans):
+            index, rest = [], number
+            for count in reversed(counts):
+                rest, position = divmod(rest, count)
+                index.append(position)
+            yield tuple(cut[position] for cut, position in zip(self.tiles, reversed(index), strict=True))
+
+    def slabs_of(self, tile: Box) -> Iterator[Box]:
+        """The slabs of a tile, in C order."""
+        yield from product(*(cut.within(piece) for cut, piece in zip(self.slabs, tile, strict=True)))
+
+    def region(self, box: Box) -> Box:
+        """A box of features as a region of the input: all samples of it."""
+        return (*box[: self.samples_axis], slice(0, self.n_samples), *box[self.samples_axis :])
+
+    def features_in(self, region: Sequence[T]) -> tuple[T, ...]:
+        """What is left of one value per input axis (an index, a shape) without the samples axis."""
+        return tuple(region[: self.samples_axis]) + tuple(region[self.samples_axis + 1 :])
+
+
+def make_plan(
+    shape: tuple[int, ...],
+    itemsize: int,
+    chunks: Sequence[int | Sequence[int]],
+    *,
+    samples_axis: int = 0,
+    shards: Sequence[int] | None = None,
+    order: str = "C",
+    n_components: int = 1,
+    slab_bytes: int = SLAB_BYTES,
+    n_spans: int | None = None,
+) -> Plan:
+    """Plan the slabs, tiles and spans of an array.
+
+    Parameters
+    ----------
+    shape, itemsize : of the input array; itemsize in bytes
+    chunks : for each axis a chunk length, or all of them where they differ; 1 where storage may be cut anywhere
+    samples_axis : the axis of samples, from 0
+    shards : the grid that chunks are packed in, if any. Slabs follow it where a column of shards fits
+        `slab_bytes`, so that no shard is opened by two slabs
+    order : "C" or "F", the order of axes in storage
+    n_components : width of the outputs, which bounds a tile
+    slab_bytes : what a slab is grown to; a single column of chunks may exceed it
+    n_spans : the number of spans instead of the rule: 16 n features at least, so that an n x n partial is
+        small beside what it sums, and 256 spans at most
+
+    Raises
+    ------
+    InputError
+        When the array has no samples axis beside which features remain.
+    """
+    n_samples = shape[samples_axis]
+    axes = [axis for axis in range(len(shape)) if axis != samples_axis]
+    features = [shape[axis] for axis in axes]
+    if not axes or not math.prod(features):
+        raise InputError(
+            f"an array of shape {shape} with samples along axis {samples_axis} has no features",
+            "PCA needs at least one value per sample besides the samples axis.",
+        )
+    fastest_first = range(len(axes)) if order == "F" else range(len(axes) - 1, -1, -1)
+    slab_features = max(1, slab_bytes // (max(1, n_samples) * itemsize))
+    grid = [Cuts.of(shape[axis], chunks[axis]) for axis in axes]
+    if shards is not None:
+        packed = [Cuts.of(shape[axis], shards[axis]) for axis in axes]
+        if math.prod(cut.step for cut in packed) <= slab_features:
+            grid = packed
+    slabs = grow(grid, fastest_first, slab_features)
+    # A float64 array over a tile makes a chunk of 1 MiB, components at most 64 MiB.
+    tiles = grow(slabs, fastest_first, min(TILE_FEATURES, TILE_BYTES // (8 * max(1, n_components))))
+    n_tiles = math.prod(len(cut) for cut in tiles)
+    n_features = math.prod(features)
+    if n_spans is None:
+        n_spans = min(MAX_SPANS, n_features // (SPAN_FEATURES_PER_SAMPLE * max(1, n_samples)))
+    samples_fastest = len(shape) > 1 and samples_axis == (0 if order == "F" else len(shape) - 1)
+    return Plan(
+        shape=tuple(shape),
+        samples_axis=samples_axis,
+        samples_fastest=samples_fastest,
+        slabs=slabs,
+        tiles=tiles,
+        n_spans=max(1, min(n_spans, n_tiles)),
+        panel_features=4096,
+        # 2 MiB of float64: the fastest of 128 kB to 4 MB for n from 500 to 4000.
+        block_features=max(8, min(4096, 2**21 // (8 * max(1, n_samples)))),
+    )

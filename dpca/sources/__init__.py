@@ -1,0 +1,101 @@
+"""Where X lives: one adapter a file, one small protocol (`dpca.sources.base`).
+
+To add a source, write a class with `layout`, `restrict`, `open` and `fingerprint`, and name it in
+`open_source` (by what the file holds) or in `as_source` (by type).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpca.errors import InputError
+from dpca.sources.base import Layout, Reader, Region, Source
+
+__all__ = ["Layout", "Reader", "Region", "Source", "as_source", "open_source"]
+
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+def open_source(
+    uri: str | os.PathLike[str],
+    array: str | None = None,
+    absent_chunks: str = "fill",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Open what lives at a path or URL, by what it holds rather than by its suffix.
+
+    Raises
+    ------
+    InputError
+        When nothing is there, when it is of no known kind, or when the array is absent or ambiguous.
+    """
+    uri = os.fspath(uri)
+    remote = "://" in uri
+    if not remote and not os.path.exists(uri):
+        raise InputError(
+            f"{uri}: does not exist",
+            f"Check input.uri; relative paths start at {os.getcwd()} (the current directory).",
+            key="input.uri",
+        )
+    if remote or os.path.isdir(uri) or uri.endswith(".zip"):
+        from dpca.sources.zarr_array import ZarrSource
+
+        return ZarrSource.at(uri, array, absent_chunks, storage_options)
+    try:
+        with open(uri, "rb") as file:
+            head = file.read(8)
+    except OSError as cause:
+        raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause
+    if head.startswith(_NPY_MAGIC):
+        from dpca.sources.npy import NpySource
+
+        if array is not None:
+            raise InputError(
+                f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
+            )
+        return NpySource(uri)
+    # A user block of HDF5 may come before the signature, at 512, 1024, ... bytes.
+    if head == _HDF5_MAGIC or uri.endswith((".h5", ".hdf5", ".nc")):
+        from dpca.sources.hdf5 import Hdf5Source
+
+        if head.startswith(b"CDF"):
+            raise InputError(f"{uri}: is a classic netCDF file", "Convert it: nccopy -k nc4 IN OUT.")
+        return Hdf5Source(uri, array, absent_chunks)
+    raise InputError(f"{uri}: is neither Zarr nor HDF5 nor .npy", "Convert it to one of them.", key="input.uri")
+
+
+def as_source(data: Any) -> Source:
+    """The source of an array in Python: NumPy, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
+
+    Anything else is handed to numpy.asarray, as scikit-learn does. Packages that were never imported
+    are not imported here: no object can be theirs.
+
+    Raises
+    ------
+    InputError
+        When the dtype is refused.
+    """
+    dims: tuple[str | None, ...] = ()
+    if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray):
+        dims, data = tuple(str(dim) for dim in data.dims), data.data
+    if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
+        from dpca.sources.dask_array import DaskSource
+
+        return DaskSource(data, dims)
+    if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Array):
+        from dpca.sources.zarr_array import ZarrSource
+
+        return ZarrSource(data)
+    if "h5py" in sys.modules and isinstance(data, sys.modules["h5py"].Dataset):
+        from dpca.sources.hdf5 import Hdf5Source
+
+        return Hdf5Source.of(data)
+    from dpca.sources.memory import MemorySource
+
+    return MemorySource(np.asarray(data), dims)

@@ -1,0 +1,220 @@
+"""What every source offers: a layout, and readers that fill a buffer with a region of it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import DpcaError, InputError, StorageError
+
+Region = tuple[slice, ...]
+"""One slice with both ends for every axis of the stored array."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of an array before any of its values is read."""
+
+    name: str
+    """What errors call it: path and array, free of credentials."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int | tuple[int, ...], ...]
+    """For each axis a chunk length, or all of them where they differ; 1 where any cut is as good."""
+    shards: tuple[int, ...] | None = None
+    """The grid that chunks are packed in, for a sharded Zarr array."""
+    order: str = "C"
+    """Order of the axes in storage, "C" or "F"."""
+    dims: tuple[str | None, ...] = ()
+    """Names of the axes, where the source has any."""
+    missing_value: float | None = None
+    """The source's own sentinel for a missing value (the attribute _FillValue), besides NaN."""
+    packing: tuple[float, float] = (1.0, 0.0)
+    """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
+
+    def __post_init__(self) -> None:
+        if not self.dims:
+            object.__setattr__(self, "dims", (None,) * len(self.shape))
+
+    def axis_of(self, axis: int | str) -> int:
+        """The samples axis as a number from 0, from a number or a dimension's name.
+
+        Raises
+        ------
+        InputError
+            When the array has no such axis.
+        """
+        if isinstance(axis, str):
+            if axis in self.dims:
+                return self.dims.index(axis)
+            named = ", ".join(repr(dim) for dim in self.dims if dim) or "none that is named"
+            raise InputError(
+                f"{self.name}: samples_axis is {axis!r}, but the array has dimensions {named}",
+                f"Name one of them, or give a number from 0 to {len(self.shape) - 1}.",
+                key="input.samples_axis",
+            )
+        if not -len(self.shape) <= axis < len(self.shape):
+            raise InputError(
+                f"{self.name}: samples_axis is {axis}, but the array has {len(self.shape)} axes, shape {self.shape}",
+                f"Give a number from 0 to {len(self.shape) - 1}.",
+                key="input.samples_axis",
+            )
+        return axis % len(self.shape)
+
+
+def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """Accept real numbers that float64 can hold: float16/32/64, integers, bool.
+
+    Raises
+    ------
+    InputError
+        For complex numbers, strings, objects, records, times and extended precision, by name.
+    """
+    kind: str = getattr(dtype, "kind", "O")
+    if kind in "biu" or (kind == "f" and dtype.itemsize <= 8 and dtype.isbuiltin != 2):
+        accepted: np.dtype[Any] = np.dtype(dtype)
+        return accepted
+    raise InputError(
+        f"{name}: values are of dtype {dtype}, which PCA is not defined for here",
+        "Allowed are float16, float32, float64, every integer type and bool. Store a real-valued array "
+        "(for complex data its real and imaginary parts, for labels an encoding of them).",
+    )
+
+
+def cf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the CF conventions (section 8.1 and 2.5.1) say of stored values, as fields of a Layout."""
+
+    def number(name: str) -> float | None:
+        value = np.asarray(attributes.get(name, "")).reshape(-1)
+        return float(value[0]) if value.size and value.dtype.kind in "biuf" else None
+
+    sentinel = number("_FillValue")
+    factor, offset = number("scale_factor"), number("add_offset")
+    return {
+        "missing_value": number("missing_value") if sentinel is None else sentinel,
+        "packing": (1.0 if factor is None else factor, 0.0 if offset is None else offset),
+    }
+
+
+class Buffer:
+    """Memory that is allocated once and lent out again for each read."""
+
+    def __init__(self) -> None:
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def view(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A C-contiguous array over the buffer, which grows when it has to. Its content is undefined."""
+        needed = math.prod(shape) * dtype.itemsize
+        if self._bytes.size < needed:
+            self._bytes = np.empty(0, np.uint8)  # let go of the old one before taking the new
+            self._bytes = np.empty(needed, np.uint8)
+        return self._bytes[:needed].view(dtype).reshape(shape)
+
+
+@dataclass
+class Coordinate:
+    """Values along one axis, such as latitudes. `values` is read in slices, never whole."""
+
+    name: str
+    values: Any
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Reader(ABC):
+    """An open source. One thread at a time; every task opens its own."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.absent_chunks = 0
+        """Chunks met so far that the store never wrote, and that were read as its fill value."""
+
+    def read(self, region: Region) -> NDArray[Any]:
+        """Values of a region, as stored.
+
+        The array is lent: it is valid until the next read, and not to be written to.
+
+        Raises
+        ------
+        StorageError
+            When a chunk can't be read or decoded; names the chunk.
+        """
+        try:
+            return self._read(region)
+        except (DpcaError, MemoryError):
+            raise
+        except Exception as cause:
+            raise self._explain(region, cause) from cause
+
+    @abstractmethod
+    def _read(self, region: Region) -> NDArray[Any]: ...
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        """The coordinate along an axis, where the source has one."""
+        return None
+
+    def _chunks_in(self, region: Region) -> Iterator[tuple[tuple[int, ...], Region]]:
+        """Index and region of each chunk that a region touches, clipped to the region."""
+        axes = []
+        for piece, chunks in zip(region, self.layout.chunks, strict=True):
+            found = []
+            if isinstance(chunks, int):
+                for index in range(piece.start // chunks, -(-piece.stop // chunks)):
+                    start, stop = index * chunks, (index + 1) * chunks
+                    found.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
+            else:
+                stop = 0
+                for index, size in enumerate(chunks):
+                    start, stop = stop, stop + size
+                    if start < piece.stop and stop > piece.start:
+                        found.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
+            axes.append(found)
+        for choice in product(*axes):
+            yield tuple(index for index, _ in choice), tuple(piece for _, piece in choice)
+
+    def _explain(self, region: Region, cause: Exception) -> StorageError:
+        """Find the chunk that fails by reading them one by one; only after a read has failed."""
+        where = "region " + describe(region)
+        if any(chunk != 1 for chunk in self.layout.chunks):
+            for index, piece in self._chunks_in(region):
+                try:
+                    self._read(piece)
+                except Exception as error:
+                    where, cause = f"chunk {index}, region {describe(piece)},", error
+                    break
+        return StorageError(
+            f"{self.layout.name}: {where} could not be read: {type(cause).__name__}: {cause}",
+            "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
+            "source, or delete it to have it read as the fill value.",
+        )
+
+
+class Source(Protocol):
+    """Where X lives. Plain values that travel to a worker; files are opened there."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def restrict(self, region: Region) -> Source:
+        """What a task that reads only `region` has to carry; addressed as the whole is."""
+        ...
+
+    def open(self) -> AbstractContextManager[Reader]:
+        """Open it for reading."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the input in a manifest: small, and free of credentials."""
+        ...
+
+
+def describe(region: Region) -> str:
+    """A region as NumPy would index it: [0:400, 16:32]."""
+    return "[" + ", ".join(f"{piece.start}:{piece.stop}" for piece in region) + "]"

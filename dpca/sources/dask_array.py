@@ -1,0 +1,123 @@
+"""Dask arrays, lazy or persisted. A span carries only the part of the graph that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import optimize
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+from dpca.sources.base import Layout, Reader, Region, check_dtype
+from dpca.sources.memory import shifted
+
+SHARING_PROBES = 8
+SHARING_LIMIT = 2.0
+
+
+class _DaskReader(Reader):
+    def __init__(self, layout: Layout, array: da.Array, offset: tuple[int, ...]) -> None:
+        super().__init__(layout)
+        self._array, self._offset = array, offset
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        # The task that accumulates a slab computes it, here, in its own thread.
+        return np.asarray(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"))
+
+
+class DaskSource:
+    """A Dask array.
+
+    The graph is optimized once; each span culls it to its own blocks, so what travels to a worker does
+    not grow with the array. Blocks that live on a cluster (`persist`) are passed to the span's task as
+    its inputs. Not a dataclass on purpose: Dask would look inside one and merge the graphs again.
+
+    Raises
+    ------
+    InputError
+        When chunk sizes are unknown, or when slabs share so much of the graph that computing one slab
+        computes most of it.
+    """
+
+    def __init__(self, array: da.Array, dims: tuple[str | None, ...] = (), name: str = "the Dask array") -> None:
+        if any(np.isnan(size) for sizes in array.chunks for size in sizes):
+            raise InputError(
+                f"{name}: has unknown chunk sizes, chunks {array.chunks}", "Call compute_chunk_sizes() on it first."
+            )
+        dtype = check_dtype(name, array.dtype)
+        self.layout = Layout(name, array.shape, dtype, array.chunks, dims=dims)
+        (self._array,) = optimize(array)
+        self._offset = (0,) * array.ndim
+        self._futures: dict[Any, Any] = {}
+
+    def check_sharing(self, regions: Iterator[Region], n_regions: int) -> None:
+        """Refuse an array of which each slab needs most of the graph, such as x - x.mean().
+
+        Counts the tasks of a few slabs, evenly spaced: were nothing shared, all slabs together would
+        have as many as the whole graph. Sharing along samples, as in x - x.mean(axis=0), is none.
+        """
+        total = len(dict(self._array.__dask_graph__() or {}))
+        step = max(1, n_regions // SHARING_PROBES)
+        counts = [_tasks(self._array[region]) for number, region in enumerate(regions) if number % step == 0]
+        if not counts:
+            return
+        # Each slab adds a slice and perhaps an alias for each of its blocks: allow them.
+        computed = sum(counts) / len(counts) * n_regions
+        if n_regions > 1 and computed > SHARING_LIMIT * (total + len(counts)) + 4 * self._array.npartitions:
+            raise InputError(
+                f"{self.layout.name}: its slabs share ancestors: computing them one by one runs about "
+                f"{computed:,.0f} tasks where the whole graph has {total:,}",
+                "Call persist() on it if it fits memory, or write it to Zarr once and give that. "
+                "(dpca centres by itself: x - x.mean() is not needed.)",
+            )
+
+    def restrict(self, region: Region) -> DaskSource:
+        part = object.__new__(DaskSource)
+        part.layout = self.layout
+        (part._array,) = optimize(self._array[shifted(region, self._offset)])
+        part._offset = tuple(piece.start for piece in region)
+        part._futures = {}
+        graph = dict(part._array.__dask_graph__() or {})
+        part._futures = {key: value for key, value in graph.items() if _is_future(value)}
+        if part._futures:
+            kept = {key: value for key, value in graph.items() if key not in part._futures}
+            part._array = da.Array(kept, part._array.name, part._array.chunks, meta=part._array._meta)
+        return part
+
+    @property
+    def futures(self) -> dict[Any, Any]:
+        """Blocks on a cluster that a task needs as its inputs, by key."""
+        return self._futures
+
+    def supply(self, blocks: dict[Any, NDArray[Any]]) -> DaskSource:
+        """The same part with the blocks that its futures stood for."""
+        part = object.__new__(DaskSource)
+        part.layout, part._offset, part._futures = self.layout, self._offset, {}
+        graph = {**dict(self._array.__dask_graph__() or {}), **blocks}
+        part._array = da.Array(graph, self._array.name, self._array.chunks, meta=self._array._meta)
+        return part
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Futures travel as the inputs of a task, where Dask replaces them by their blocks.
+        return {**self.__dict__, "_futures": {}}
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        yield _DaskReader(self.layout, self._array, self._offset)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "dask", "name": self._array.name, "shape": list(self.layout.shape)}
+
+
+def _tasks(array: da.Array) -> int:
+    (culled,) = optimize(array)
+    return len(dict(culled.__dask_graph__() or {}))
+
+
+def _is_future(value: Any) -> bool:
+    # Named, not imported: a persisted array exists only where distributed is loaded already.
+    return type(value).__name__ == "Future" and type(value).__module__.startswith("distributed")

@@ -1,0 +1,189 @@
+"""HDF5 datasets, netCDF-4 included: contiguous, chunked, with the filters of hdf5plugin."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin  # noqa: F401  registers its filters with HDF5
+from numpy.typing import NDArray
+
+from dpca.errors import DataError, InputError
+from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype
+from dpca.sources.npy import file_facts
+
+# A netCDF dimension without values is stored as a scale whose NAME begins with this.
+_NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+
+
+class _Hdf5Reader(Reader):
+    def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool) -> None:
+        super().__init__(layout)
+        self._dataset, self._fill, self._buffer = dataset, fill, Buffer()
+        self._incomplete = _absent(dataset) > 0
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        if self._incomplete:
+            self._count_absent(region)
+        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        if out.size:
+            self._dataset.read_direct(out, source_sel=region)
+        return out
+
+    def _count_absent(self, region: Region) -> None:
+        for index, _ in self._chunks_in(region) if self._dataset.chunks else [((0,) * len(region), region)]:
+            if self._dataset.chunks:
+                corner = tuple(i * c for i, c in zip(index, self._dataset.chunks, strict=True))
+                if self._dataset.id.get_chunk_info_by_coord(corner).byte_offset is not None:
+                    continue
+            self.absent_chunks += 1
+            if not self._fill:
+                raise DataError(
+                    f"{self.layout.name}: chunk {index} was never written, and absent_chunks is 'error'",
+                    "Write it, or set input.absent_chunks: fill to read it as the dataset's fill value "
+                    f"({self._dataset.fillvalue}).",
+                )
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        scales = self._dataset.dims[axis]
+        if not len(scales):
+            return None
+        scale = scales[0]
+        if scale.shape != (self.layout.shape[axis],) or scale.dtype.kind not in "biuf":
+            return None
+        if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
+            return None
+        kept = ("units", "calendar", "long_name", "standard_name")
+        attributes = {key: _text(scale.attrs[key]) for key in kept if key in scale.attrs}
+        return Coordinate(_last(scale.name), scale, attributes)
+
+
+class Hdf5Source:
+    """A dataset of an HDF5 file, opened anew by each task.
+
+    Parameters
+    ----------
+    path : the file
+    array : path of the dataset inside; may be left out when only one has two axes or more
+    absent_chunks : "fill" or "error"
+
+    Raises
+    ------
+    InputError
+        When there is no such dataset, or several and none is named.
+    """
+
+    def __init__(self, path: str | Path, array: str | None = None, absent_chunks: str = "fill") -> None:
+        self._path, self._fill = os.fspath(path), absent_chunks == "fill"
+        self._open: h5py.Dataset | None = None
+        try:
+            file = h5py.File(self._path, "r")
+        except OSError as cause:
+            raise InputError(
+                f"{self._path}: not readable as HDF5: {cause}",
+                "Check that the file is whole and that no one writes it.",
+            ) from cause
+        with file:
+            self._array = self._find(file, array)
+            self.layout = self._describe(file[self._array])
+
+    @classmethod
+    def of(cls, dataset: h5py.Dataset) -> Hdf5Source:
+        """The source of a dataset that is open already; it is used as it is within this process."""
+        source = object.__new__(cls)
+        source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
+        source._open = dataset
+        source.layout = source._describe(dataset)
+        return source
+
+    def _find(self, file: h5py.File, array: str | None) -> str:
+        datasets: dict[str, tuple[int, ...]] = {}
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.shape is not None:
+                datasets[name] = item.shape
+
+        if array is not None and isinstance(file.get(array), h5py.Dataset):
+            return array
+        file.visititems(visit)
+        wide = [name for name, shape in datasets.items() if len(shape) > 1]
+        if array is None and len(wide) == 1:
+            return wide[0]
+        found = ", ".join(f"{name} {shape}" for name, shape in list(datasets.items())[:12]) or "no dataset"
+        if array is None:
+            raise InputError(
+                f"{self._path}: which array? It holds {found}", "Set input.array to one of them.", key="input.array"
+            )
+        raise InputError(
+            f"{self._path}: has no array {array!r}; it holds {found}",
+            "Set input.array to one of them.",
+            key="input.array",
+        )
+
+    def _describe(self, dataset: h5py.Dataset) -> Layout:
+        name = f"{self._path}:{dataset.name.lstrip('/')}"
+        check_dtype(name, dataset.dtype)
+        if dataset.is_virtual:
+            home = os.path.dirname(self._path)
+            for part in dataset.virtual_sources():
+                # HDF5 itself reads the parts of a file that is gone as fill values, without a word.
+                if part.file_name != "." and not os.path.exists(os.path.join(home, part.file_name)):
+                    raise InputError(
+                        f"{name}: is a virtual dataset, and its source file {part.file_name} is absent",
+                        f"Put the file back, beside {self._path}.",
+                    )
+        return Layout(
+            name,
+            dataset.shape,
+            dataset.dtype,
+            dataset.chunks or (1,) * dataset.ndim,
+            dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),
+            **cf_attributes(dataset.attrs),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": None}
+
+    def restrict(self, region: Region) -> Hdf5Source:
+        return self
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        if self._open is not None:
+            yield _Hdf5Reader(self.layout, self._open, self._fill)
+            return
+        with h5py.File(self._path, "r") as file:
+            yield _Hdf5Reader(self.layout, file[self._array], self._fill)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+
+
+def _absent(dataset: h5py.Dataset) -> int:
+    """Chunks that were never written; 1 for a contiguous dataset without storage."""
+    if dataset.is_virtual or dataset.external:
+        return 0
+    if dataset.chunks is None:
+        return int(dataset.id.get_offset() is None and dataset.id.get_storage_size() == 0)
+    grid: int = math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+    return grid - int(dataset.id.get_num_chunks())
+
+
+def _dimension(dataset: h5py.Dataset, axis: int) -> str | None:
+    dimension = dataset.dims[axis]
+    if dimension.label:
+        return str(dimension.label)
+    return _last(dimension[0].name) if len(dimension) else None
+
+
+def _last(name: str | None) -> str:
+    return (name or "").rsplit("/", 1)[-1]
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

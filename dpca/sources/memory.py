@@ -1,0 +1,51 @@
+"""NumPy arrays: already in memory, read without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.sources.base import Layout, Reader, Region, check_dtype
+
+
+class _MemoryReader(Reader):
+    def __init__(self, layout: Layout, array: NDArray[Any], offset: tuple[int, ...]) -> None:
+        super().__init__(layout)
+        self._array, self._offset = array, offset
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        return self._array[shifted(region, self._offset)]
+
+
+class MemorySource:
+    """A NumPy array."""
+
+    def __init__(self, array: NDArray[Any], dims: tuple[str | None, ...] = (), name: str = "the NumPy array") -> None:
+        dtype = check_dtype(name, array.dtype)
+        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+        self.layout = Layout(name, array.shape, dtype, (1,) * array.ndim, order="F" if fortran else "C", dims=dims)
+        self._array = array
+        self._offset = (0,) * array.ndim
+
+    def restrict(self, region: Region) -> MemorySource:
+        part = object.__new__(MemorySource)
+        part.layout = self.layout
+        part._array = self._array[shifted(region, self._offset)]
+        part._offset = tuple(piece.start for piece in region)
+        return part
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        yield _MemoryReader(self.layout, self._array, self._offset)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}
+
+
+def shifted(region: Region, offset: tuple[int, ...]) -> Region:
+    """A region of the whole as a region of the part that starts at `offset`."""
+    return tuple(slice(p.start - o, p.stop - o) for p, o in zip(region, offset, strict=True))

@@ -1,0 +1,194 @@
+"""Zarr arrays, version 2 and 3, sharded or not, with any codec that zarr reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, Store
+from zarr.buffer.cpu import NDBuffer
+from zarr.core.buffer import Buffer as ZarrBuffer
+from zarr.core.buffer import BufferPrototype
+from zarr.storage import WrapperStore
+
+from dpca.errors import DataError, InputError
+from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype
+
+
+class _WatchedStore(WrapperStore[Store]):
+    """A store that remembers which chunks it was asked for and does not hold."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.absent: set[str] = set()
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> ZarrBuffer | None:
+        value = await self._store.get(key, prototype, byte_range)
+        if value is None:
+            self.absent.add(key)
+        return value
+
+
+class _ZarrReader(Reader):
+    def __init__(self, layout: Layout, array: zarr.Array[Any], fill: bool) -> None:
+        super().__init__(layout)
+        self._array = zarr.open_array(
+            _WatchedStore(array.store), path=array.path, mode="r", zarr_format=array.metadata.zarr_format
+        )
+        # zarr makes a read-only copy of the wrapper: this is the one that is asked.
+        self._store = cast(_WatchedStore, self._array.store)
+        self._store.absent.clear()
+        self._bare = array.store
+        self._fill, self._buffer = fill, Buffer()
+        # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
+        self._counted: set[str] | None = set() if layout.shards else None
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        if out.size:
+            self._array.get_basic_selection(region, out=NDBuffer.from_numpy_array(out))
+        if self._store.absent:
+            self._count_absent()
+        return out
+
+    def _count_absent(self) -> None:
+        absent = self._store.absent
+        if not self._fill:
+            raise DataError(
+                f"{self.layout.name}: chunk {min(absent)!r} was never written, and absent_chunks is 'error'",
+                "Write it, or set input.absent_chunks: fill to read it as the array's fill value "
+                f"({self._array.fill_value}).",
+            )
+        if self._counted is not None:
+            absent = absent - self._counted
+            self._counted |= absent
+        self.absent_chunks += len(absent)
+        self._store.absent = set()
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        dim = self.layout.dims[axis]
+        path = self._array.path
+        if dim is None or not path:
+            return None
+        try:
+            values = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biuf":
+            return None
+        kept = ("units", "calendar", "long_name", "standard_name")
+        return Coordinate(dim, values, {key: values.attrs[key] for key in kept if key in values.attrs})
+
+
+class ZarrSource:
+    """A Zarr array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Open for reading.
+    name : str
+        What errors call it.
+    absent_chunks : "fill" or "error"
+        What to do at a chunk that the store does not hold. Zarr leaves out chunks that hold nothing but
+        the fill value, so their absence is no error by itself. Of a sharded array, shards are counted.
+    """
+
+    def __init__(self, array: zarr.Array[Any], name: str = "the Zarr array", absent_chunks: str = "fill") -> None:
+        self._array, self._fill = array, absent_chunks == "fill"
+        dtype = check_dtype(name, array.dtype)
+        names: Any = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+        self.layout = Layout(
+            name,
+            array.shape,
+            dtype,
+            tuple(max(1, chunk) for chunk in array.chunks),
+            shards=array.shards,
+            dims=tuple(names) if names else (),
+            **cf_attributes(array.attrs),
+        )
+
+    @classmethod
+    def at(
+        cls,
+        uri: str,
+        array: str | None = None,
+        absent_chunks: str = "fill",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> ZarrSource:
+        """The array at a path or URL.
+
+        Raises
+        ------
+        InputError
+            When nothing is there, when there is no such array, or several and none is named.
+        """
+        shown = without_credentials(uri)
+        try:
+            # zarr takes options for URLs alone, and an empty mapping for an option.
+            node = zarr.open(uri, mode="r", storage_options=dict(storage_options) if storage_options else None)
+        except ImportError as cause:
+            raise InputError(f"{shown}: {cause}", "Install what the URL's protocol needs.") from cause
+        except Exception as cause:
+            raise InputError(
+                f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {cause}",
+                "Check the path and, for a URL, input.storage_options.",
+            ) from cause
+        if isinstance(node, zarr.Array):
+            if array is not None:
+                raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
+            return cls(node, shown, absent_chunks)
+        found = node.get(array) if array is not None else None
+        if isinstance(found, zarr.Array):
+            return cls(found, f"{shown}:{array}", absent_chunks)
+        arrays = {path: item for path, item in node.members(max_depth=None) if isinstance(item, zarr.Array)}
+        wide = [path for path, item in arrays.items() if item.ndim > 1]
+        if array is None and len(wide) == 1:
+            return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks)
+        listed = ", ".join(f"{path} {item.shape}" for path, item in sorted(arrays.items())[:12]) or "no array"
+        if array is None:
+            raise InputError(
+                f"{shown}: which array? It holds {listed}", "Set input.array to one of them.", key="input.array"
+            )
+        raise InputError(
+            f"{shown}: has no array {array!r}; it holds {listed}", "Set input.array to one of them.", key="input.array"
+        )
+
+    def restrict(self, region: Region) -> ZarrSource:
+        return self
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        yield _ZarrReader(self.layout, self._array, self._fill)
+
+    def fingerprint(self) -> dict[str, Any]:
+        metadata = json.dumps(self._array.metadata.to_dict(), sort_keys=True, default=str)
+        return {
+            "kind": f"zarr v{self._array.metadata.zarr_format}",
+            "uri": self.layout.name,
+            "metadata_sha256": hashlib.sha256(metadata.encode()).hexdigest(),
+        }
+
+
+def without_credentials(uri: str) -> str:
+    """A URL without its user, password and query; a path as it is."""
+    if "://" not in uri:
+        return uri
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def copy_coordinate(coordinate: Coordinate, target: zarr.Array[Any], block: int = 2**20) -> None:
+    """Copy a coordinate block by block: an axis may be longer than memory is wide."""
+    for start in range(0, target.shape[0], block):
+        piece = slice(start, min(start + block, target.shape[0]))
+        target[piece] = np.asarray(coordinate.values[piece])
