@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dask.base import compute
@@ -84,16 +85,31 @@ def run_pass(
     """
 
     def build(report: Report) -> Delayed:
+        # Dask starts tasks of equal rank by name, the last first: so names count down, and spans run in order.
+        n_spans, run = work.plan.n_spans, uuid.uuid4().hex
+        numbers = count(n_spans, -1)
+
+        def merged(left: Delayed, right: Delayed) -> Delayed:
+            task: Delayed = delayed(merge)(left, right, dask_key_name=f"merge-{run}-{next(numbers):06d}")
+            return task
+
         leaves = []
-        for span in range(work.plan.n_spans):
+        for span in range(n_spans):
             part = work.of_span(span)
             futures = getattr(part.source, "futures", {})
             leaves.append(
-                delayed(_call, pure=False)(
-                    span_task, part, list(futures), list(futures.values()), arguments, span, report
+                delayed(_call)(
+                    span_task,
+                    part,
+                    list(futures),
+                    list(futures.values()),
+                    arguments,
+                    span,
+                    report,
+                    dask_key_name=f"{span_task.__name__}-{run}-{n_spans - span:06d}",
                 )
             )
-        root: Delayed = merge_tree(leaves, delayed(merge, pure=False))
+        root: Delayed = merge_tree(leaves, merged)
         return root
 
     result: P = executor.compute(build, progress)

@@ -111,7 +111,8 @@ class Standardizer:
                 yield _joined(parts, self._columns(filled))
                 parts, filled = [], 0
             part = self._standardize(start, stop, block, missing)
-            self._columns(filled + stop - start)[:, filled:] = block
+            with np.errstate(over="ignore"):  # the product finds what became infinite
+                self._columns(filled + stop - start)[:, filled:] = block
             parts.append(part)
             filled += stop - start
         if parts:
@@ -130,7 +131,7 @@ class Standardizer:
         start, stop, block : float64 (n_samples, stop - start), valid until the next one
         """
         for start, stop, block, missing in self._blocks(raw):
-            if not np.isfinite(block.sum(axis=0)).all() or missing is not None:
+            if missing is not None or not np.isfinite(_sums(block)).all():
                 missing = self._missing(block, missing)
             block -= np.nan_to_num(mean[start:stop])
             block /= np.where(np.isnan(divisor[start:stop]), 1.0, divisor[start:stop])
@@ -165,13 +166,13 @@ class Standardizer:
         rules, n = self._rules, self._plan.n_samples
         present: Any = n
         if missing is None:
-            mean = block.sum(axis=0) / n
+            mean = _sums(block) / n
         if missing is not None or not np.isfinite(mean).all():
             missing = self._missing(block, missing)
             block[missing] = 0.0
             present = n - missing.sum(axis=0)
-            with np.errstate(invalid="ignore"):
-                mean = block.sum(axis=0) / present
+            with np.errstate(invalid="ignore"):  # 0 / 0 is what marks a feature without any value
+                mean = _sums(block) / present
             if np.isinf(mean).any():
                 raise NotFinite
         empty = np.isnan(mean)
@@ -222,6 +223,13 @@ class Standardizer:
 
     def _columns(self, stop: int) -> NDArray[Any]:
         return self._panel[:stop].T if self._plan.samples_fastest else self._panel[:, :stop]
+
+
+def _sums(block: F64) -> F64:
+    """Sums over samples; what is not finite in them says that some value is not, at no further read."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums: F64 = block.sum(axis=0)
+    return sums
 
 
 def _joined(parts: list[Panel], matrix: NDArray[Any]) -> Panel:

@@ -254,8 +254,10 @@ def make_plan(
         if math.prod(cut.step for cut in packed) <= slab_features:
             grid = packed
     slabs = grow(grid, fastest_first, slab_features)
-    # A float64 array over a tile makes a chunk of 1 MiB, components at most 64 MiB.
-    tiles = grow(slabs, fastest_first, min(TILE_FEATURES, TILE_BYTES // (8 * max(1, n_components))))
+    # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB.
+    slab_size = math.prod(cut.step for cut in slabs)
+    tile_features = min(TILE_FEATURES + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)))
+    tiles = grow(slabs, fastest_first, tile_features)
     n_tiles = math.prod(len(cut) for cut in tiles)
     n_features = math.prod(features)
     if n_spans is None:

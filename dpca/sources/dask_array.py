@@ -9,6 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import optimize
+from dask.core import flatten, get_dependencies
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
@@ -50,9 +51,10 @@ class DaskSource:
             )
         dtype = check_dtype(name, array.dtype)
         self.layout = Layout(name, array.shape, dtype, array.chunks, dims=dims)
+        # Optimizing drops futures from the graph and keeps only their keys.
+        self._futures = {key: value for key, value in dict(array.__dask_graph__() or {}).items() if _is_future(value)}
         (self._array,) = optimize(array)
         self._offset = (0,) * array.ndim
-        self._futures: dict[Any, Any] = {}
 
     def check_sharing(self, regions: Iterator[Region], n_regions: int) -> None:
         """Refuse an array of which each slab needs most of the graph, such as x - x.mean().
@@ -81,11 +83,10 @@ class DaskSource:
         (part._array,) = optimize(self._array[shifted(region, self._offset)])
         part._offset = tuple(piece.start for piece in region)
         part._futures = {}
-        graph = dict(part._array.__dask_graph__() or {})
-        part._futures = {key: value for key, value in graph.items() if _is_future(value)}
-        if part._futures:
-            kept = {key: value for key, value in graph.items() if key not in part._futures}
-            part._array = da.Array(kept, part._array.name, part._array.chunks, meta=part._array._meta)
+        if self._futures:
+            graph = {**dict(part._array.__dask_graph__() or {}), **dict.fromkeys(self._futures)}
+            needed = {*flatten(part._array.__dask_keys__())}.union(*(get_dependencies(graph, key) for key in graph))
+            part._futures = {key: value for key, value in self._futures.items() if key in needed}
         return part
 
     @property

@@ -147,7 +147,10 @@ class ZarrSource:
             if array is not None:
                 raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
             return cls(node, shown, absent_chunks)
-        found = node.get(array) if array is not None else None
+        try:
+            found = node.get(array) if array is not None else None
+        except ValueError:  # a path that leaves the group
+            found = None
         if isinstance(found, zarr.Array):
             return cls(found, f"{shown}:{array}", absent_chunks)
         arrays = {path: item for path, item in node.members(max_depth=None) if isinstance(item, zarr.Array)}

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpca.accumulators.gram import GramPartial, merge
+from dpca.errors import PrecisionError
+from dpca.preprocess import Panel
+from tests.reference import gram_tolerance
+
+
+def panel(matrix):
+    f = matrix.shape[1]
+    ones = np.ones(f)
+    return Panel(
+        0, f, matrix, ones, ones, float((matrix.astype(float) ** 2).sum()), matrix.sum(1).astype(float), f, 1, 2
+    )
+
+
+def summed(matrices):
+    partial = GramPartial.empty(len(matrices[0]))
+    for matrix in matrices:
+        partial.add(panel(matrix))
+    return partial.finish()
+
+
+@given(
+    st.integers(1, 12), st.lists(st.integers(1, 9), min_size=1, max_size=6), st.sampled_from(["f4", "f8"]), st.data()
+)
+def test_any_partition_and_merge_order_is_the_dense_product(n, widths, dtype, data):
+    x = np.random.default_rng(sum(widths)).normal(size=(n, sum(widths))).astype(dtype)
+    parts = np.split(x, np.cumsum(widths)[:-1], axis=1)
+    partials = [summed([part]) for part in data.draw(st.permutations(parts))]
+    while len(partials) > 1:
+        partials.append(merge(partials.pop(0), partials.pop(data.draw(st.integers(0, len(partials) - 1)))))
+    (total,) = partials
+    dense = x.astype(float) @ x.T.astype(float)
+    assert np.linalg.norm(total.gram - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
+    np.testing.assert_allclose(total.squares, np.trace(dense), rtol=1e-12)
+    np.testing.assert_allclose(total.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
+    assert (total.mean_norm2, total.n_missing, total.n_constant) == (x.shape[1], len(widths), 2 * len(widths))
+
+
+def test_the_product_is_symmetric_to_the_bit():
+    gram = summed([np.random.default_rng(0).normal(size=(30, 200)).astype("f4")]).gram
+    np.testing.assert_array_equal(gram, gram.T)
+
+
+def test_merge_changes_neither_side():
+    left, right = (summed([np.full((2, 3), value)]) for value in (1.0, 2.0))
+    before = left.gram.copy(), right.gram.copy()
+    merge(left, right)
+    np.testing.assert_array_equal(left.gram, before[0])
+    np.testing.assert_array_equal(right.gram, before[1])
+
+
+def test_overflow_of_single_precision_is_an_error_and_not_infinity():
+    with pytest.raises(PrecisionError, match="float32.*overflows") as caught:
+        summed([np.full((3, 4), 1e25, np.float32)])
+    assert "precision: double" in caught.value.remedy
+    assert np.isfinite(summed([np.full((3, 4), 1e25)]).gram).all()

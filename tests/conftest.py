@@ -1,0 +1,30 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: speed is not a property that a test asserts.
+settings.register_profile("dpca", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dpca")
+
+SHARED = Path(os.environ.get("DPCA_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture
+def shared_data():
+    """A folder of the real datasets; the test skips where it is absent."""
+
+    def find(name):
+        folder = SHARED / name
+        if not folder.is_dir():
+            pytest.skip(f"real data absent: no folder {name} (set DPCA_SHARED_DATA to where it is)")
+        return folder
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def _in_own_directory(tmp_path, monkeypatch):
+    """Every test runs in a directory of its own: relative paths are part of what is tested."""
+    monkeypatch.chdir(tmp_path)

@@ -1,0 +1,101 @@
+"""Decompositions in one call, with the plan in the caller's hand."""
+
+import numpy as np
+from zarr.storage import MemoryStore
+
+from dpca.decomposition import Model, decompose
+from dpca.engine import Threads
+from dpca.outputs import Outputs
+from dpca.preprocess import Rules
+from dpca.progress import Progress
+from dpca.slabs import make_plan
+from dpca.sources import as_source
+
+
+def decompose_array(
+    x,
+    n_components,
+    *,
+    samples_axis=0,
+    rules=Rules(),
+    executor=None,
+    store=None,
+    components=True,
+    precision="auto",
+    **plan,
+):
+    """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
+    source = x if hasattr(x, "layout") else as_source(x)
+    layout = source.layout
+    made = make_plan(
+        layout.shape,
+        layout.dtype.itemsize,
+        layout.chunks,
+        samples_axis=samples_axis,
+        shards=layout.shards,
+        order=layout.order,
+        n_components=n_components,
+        **plan,
+    )
+    return decompose(
+        source,
+        Model(n_components, rules, precision),
+        made,
+        Outputs(MemoryStore() if store is None else str(store)),
+        executor or Threads(2),
+        Progress(),
+        components=components,
+    )
+
+
+def arrays_of(found):
+    """Everything that was computed, as bytes, by name."""
+    names = [
+        "gram",
+        "gram_mean_product",
+        "gram_mean_norm2",
+        "eigenvalues",
+        "scores",
+        "alpha",
+        "mean",
+        "scale",
+        "components",
+    ]
+    arrays = {name: np.asarray(found.outputs.array(name)[...]) for name in names}
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+class RecordingSource:
+    """A source that keeps the regions it is asked for. In one process only."""
+
+    def __init__(self, source):
+        self.source, self.layout, self.regions = source, source.layout, []
+
+    def restrict(self, region):
+        return self
+
+    def fingerprint(self):
+        return self.source.fingerprint()
+
+    def open(self):
+        return _Recorded(self)
+
+
+class _Recorded:
+    def __init__(self, source):
+        self._source = source
+
+    def __enter__(self):
+        self._context = self._source.source.open()
+        reader = self._context.__enter__()
+        read = reader.read
+
+        def recorded(region):
+            self._source.regions.append(region)
+            return read(region)
+
+        reader.read = recorded
+        return reader
+
+    def __exit__(self, *error):
+        return self._context.__exit__(*error)

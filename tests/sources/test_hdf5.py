@@ -1,0 +1,89 @@
+import h5py
+import numpy as np
+import pytest
+
+from dpca.errors import DataError, InputError, StorageError
+from dpca.sources import as_source, open_source
+from tests.sources.test_zarr_array import whole
+
+
+@pytest.fixture
+def file(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as opened:
+        yield opened
+
+
+def test_the_only_wide_dataset_needs_no_name_and_others_are_listed(file):
+    file["run/field"] = np.zeros((3, 4))
+    file["run/time"] = np.zeros(3)
+    file.close()
+    assert open_source("f.h5").layout.name == "f.h5:run/field"
+    assert open_source("f.h5", "/run/field").layout.shape == (3, 4)
+    with pytest.raises(InputError, match=r"f\.h5: has no array 'field'; it holds run/field \(3, 4\), run/time \(3,\)"):
+        open_source("f.h5", "field")
+    with h5py.File("f.h5", "a") as opened:
+        opened["other"] = np.zeros((2, 2))
+    with pytest.raises(InputError, match=r"which array\? It holds other \(2, 2\)"):
+        open_source("f.h5")
+
+
+def test_chunks_that_were_never_written_are_counted(file):
+    data = file.create_dataset("x", (4, 12), "f4", chunks=(4, 3), fillvalue=5, compression="gzip")
+    data[:, 3:6] = 1
+    file.close()
+    values, absent = whole(open_source("f.h5"))
+    assert absent == 3
+    assert (values[:, :3] == 5).all()
+    with pytest.raises(DataError, match=r"f\.h5:x: chunk \(0, 0\) was never written"):
+        whole(open_source("f.h5", absent_chunks="error"))
+
+
+def test_a_contiguous_dataset_without_storage_is_one_absent_chunk(file):
+    file.create_dataset("x", (4, 12), "f4")
+    file.close()
+    assert whole(open_source("f.h5"))[1] == 1
+    with pytest.raises(DataError, match="never written"):
+        whole(open_source("f.h5", absent_chunks="error"))
+
+
+def test_a_chunk_that_fails_to_decode_is_named(file, tmp_path):
+    data = file.create_dataset("x", data=np.arange(48.0).reshape(4, 12), chunks=(2, 3), compression="gzip")
+    offset = data.id.get_chunk_info_by_coord((2, 6)).byte_offset
+    file.close()
+    with open(tmp_path / "f.h5", "r+b") as raw:
+        raw.seek(offset)
+        raw.write(b"\xff" * 16)
+    with pytest.raises(StorageError, match=r"f\.h5:x: chunk \(1, 2\), region \[2:4, 6:9\]"):
+        whole(open_source("f.h5"))
+
+
+def test_a_virtual_dataset_whose_file_is_gone_is_an_error_and_not_fill_values(tmp_path):
+    with h5py.File(tmp_path / "part.h5", "w") as part:
+        part["x"] = np.ones((2, 5))
+    layout = h5py.VirtualLayout((2, 5), "f8")
+    layout[:] = h5py.VirtualSource("part.h5", "x", (2, 5))
+    with h5py.File(tmp_path / "v.h5", "w") as virtual:
+        virtual.create_virtual_dataset("x", layout)
+    assert (whole(open_source("v.h5"))[0] == 1).all()
+    (tmp_path / "part.h5").unlink()
+    with pytest.raises(InputError, match=r"source file part\.h5 is absent"):
+        open_source("v.h5")
+
+
+def test_netcdf_dimensions_and_coordinates(file):
+    data = file.create_dataset("sst", data=np.zeros((3, 4)))
+    file["time"] = np.array([1.0, 2.0, 3.0])
+    file["time"].attrs["units"] = np.bytes_("days since 1990-01-01")
+    file["time"].make_scale("time")
+    file["cell"] = np.zeros(4)
+    file["cell"].make_scale("This is a netCDF dimension but not a netCDF variable.         4")
+    data.dims[0].attach_scale(file["time"])
+    data.dims[1].attach_scale(file["cell"])
+    data.attrs["_FillValue"] = np.array([-9e9])
+    source = as_source(data)
+    assert source.layout.dims == ("time", "cell")
+    assert source.layout.missing_value == -9e9
+    with source.open() as reader:
+        assert reader.coordinate(0).attributes == {"units": "days since 1990-01-01"}
+        np.testing.assert_array_equal(reader.coordinate(0).values[:2], [1, 2])
+        assert reader.coordinate(1) is None

@@ -1,0 +1,168 @@
+"""What every source has to do, over all of them."""
+
+import pickle
+
+import dask.array as da
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpca.errors import InputError
+from dpca.sources import as_source, open_source
+from dpca.sources.base import check_dtype
+from tests.stores import random_array
+
+CHUNKS = (3, 4, 2)
+
+
+def _zarr(path, x, **options):
+    zarr.create_array(path, data=x, **options)
+    return open_source(path)
+
+
+def _hdf5(path, x, **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("group/x", data=x, **options)
+    return open_source(path)
+
+
+def _npy(path, x, fortran=False):
+    np.save(path, np.asfortranarray(x) if fortran else x)
+    return open_source(path)
+
+
+SOURCES = {
+    "zarr v2": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, zarr_format=2),
+    "zarr v2 F order": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, zarr_format=2, order="F"),
+    "zarr v3": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS),
+    "zarr v3 gzip": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, compressors=zarr.codecs.GzipCodec()),
+    "zarr v3 blosc": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, compressors=zarr.codecs.BloscCodec()),
+    "zarr v3 plain": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, compressors=None),
+    "zarr v3 sharded": lambda p, x: _zarr(p / "a.zarr", x, chunks=CHUNKS, shards=(6, 8, 4)),
+    "hdf5 contiguous": lambda p, x: _hdf5(p / "a.h5", x),
+    "hdf5 chunked": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS),
+    "hdf5 gzip": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS, compression="gzip", shuffle=True),
+    "hdf5 lzf": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS, compression="lzf"),
+    "hdf5 zstd": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS, compression=hdf5plugin.Zstd()),
+    "hdf5 blosc": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS, compression=hdf5plugin.Blosc()),
+    "hdf5 bitshuffle": lambda p, x: _hdf5(p / "a.h5", x, chunks=CHUNKS, compression=hdf5plugin.Bitshuffle()),
+    "npy": lambda p, x: _npy(p / "a.npy", x),
+    "npy F order": lambda p, x: _npy(p / "a.npy", x, fortran=True),
+    "dask": lambda p, x: as_source(da.from_array(x, chunks=((3, 2, 2), (4, 1), (2, 2, 2)))),
+    "numpy": lambda p, x: as_source(x),
+    "numpy F order": lambda p, x: as_source(np.asfortranarray(x)),
+    "zarr.Array": lambda p, x: as_source(zarr.array(x, chunks=CHUNKS)),
+    "h5py.Dataset": lambda p, x: as_source(h5py.File(p / "a.h5", "w").create_dataset("x", data=x, chunks=CHUNKS)),
+}
+SHAPE = (7, 5, 6)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_region_of_every_source_is_the_array(kind, tmp_path):
+    x = random_array(0, SHAPE, "f4")
+    source = SOURCES[kind](tmp_path, x)
+    assert source.layout.shape == SHAPE
+    assert source.layout.dtype == np.float32
+
+    @settings(max_examples=25)
+    @given(st.data())
+    def regions(data):
+        region = tuple(
+            slice(*sorted(data.draw(st.lists(st.integers(0, length), min_size=2, max_size=2)))) for length in SHAPE
+        )
+        got = reader.read(region)
+        np.testing.assert_array_equal(got, x[region])
+        np.testing.assert_array_equal(part.read(region), x[region])
+
+    whole = tuple(slice(0, length) for length in SHAPE)
+    with source.open() as reader, source.restrict(whole).open() as part:
+        regions()
+        assert reader.absent_chunks == 0
+    assert source.fingerprint()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind != "h5py.Dataset"])
+def test_a_part_of_a_source_travels_and_keeps_the_addresses_of_the_whole(kind, tmp_path):
+    import cloudpickle
+
+    x = random_array(0, SHAPE, "i2")
+    source = SOURCES[kind](tmp_path, x)
+    region = (slice(0, 7), slice(1, 4), slice(2, 6))
+    travelled = pickle.loads(cloudpickle.dumps(source.restrict(region)))
+    inner = (slice(2, 7), slice(2, 4), slice(2, 3))
+    with travelled.open() as reader:
+        np.testing.assert_array_equal(reader.read(inner), x[inner])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", ">i2", "u1", "u2", "u4", "u8", "?"])
+@pytest.mark.parametrize("kind", ["zarr v3", "zarr v2", "hdf5 gzip", "npy", "dask", "numpy"])
+def test_every_real_dtype_is_read_as_it_is(kind, dtype, tmp_path):
+    if kind == "zarr v3" and dtype.startswith(">"):
+        pytest.skip("a Zarr v3 data type has no byte order of its own")
+    x = random_array(0, SHAPE, dtype)
+    source = SOURCES[kind](tmp_path, x)
+    with source.open() as reader:
+        np.testing.assert_array_equal(reader.read(tuple(slice(0, length) for length in SHAPE)), x)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16", "U3", "S3", "O", "M8[s]", "m8[s]", [("a", "f4")], "g"])
+def test_other_dtypes_are_refused_by_name(dtype):
+    dtype = np.dtype(dtype)
+    with pytest.raises(InputError, match="array x: values are of dtype") as caught:
+        check_dtype("array x", dtype)
+    assert str(dtype) in str(caught.value)
+
+
+def test_refusal_names_the_file_and_array(tmp_path):
+    zarr.create_array(tmp_path / "c.zarr", data=np.zeros((3, 4), "c8"))
+    with pytest.raises(InputError, match=r"c\.zarr: values are of dtype complex64"):
+        open_source(tmp_path / "c.zarr")
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("names", data=np.full((3, 2), b"abc"))
+    with pytest.raises(InputError, match=r"s\.h5:names: values are of dtype \|S3"):
+        open_source(tmp_path / "s.h5")
+    np.save(tmp_path / "o.npy", np.array([[None, 1]], object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"o\.npy: values are of dtype object"):
+        open_source(tmp_path / "o.npy")
+
+
+def test_what_a_file_holds_counts_and_not_its_suffix(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+    (tmp_path / "x.npy").rename(tmp_path / "x.dat")
+    assert open_source(tmp_path / "x.dat").layout.shape == (3, 4)
+    (tmp_path / "x.txt").write_text("1,2,3")
+    with pytest.raises(InputError, match=r"x\.txt: is neither Zarr nor HDF5 nor \.npy"):
+        open_source(tmp_path / "x.txt")
+    (tmp_path / "old.nc").write_bytes(b"CDF\x01 and more")
+    with pytest.raises(InputError, match="classic netCDF"):
+        open_source(tmp_path / "old.nc")
+    (tmp_path / "x.h5").write_bytes(b"not HDF5 at all")
+    with pytest.raises(InputError, match=r"x\.h5: not readable as HDF5"):
+        open_source(tmp_path / "x.h5")
+
+
+def test_an_absent_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.zarr: does not exist") as caught:
+        open_source("nowhere.zarr")
+    assert str(tmp_path) in caught.value.remedy
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(InputError, match=r"empty\.zarr: no Zarr array or group could be opened"):
+        open_source("empty.zarr")
+
+
+@pytest.mark.parametrize("axis", [3, -4, "time"])
+def test_a_samples_axis_that_does_not_exist_is_an_error(axis):
+    layout = as_source(np.zeros(SHAPE)).layout
+    with pytest.raises(InputError, match="samples_axis is") as caught:
+        layout.axis_of(axis)
+    assert caught.value.key == "input.samples_axis"
+
+
+def test_axes_by_number_from_either_end_and_by_name():
+    xarray = pytest.importorskip("xarray")
+    layout = as_source(xarray.DataArray(np.zeros(SHAPE), dims=("lat", "time", "lon"))).layout
+    assert [layout.axis_of(axis) for axis in (0, 2, -1, -3, "time")] == [0, 2, 2, 0, 1]

@@ -1,0 +1,45 @@
+"""Stores that count and stores that fail."""
+
+from collections import Counter
+
+import numpy as np
+import zarr
+from zarr.storage import WrapperStore
+
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+
+class CountingStore(WrapperStore):
+    """Counts the reads of each chunk, by key; a sharded array's by key and byte range."""
+
+    def __init__(self, store, reads=None):
+        super().__init__(store)
+        self.reads = Counter() if reads is None else reads
+
+    def _with_store(self, store):
+        return type(self)(store, self.reads)
+
+    async def get(self, key, prototype, byte_range=None):
+        if not key.endswith(METADATA):
+            self.reads[key if byte_range is None else (key, repr(byte_range))] += 1
+        return await self._store.get(key, prototype, byte_range)
+
+
+def counted(array):
+    """The same Zarr array over a store that counts, and the counts."""
+    store = CountingStore(array.store)
+    return zarr.open_array(store, path=array.path, mode="r"), store.reads
+
+
+def random_array(seed, shape, dtype):
+    """Values that fit a dtype, with different means and spreads for each feature."""
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(dtype)
+    values = rng.standard_normal(shape) * rng.uniform(0.5, 2, shape) + rng.uniform(-3, 3, shape[1:])
+    if dtype.kind == "b":
+        return values > 0
+    if dtype.kind in "iu":
+        return np.clip(
+            np.round(20 * values + (60 if dtype.kind == "u" else 0)), 0 if dtype.kind == "u" else -100, 120
+        ).astype(dtype)
+    return values.astype(dtype)

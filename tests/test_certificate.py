@@ -1,0 +1,61 @@
+import json
+
+import numpy as np
+import pytest
+
+from dpca.backproject import BackprojectionPartial
+from dpca.certificate import caveats, certify, check_trace
+from dpca.errors import PrecisionError
+from tests.accumulators.test_gram import panel
+from tests.test_spectrum import normal, spectrum_of
+
+
+def measured(x, spectrum):
+    partial = BackprojectionPartial.empty(*spectrum.vectors.shape)
+    partial.add(panel(x - x.mean(0)), spectrum.alpha)
+    return partial
+
+
+def test_a_right_answer_is_certified():
+    x = normal(8, 60)
+    spectrum = spectrum_of(x, 5)
+    certificate = certify(spectrum, 0.0, measured(x, spectrum))
+    assert certificate["orthogonality"] < 1e-13
+    assert all(c["residual_data"] < 1e-13 and c["residual_gram"] < 1e-13 for c in certificate["components"])
+    assert certificate["reliable_components"] == 5
+    assert "5 of 5 components reliable" in certificate["verdict"]
+    assert caveats(certificate) == []
+    json.dumps(certificate, allow_nan=False)
+
+
+def test_a_wrong_component_shows_in_the_measurements():
+    x = normal(8, 60)
+    spectrum = spectrum_of(x, 5)
+    partial = measured(x, spectrum)
+    partial.projection[:, 2] *= 1.01
+    partial.overlap[0, 1] += 0.03
+    certificate = certify(spectrum, 0.0, partial)
+    np.testing.assert_allclose(certificate["orthogonality"], 0.03, rtol=1e-6)
+    np.testing.assert_allclose(certificate["components"][2]["residual_data"], 0.01, rtol=1e-6)
+
+
+def test_without_components_it_holds_what_the_n_side_tells():
+    certificate = certify(spectrum_of(normal(8, 60), 5), 0.0, None)
+    assert certificate["orthogonality"] is None
+    assert {c["residual_data"] for c in certificate["components"]} == {None}
+    assert certificate["components"][0]["residual_gram"] < 1e-13
+
+
+def test_zero_and_weak_components_are_told_apart():
+    x = np.diag([1.0, 1e-5, 0.0]) @ np.linalg.qr(normal(40, 3))[0].T
+    spectrum = spectrum_of(x, 3, center=False, dtype=np.float32)
+    weak, zero = caveats(certify(spectrum, 0.0, None))
+    assert "components 1 have singular values below 3.5e-04" in weak
+    assert "precision: double" in weak
+    assert "components 2 lie beyond the numerical rank 2" in zero
+
+
+def test_the_trace_check_catches_products_that_lost_the_data():
+    assert check_trace(1.0 + 1e-7, 1.0, np.float32) == pytest.approx(1e-7, rel=1e-2)
+    with pytest.raises(PrecisionError, match="lost the data"):
+        check_trace(0.0, 1e-50, np.float32)

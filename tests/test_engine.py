@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+from dpca.engine import Distributed, Threads, merge_tree
+from dpca.errors import ClusterError, DataError
+from dpca.sources import as_source, open_source
+from tests.runs import arrays_of, decompose_array
+from tests.stores import random_array
+
+SHAPE, CHUNKS = (20, 3000), (20, 100)
+PLAN = {"slab_bytes": 20 * 8 * 200, "n_spans": 11}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """float64, whose sums depend on their order: float32 products summed in float64 come out alike in any."""
+    path = tmp_path_factory.mktemp("engine") / "x.zarr"
+    zarr.create_array(path, data=random_array(0, SHAPE, "f8"), chunks=CHUNKS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stored):
+    return arrays_of(decompose_array(open_source(stored), 4, executor=Threads(1), **PLAN))
+
+
+@pytest.fixture(autouse=True)
+def _tiles_of_a_slab(monkeypatch):
+    """Otherwise data this small are a single tile, and so a single span."""
+    monkeypatch.setattr("dpca.slabs.TILE_FEATURES", 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiles_for_fixtures():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpca.slabs.TILE_FEATURES", 1)
+        yield
+
+
+def local_cluster(n_workers, processes, directory):
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=processes,
+        dashboard_address=None,
+        host="127.0.0.1" if processes else None,
+        local_directory=str(directory),
+    )
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_threads_do_not_change_a_bit(stored, undisturbed, n_workers):
+    found = decompose_array(open_source(stored), 4, executor=Threads(n_workers), **PLAN)
+    assert found.plan.n_spans == 11
+    assert arrays_of(found) == undisturbed
+
+
+@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_workers_do_not_change_a_bit(stored, undisturbed, n_workers, processes, tmp_path):
+    with local_cluster(n_workers, processes, tmp_path) as cluster, Client(cluster) as client:
+        executor = Distributed(client)
+        assert executor.n_workers == n_workers
+        found = decompose_array(open_source(stored), 4, executor=executor, store=tmp_path / "r.zarr", **PLAN)
+        assert arrays_of(found) == undisturbed
+
+
+def test_the_bits_do_depend_on_the_spans_so_the_tests_above_can_fail(stored, undisturbed):
+    found = decompose_array(open_source(stored), 4, slab_bytes=PLAN["slab_bytes"], n_spans=2)
+    assert arrays_of(found)["gram"] != undisturbed["gram"]
+
+
+def test_merges_are_a_fixed_tree():
+    assert merge_tree(list("abcdefg"), lambda a, b: f"({a}{b})") == "(((ab)(cd))((ef)g))"
+    assert merge_tree(["a"], lambda a, b: f"({a}{b})") == "a"
+
+
+def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
+    da = pytest.importorskip("dask.array")
+    x = random_array(1, SHAPE, "f8")
+    expected = arrays_of(decompose_array(da.from_array(x, chunks=(20, 100)), 4, **PLAN))
+    with local_cluster(2, True, tmp_path) as cluster, Client(cluster) as client:
+        persisted = (da.from_array(x, chunks=(20, 100)) + 0).persist()
+        source = as_source(persisted)
+        assert len(source.restrict((slice(0, 20), slice(0, 200))).futures) == 2
+        found = decompose_array(source, 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN)
+        assert arrays_of(found) == expected
+
+
+def test_the_graph_has_a_task_a_span_and_no_data(stored, tmp_path, monkeypatch):
+    """What travels to the scheduler and between workers: spans and n x n partials, whatever d is."""
+    built = []
+
+    class Counted(Threads):
+        def compute(self, build, progress):
+            def counted(report):
+                root = build(report)
+                built.append(len(dict(root.__dask_graph__())))
+                return root
+
+            return super().compute(counted, progress)
+
+    decompose_array(open_source(stored), 4, executor=Counted(2), **PLAN)
+    assert built == [2 * 11 - 1, 2 * 11 - 1]
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_an_error_on_a_worker_comes_back_as_itself(tmp_path, processes):
+    x = random_array(0, SHAPE, "f8")
+    x[3, 1234] = np.nan
+    zarr.create_array(tmp_path / "bad.zarr", data=x, chunks=CHUNKS)
+    with local_cluster(2, processes, tmp_path) as cluster, Client(cluster) as client:
+        with pytest.raises(
+            DataError, match=r"bad\.zarr: 1 missing values \(NaN\) .* \[3, 1234\] \(sample 3\)"
+        ) as caught:
+            decompose_array(
+                open_source(tmp_path / "bad.zarr"), 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN
+            )
+        assert "preprocess.missing" in caught.value.remedy
+
+
+def test_a_scheduler_without_workers_is_an_error_and_not_a_wait(stored, tmp_path):
+    with (
+        local_cluster(0, False, tmp_path) as cluster,
+        Client(cluster) as client,
+        pytest.raises(ClusterError, match="has no workers"),
+    ):
+        decompose_array(open_source(stored), 4, executor=Distributed(client), store=tmp_path / "r.zarr")
+
+
+def test_an_error_stops_the_spans_that_are_left(stored):
+    """One thread: spans begin in order, so none begins after the one that fails."""
+    from tests.runs import RecordingSource
+
+    x = random_array(0, SHAPE, "f8")
+    x[0, 500] = np.nan
+    source = RecordingSource(as_source(x))
+    with pytest.raises(DataError):
+        decompose_array(source, 4, executor=Threads(1), **PLAN)
+    assert len(source.regions) <= 4
+
+
+def test_blas_threads_are_restored_after_a_pass(stored):
+    from threadpoolctl import threadpool_info
+
+    def blas():
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    before = blas()
+    decompose_array(open_source(stored), 4, **PLAN)
+    assert blas() == before

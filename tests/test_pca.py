@@ -1,0 +1,251 @@
+import math
+import pickle
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.decomposition import PCA as SklearnPCA
+
+from dpca import PCA
+from dpca.decomposition import working_dtype
+from dpca.errors import ConfigError, DataError, InputError
+from dpca.preprocess import Rules
+from dpca.sources import as_source
+from tests.reference import assert_right, dense_pca
+from tests.runs import decompose_array
+from tests.stores import random_array
+from tests.test_engine import local_cluster
+from tests.test_slabs import chunkings
+
+DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_any_shape_chunking_orientation_dtype_and_spans_give_the_dense_answer(data):
+    n = data.draw(st.integers(2, 12), "n")
+    features = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3), "features"))
+    dtype = np.dtype(data.draw(st.sampled_from(DTYPES), "dtype"))
+    precision = data.draw(st.sampled_from(["auto", "single", "double"]), "precision")
+    rules = Rules(data.draw(st.booleans(), "center"), data.draw(st.sampled_from(["none", "std"]), "scale"), ddof=1)
+    x = random_array(data.draw(st.integers(0, 10**6), "seed"), (n, *features), dtype)
+    axis = data.draw(st.integers(0, len(features)), "samples_axis")
+    stored = np.moveaxis(x, 0, axis)
+    stored = np.asfortranarray(stored) if data.draw(st.booleans(), "F order") else np.ascontiguousarray(stored)
+    kind = data.draw(st.sampled_from(["numpy", "dask", "zarr"]), "kind")
+    if kind == "dask":
+        stored = da.from_array(stored, chunks=tuple(data.draw(chunkings(length)) for length in stored.shape))
+    elif kind == "zarr":
+        chunks = tuple(data.draw(st.integers(1, length)) for length in stored.shape)
+        stored = zarr.array(np.ascontiguousarray(stored), chunks=chunks, zarr_format=2 if dtype.byteorder == ">" else 3)
+    k = data.draw(st.integers(1, min(n, math.prod(features))), "k")
+    plan = {"slab_bytes": data.draw(st.integers(1, 4000), "slab_bytes"), "n_spans": data.draw(st.integers(1, 9))}
+    found = decompose_array(stored, k, samples_axis=axis, rules=rules, precision=precision, **plan)
+    working = working_dtype(dtype, precision)
+    components = np.asarray(found.outputs.array("components")[...])
+    assert components.shape == (k, *features)
+    assert components.dtype == working
+    dense = dense_pca(x.reshape(n, -1), center=rules.center, scale=rules.scale)
+    assert_right(
+        {
+            "singular_values": found.spectrum.singular_values,
+            "scores": found.scores,
+            "components": components.reshape(k, -1),
+        },
+        dense,
+        working,
+    )
+    np.testing.assert_allclose(
+        np.asarray(found.outputs.array("mean")[...]).reshape(-1), dense.mean, rtol=1e-13, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("shift", [0, 1e4, 1e6])
+def test_a_shift_of_every_feature_changes_nothing_but_the_mean(shift):
+    x = np.random.default_rng(0).integers(-64, 64, (30, 5000)).astype("f4")
+    plain, shifted = (PCA(4).fit(v) for v in (x, x + np.float32(shift)))
+    np.testing.assert_array_equal(plain.components_, shifted.components_)
+    np.testing.assert_array_equal(plain.singular_values_, shifted.singular_values_)
+    np.testing.assert_allclose(shifted.mean_ - plain.mean_, shift)
+
+
+def inputs(x, path):
+    """The same values as every kind of input that the estimator takes."""
+    yield "numpy", x
+    yield "dask", da.from_array(x, chunks=(7, 300))
+    yield "zarr", zarr.array(x, chunks=(11, 500))
+    with h5py.File(path / "x.h5", "w") as file:
+        yield "h5py", file.create_dataset("x", data=x, chunks=(5, 200))
+    yield "xarray", xr.DataArray(da.from_array(x, chunks=(20, 512)), dims=("sample", "gene"))
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_it_is_scikit_learns_pca_for_every_kind_of_input(tmp_path, whiten):
+    x = random_array(0, (20, 1500), "f8")
+    new = random_array(1, (6, 1500), "f8")
+    reference = SklearnPCA(5, svd_solver="full", whiten=whiten).fit(x)
+    for (kind, data), (_, more) in zip(inputs(x, tmp_path), inputs(new, tmp_path / ".."), strict=True):
+        fitted = PCA(5, whiten=whiten)
+        scores = fitted.fit_transform(data)
+        signs = np.sign((np.asarray(fitted.components_) * reference.components_).sum(1))
+        for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+            np.testing.assert_allclose(np.asarray(getattr(fitted, name)), getattr(reference, name), rtol=1e-10)
+        np.testing.assert_allclose(np.asarray(fitted.components_) * signs[:, None], reference.components_, atol=1e-10)
+        np.testing.assert_allclose(scores * signs, reference.transform(x), atol=1e-9)
+        np.testing.assert_allclose(fitted.transform(data), scores, atol=1e-9)
+        np.testing.assert_allclose(fitted.transform(more) * signs, reference.transform(new), atol=1e-9)
+        restored = fitted.inverse_transform(scores)
+        np.testing.assert_allclose(np.asarray(restored), reference.inverse_transform(reference.transform(x)), atol=1e-9)
+        assert (fitted.n_samples_, fitted.n_features_in_, fitted.n_components_) == (20, 1500, 5)
+        lazy = kind != "numpy"
+        for array in (fitted.components_, fitted.mean_, restored):
+            assert isinstance(array, da.Array if lazy else np.ndarray)
+        assert isinstance(scores, np.ndarray)
+
+
+def test_feature_axes_come_back_as_they_went_in():
+    x = random_array(0, (6, 10, 8), "f8")
+    stored = np.ascontiguousarray(np.moveaxis(x, 0, 1))
+    fitted = PCA(3, samples_axis=1).fit(stored)
+    flat = PCA(3).fit(x.reshape(6, 80))
+    assert fitted.components_.shape == (3, 10, 8)
+    assert fitted.mean_.shape == (10, 8) or fitted.mean_.shape == (6, 8)
+    assert fitted.components_.shape[1:] == fitted.mean_.shape
+
+
+def test_samples_axis_by_name_and_reconstruction_in_the_layout_of_the_fit():
+    x = random_array(0, (10, 6, 8), "f8")
+    data = xr.DataArray(x, dims=("lat", "time", "lon"))
+    fitted = PCA(samples_axis="time").fit(data)
+    assert fitted.components_.shape == (6, 10, 8)
+    np.testing.assert_allclose(fitted.inverse_transform(fitted.transform(data)), x, atol=1e-10)
+
+
+def test_scaled_and_filled_data_are_restored_in_their_own_units():
+    x = random_array(0, (12, 40), "f8")
+    x[3, 5] = np.nan
+    x[:, 7] = 2.5
+    fitted = PCA(scale="std", missing="mean").fit(x)
+    restored = fitted.inverse_transform(fitted.transform(x))
+    present = np.isfinite(x)
+    np.testing.assert_allclose(restored[present], x[present], atol=1e-9)
+    np.testing.assert_allclose(restored[3, 5], np.nanmean(x[:, 5]), atol=1e-9)
+    dense = dense_pca(x, scale="std")
+    np.testing.assert_allclose(fitted.singular_values_, dense.singular_values, atol=1e-9)
+    np.testing.assert_allclose(fitted.explained_variance_.sum(), 39, rtol=0.02)  # one a feature but the constant
+
+
+def test_a_feature_without_any_value_is_nan_in_the_result_and_harmless():
+    x = random_array(0, (9, 30), "f8")
+    x[:, 4] = np.nan
+    fitted = PCA(3, missing="mean").fit(x)
+    assert np.isnan(fitted.components_[:, 4]).all()
+    assert np.isnan(fitted.mean_[4])
+    reference = SklearnPCA(3, svd_solver="full").fit(np.delete(x, 4, axis=1))
+    np.testing.assert_allclose(fitted.singular_values_, reference.singular_values_)
+    assert np.isfinite(fitted.transform(x)).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(2, 1), (2, 50), (7, 7), (30, 8)])
+def test_none_keeps_min_n_d_components_and_zeros_beyond_the_rank(n, d):
+    fitted = PCA().fit(random_array(0, (n, d), "f8"))
+    assert fitted.components_.shape == (min(n, d), d)
+    rank = min(n - 1, d)
+    overlap = fitted.components_ @ fitted.components_.T
+    np.testing.assert_allclose(overlap, np.diag([1.0] * rank + [0.0] * (min(n, d) - rank)), atol=1e-9)
+    assert [c["reliable"] for c in fitted.certificate_["components"]] == [True] * rank + [False] * (min(n, d) - rank)
+
+
+def test_duplicate_samples_in_single_precision_give_no_noise_as_components():
+    x = np.repeat(random_array(0, (5, 3000), "f4"), 4, axis=0)
+    fitted = PCA().fit(x)
+    norms = np.linalg.norm(fitted.components_.astype(float), axis=1)
+    reliable = np.array([c["reliable"] for c in fitted.certificate_["components"]])
+    assert reliable.sum() == 4
+    np.testing.assert_allclose(norms[reliable], 1, atol=1e-5)
+    assert np.isfinite(fitted.components_).all()
+
+
+def test_irregular_dask_chunks_are_written_right(monkeypatch):
+    """Tiles then share output chunks, which takes the lock."""
+    monkeypatch.setattr("dpca.slabs.TILE_FEATURES", 1)
+    x = random_array(0, (8, 4000), "f8")
+    lazy = da.from_array(x, chunks=((8,), (700, 100, 1500, 3, 900, 797)))
+    found = decompose_array(lazy, 3, slab_bytes=8 * 8 * 500, n_spans=4)
+    assert not found.plan.regular
+    np.testing.assert_allclose(np.asarray(found.outputs.array("components")), PCA(3).fit(x).components_, atol=1e-12)
+
+
+def test_it_runs_on_the_active_client_and_on_a_given_one(tmp_path):
+    x = random_array(0, (10, 400), "f8")
+    expected = PCA(3).fit(x)
+    with local_cluster(2, True, tmp_path) as cluster, Client(cluster) as client:
+        for fitted in (
+            PCA(3).fit(da.from_array(x, chunks=(10, 90))),
+            PCA(3, client=client, store=tmp_path / "kept.zarr").fit(x),
+        ):
+            np.testing.assert_allclose(np.asarray(fitted.components_), expected.components_, atol=1e-12)
+    assert zarr.open_array(tmp_path / "kept.zarr" / "components", mode="r").shape == (3, 400)
+
+
+def test_it_clones_pickles_and_shows_its_parameters():
+    fitted = PCA(3, scale="std").fit(random_array(0, (10, 40), "f8"))
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert fitted.get_params()["scale"] == "std"
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.components_, fitted.components_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 0}, "n_components is 0.* from 1 to min"),
+        ({"n_components": 6}, "n_components is 6, but .* has 5 samples and 40 features"),
+        ({"n_components": 2.5}, "n_components is 2.5, but an integer or None is allowed"),
+        ({"svd_solver": "randomized"}, "svd_solver is 'randomized', but 'auto' or 'gram_eigh' is allowed"),
+        ({"scale": "pareto"}, "scale is 'pareto'"),
+        ({"ddof": 5}, "ddof is 5, but from 0 to n_samples - 1 = 4 is allowed"),
+    ],
+)
+def test_parameters_that_are_not_allowed(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        PCA(**parameters).fit(random_array(0, (5, 40), "f8"))
+
+
+def test_input_that_is_not_allowed():
+    with pytest.raises(InputError, match="has no features"):
+        PCA().fit(np.arange(5.0))
+    with pytest.raises(InputError, match=r"has 1 sample\(s\)"):
+        PCA().fit(np.ones((1, 5)))
+    with pytest.raises(InputError, match="complex128"):
+        PCA().fit(np.ones((3, 5), complex))
+    with pytest.raises(DataError, match="NaN"):
+        PCA().fit([[1.0, np.nan], [2.0, 3.0]])
+    fitted = PCA(2).fit(random_array(0, (5, 40), "f8"))
+    with pytest.raises(InputError, match=r"has shape \(3, 39\), but the fit had features \(40,\)"):
+        fitted.transform(np.ones((3, 39)))
+    with pytest.raises(InputError, match=r"scores have shape \(3, 5\), but the fit has 2 components"):
+        fitted.inverse_transform(np.ones((3, 5)))
+    with pytest.raises(DataError, match=r"\[1, 7\] \(sample 1\)"):
+        fitted.transform(np.where(np.arange(80).reshape(2, 40) == 47, np.nan, 1.0))
+
+
+def test_products_that_lose_the_data_are_an_error_and_not_a_wrong_answer():
+    tiny = random_array(0, (5, 40), "f8") * 1e-30
+    with pytest.raises(ArithmeticError, match="lost the data"):
+        PCA(precision="single").fit(tiny)
+    np.testing.assert_allclose(PCA(2).fit(tiny).singular_values_, PCA(2).fit(tiny * 1e30).singular_values_ * 1e-30)
+
+
+def test_working_precision_follows_the_dtype():
+    single = {
+        dtype for dtype in DTYPES if working_dtype(as_source(np.zeros((1, 1), dtype)).layout.dtype, "auto") == "f4"
+    }
+    assert single == {"f2", "f4", "i1", "i2", "u1", "u2", "?"}
