@@ -49,6 +49,7 @@ def certify(spectrum: Spectrum, trace_difference: float, measured: Backprojectio
     dict with keys
         format_version : 1
         rank : eigenvalues that differ from rounding
+        largest_rank : what the rank can be at most, min(n - 1, d) for centred data
         supported_ratio : smallest sigma_j / sigma_1 that the working precision supports
         trace_check : relative difference of trace(K) and the independently summed total
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
@@ -69,6 +70,7 @@ def certify(spectrum: Spectrum, trace_difference: float, measured: Backprojectio
     certificate = {
         "format_version": FORMAT_VERSION,
         "rank": spectrum.rank,
+        "largest_rank": spectrum.largest_rank,
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
         "orthogonality": orthogonality,
@@ -102,21 +104,22 @@ def _verdict(certificate: dict[str, Any]) -> str:
 
 def caveats(certificate: dict[str, Any]) -> list[str]:
     """What the user must be told: which components are not to be trusted, why, and what helps."""
-    weak = [c["index"] for c in certificate["components"] if not c["reliable"] and c["singular_value"] > 0]
-    zero = [c["index"] for c in certificate["components"] if c["singular_value"] == 0]
+    components = certificate["components"]
+    single = certificate["supported_ratio"] > 1e-6
+    remedy = "set model.precision: double" if single else "ask for fewer components"
+    weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0]
+    zero = [c["index"] for c in components if c["singular_value"] == 0]
     found = []
     if weak:
         found.append(
-            f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the "
-            "largest, less than the Gram matrix supports in this precision: set model.precision: double"
-            if certificate["supported_ratio"] > 1e-6
-            else f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the "
-            "largest, less than a Gram matrix supports even in double precision: ask for fewer components"
+            f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the largest, "
+            f"less than the Gram matrix supports in {'single' if single else 'double'} precision: {remedy}"
         )
     if zero:
+        lost = single and zero[0] < certificate["largest_rank"]
         found.append(
-            f"components {_runs(zero)} lie beyond the numerical rank {certificate['rank']}: "
-            "their singular values and components are zero"
+            f"components {_runs(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
+            "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
         )
     return found
 

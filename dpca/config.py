@@ -250,8 +250,8 @@ def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Pat
                 else f"Allowed here are {', '.join(parent)}."
             )
         elif error["type"] == "missing":
-            absent = ".".join(map(str, error["loc"]))
-            lines[tuple(error["loc"])] = f"{marks.get(path, name)}: {absent} is missing"
+            absent = ".".join(map(str, (*path, error["loc"][-1])))
+            lines[(*path, error["loc"][-1])] = f"{marks.get(path, name)}: {absent} is missing"
             remedies.append(f"Set {absent}.")
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
@@ -260,20 +260,21 @@ def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Pat
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
             continue
-    for path, line in lines.items():
-        if " but " in line and " allowed" not in line:
-            lines[path] = line + " is allowed"
+    for path in list(lines):
+        if any(other != path and other[: len(path)] == path for other in lines):
+            del lines[path]  # what is wrong inside says more
+        elif " but " in lines[path]:
+            lines[path] += " is allowed"
     return "\n".join(lines.values()), " ".join(dict.fromkeys(remedies)) or "Correct the value."
 
 
 def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
-    """As much of a location as the file has: behind it pydantic names members of a union."""
+    """The parts of a location that are keys of the file: pydantic puts members of a union between them."""
     path: list[str | int] = []
     for part in location:
-        if not isinstance(values, dict) or part not in values:
-            break
-        values = values[part]
-        path.append(part)
+        if isinstance(values, dict) and part in values:
+            values = values[part]
+            path.append(part)
     return tuple(path), values
 
 

@@ -30,6 +30,8 @@ class Spectrum:
     """trace(K): the total variance times the divisor."""
     rank: int
     """Eigenvalues that are distinguishable from rounding."""
+    largest_rank: int
+    """What the rank can be at most: min(n, d), one less of n where the data were centred."""
     supported: float
     """Smallest sigma_j / sigma_1 that the working precision supports: sqrt(eps), since K squares it."""
     n_samples: int
@@ -136,6 +138,7 @@ def solve(
         vectors=chosen,
         total=float(np.trace(gram)),
         rank=rank,
+        largest_rank=limit,
         supported=float(np.sqrt(np.finfo(working_dtype).eps)),
         n_samples=n,
         ddof=ddof,

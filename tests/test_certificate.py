@@ -52,7 +52,15 @@ def test_zero_and_weak_components_are_told_apart():
     weak, zero = caveats(certify(spectrum, 0.0, None))
     assert "components 1 have singular values below 3.5e-04" in weak
     assert "precision: double" in weak
-    assert "components 2 lie beyond the numerical rank 2" in zero
+    assert "components 2 can't be told from rounding (numerical rank 2)" in zero
+    assert "to see whether they really are, set model.precision: double" in zero
+
+
+def test_zeros_that_centring_makes_need_no_second_look():
+    x = normal(4, 60)
+    spectrum = spectrum_of(x, 4, dtype=np.float32)
+    (zero,) = caveats(certify(spectrum, 0.0, measured(x, spectrum)))
+    assert zero.endswith("singular values and components are zero")
 
 
 def test_the_trace_check_catches_products_that_lost_the_data():

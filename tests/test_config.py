@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dpca.config import Config, load, schema
+from dpca.errors import ConfigError
+
+MINIMAL = """\
+input:
+  uri: data/faces.zarr
+output:
+  path: results/faces
+"""
+
+
+def written(text, name="c.yaml"):
+    Path(name).write_text(text)
+    return name
+
+
+def refusal(text, *overrides):
+    with pytest.raises(ConfigError) as caught:
+        load(written(text), overrides)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_every_key_has_a_default_but_two():
+    config = load(written(MINIMAL)).config
+    assert config.input.samples_axis == 0
+    assert config.model.n_components is None
+    assert (config.compute.cluster, config.compute.workers) == ("local", "auto")
+    for key in ("input.uri", "output.path"):
+        section, name = key.split(".")
+        text = MINIMAL.replace(f"  {name}:", "  # ")
+        error = refusal(text)
+        assert f"{section} is None" in error.message or f"{key} is missing" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("modle:\n  kind: pca\n", "c.yaml:5:1: unknown key modle", "Did you mean model?"),
+        ("model:\n  n_component: 3\n", "c.yaml:6:3: unknown key model.n_component", "Did you mean model.n_components?"),
+        ("model:\n  zzz: 3\n", "c.yaml:6:3: unknown key model.zzz", "Allowed here are kind, n_components,"),
+        ("model:\n  n_components: many\n", "c.yaml:6:17: model.n_components is 'many', but a valid integer is allowed", ""),
+        ("model:\n  n_components: '3'\n", "c.yaml:6:17: model.n_components is '3', but a valid integer is allowed", ""),
+        ("model:\n  n_components: 0\n", "c.yaml:6:17: model.n_components is 0, but at least 1 is allowed", ""),
+        ("model:\n  n_components: true\n", "c.yaml:6:17: model.n_components is True, but a valid integer is allowed", ""),
+        ("model: {whiten: 1}\n", "c.yaml:5:17: model.whiten is 1, but a valid boolean is allowed", ""),
+        ("preprocess:\n  scale: pareto\n", "c.yaml:6:10: preprocess.scale is 'pareto', but 'none' or 'std' is allowed", ""),
+        ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but 'local' or {scheduler: ADDRESS} is allowed", ""),
+        ("compute:\n  cluster: {scheduler: 3}\n", "compute.cluster.scheduler is 3, but a valid string is allowed", ""),
+        ("compute:\n  cluster: {schedular: x}\n", "c.yaml:6:13: unknown key compute.cluster.schedular", "Did you mean compute.cluster.scheduler?"),
+        ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster.scheduler is missing", "Set compute.cluster.scheduler."),
+        ("compute:\n  workers: 0\n", "c.yaml:6:12: compute.workers is 0, but 'auto' or at least 1 is allowed", ""),
+        ("model: 3\n", "c.yaml:5:8: model is 3, but a valid dictionary or instance of Model is allowed", ""),
+    ],
+)  # fmt: skip
+def test_errors_name_the_line_the_value_and_what_is_allowed(text, message, remedy):
+    error = refusal(MINIMAL + text)
+    assert message in error.message
+    assert remedy in error.remedy
+    assert error.remedy
+
+
+def test_all_errors_are_told_at_once():
+    error = refusal(MINIMAL + "model:\n  n_components: x\n  ddof: y\npreproces: {}\n")
+    assert len(error.message.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input:\n  uri: [1, 2\n", "c.yaml:3:1: not valid YAML"),
+        ("input:\n  uri: a\n  uri: b\n", "c.yaml:3:3: not valid YAML: found duplicate key"),
+        ("- a\n- b\n", "c.yaml:1:1: is not a mapping"),
+        ("", "c.yaml:1:1: is not a mapping"),
+        (
+            "input: !!python/object/apply:os.getcwd []\n",
+            "c.yaml:1:8: not valid YAML: could not determine a constructor",
+        ),
+    ],
+)
+def test_what_is_no_configuration(text, message):
+    assert message in refusal(text).message
+
+
+def test_a_file_that_is_absent():
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: can't be read: No such file"):
+        load("nowhere.yaml")
+
+
+def test_set_overrides_and_its_errors_name_it():
+    loaded = load(written(MINIMAL), ["model.n_components=7", "compute.cluster={scheduler: 'tcp://h:1'}", "input.uri=x"])
+    assert loaded.config.model.n_components == 7
+    assert loaded.config.compute.cluster.scheduler == "tcp://h:1"
+    assert loaded.config.input.uri == "x"
+    assert refusal(MINIMAL, "model.n_components=x").message == (
+        "--set model.n_components=x: model.n_components is 'x', but a valid integer is allowed"
+    )
+    assert "--set model.rank=3: unknown key model.rank" in refusal(MINIMAL, "model.rank=3").message
+    assert "is not KEY=VALUE" in refusal(MINIMAL, "model").message
+    assert "has no keys" in refusal(MINIMAL, "input.uri.x=1").message
+
+
+def test_yaml_is_version_1_2():
+    """1e3 is a number and `no` is text, as in JSON: not as in YAML 1.1."""
+    loaded = load(written(MINIMAL + "  # c\n"), ["input.array=no"])
+    assert loaded.config.input.array == "no"
+
+
+def test_the_schema_describes_every_key():
+    described = schema()
+    json.dumps(described)
+    assert set(described["properties"]) == set(Config.model_fields)
+    for section in described["$defs"].values():
+        for name, field in section["properties"].items():
+            assert field.get("description"), name
+        assert section["additionalProperties"] is False
+
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("**/*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_config_of_the_repository_loads(path):
+    assert load(path).config
+
+
+def test_there_are_configs():
+    assert CONFIGS

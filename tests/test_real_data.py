@@ -1,0 +1,89 @@
+"""The faces and the Golub set through the command line, from YAML, against published references."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from dpca.cli import main
+
+
+def write(kind, name, values, chunks):
+    if kind == "zarr":
+        zarr.create_array(f"{name}.zarr", data=values, chunks=chunks)
+        return f"{name}.zarr"
+    if kind == "hdf5":
+        with h5py.File(f"{name}.h5", "w") as file:
+            file.create_dataset("X", data=values, chunks=chunks, compression="gzip")
+        return f"{name}.h5"
+    np.save(f"{name}.npy", values)
+    return f"{name}.npy"
+
+
+def run(uri, n_components=20, **keys):
+    text = f"input:\n  uri: {uri}\nmodel:\n  n_components: {n_components}\noutput:\n  path: result\n"
+    Path("config.yaml").write_text(text)
+    overrides = [part for key, value in keys.items() for part in ("--set", f"{key.replace('__', '.')}={value}")]
+    try:
+        main(["run", "config.yaml", *overrides])
+    except SystemExit as stop:
+        assert not stop.code
+    return xr.open_zarr("result/result.zarr").load()
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5"])
+@pytest.mark.parametrize("orientation", ["samples first", "samples last"])
+def test_orl_faces(shared_data, kind, orientation):
+    faces = np.load(shared_data("orl-faces") / "faces_400x10304_u8.npy").reshape(400, 112, 92)
+    if orientation == "samples last":
+        uri = write(kind, "faces", np.ascontiguousarray(np.moveaxis(faces, 0, -1)), (14, 92, 100))
+        result = run(uri, input__samples_axis=2)
+    else:
+        result = run(write(kind, "faces", faces, (100, 14, 92)))
+    np.testing.assert_allclose(result.explained_variance_ratio[:3], [0.1760955, 0.12906636, 0.06841042], rtol=1e-6)
+    np.testing.assert_allclose(result.explained_variance[:3], [2823910.06, 2069739.46, 1097046.14], rtol=1e-8)
+    assert result.components.shape == (20, 112, 92)
+    assert result.components.dtype == np.float32
+    centred = faces.reshape(400, -1) - faces.reshape(400, -1).mean(0)
+    _, sigma, vt = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(result.singular_values, sigma[:20], rtol=1e-6)
+    found = result.components.values.reshape(20, -1)
+    np.testing.assert_allclose(np.abs((found * vt[:20]).sum(1)), 1, rtol=1e-6)
+    assert json.loads(Path("result/certificate.json").read_text())["reliable_components"] == 20
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "npy"])
+def test_golub_expression(shared_data, kind):
+    values = np.load(shared_data("golub-expression") / "expression_72x7129_f64.npy")
+    result = run(write(kind, "golub", values, (72, 1000)))
+    np.testing.assert_allclose(result.explained_variance_ratio[:3], [0.17427768, 0.10338643, 0.0769023], rtol=1e-7)
+    assert result.components.dtype == np.float64
+    u, sigma, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
+    np.testing.assert_allclose(result.singular_values, sigma[:20], rtol=1e-12)
+    scores = u[:, :20] * sigma[:20]
+    signs = np.sign((scores * result.scores.values).sum(0))
+    np.testing.assert_allclose(result.scores, scores * signs, atol=1e-8 * sigma[0])
+
+
+def test_golub_standardized(shared_data):
+    values = np.load(shared_data("golub-expression") / "expression_72x7129_f64.npy")
+    result = run(write("zarr", "golub", values, (72, 1000)), preprocess__scale="std")
+    standardized = (values - values.mean(0)) / values.std(0, ddof=1)
+    sigma = np.linalg.svd(standardized, compute_uv=False)
+    np.testing.assert_allclose(result.singular_values, sigma[:20], rtol=1e-12)
+
+
+def test_sea_surface_temperature_with_land_left_out(shared_data):
+    """eofs' own solution with equal weights; land is NaN at all times, in the data and in the components."""
+    folder = shared_data("climate-sst")
+    result = run(write("npy", "sst", np.load(folder / "sst.npy"), None), 3, preprocess__missing="mean")
+    np.testing.assert_allclose(result.explained_variance, np.load(folder / "eigenvalues.equal.npy")[:3], rtol=1e-7)
+    eofs = np.load(folder / "eofs.equal.npy")[:3]
+    found = result.components.values
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(eofs))
+    overlap = np.nansum(found * eofs, axis=(1, 2)) / np.sqrt(np.nansum(eofs**2, axis=(1, 2)))
+    np.testing.assert_allclose(np.abs(overlap), 1, rtol=1e-7)
