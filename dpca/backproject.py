@@ -45,10 +45,18 @@ class BackprojectionPartial:
         return components
 
 
-def merge(left: BackprojectionPartial, right: BackprojectionPartial) -> BackprojectionPartial:
-    """The partial of both. Changes neither: a scheduler may run a merge again."""
-    return BackprojectionPartial(
-        overlap=left.overlap + right.overlap,
-        projection=left.projection + right.projection,
-        bytes_read=left.bytes_read + right.bytes_read,
-    )
+def held(n_samples: int, n_components: int, slab_features: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
+    """Bytes of what the back-projection of a span holds, by name."""
+    return {
+        "W'W and X_c W of a span": 8 * n_components * (n_components + n_samples),
+        "components of a slab": n_components * slab_features * working_dtype.itemsize,
+        "products of a panel": n_components * (n_components + n_samples + 4096) * working_dtype.itemsize,
+    }
+
+
+def merge(total: BackprojectionPartial, partial: BackprojectionPartial) -> BackprojectionPartial:
+    """Add a partial to a total, in place."""
+    total.overlap += partial.overlap
+    total.projection += partial.projection
+    total.bytes_read += partial.bytes_read
+    return total

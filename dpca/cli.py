@@ -81,8 +81,8 @@ def status(result: Path, as_json: bool) -> None:
     Example: dpca status results/quickstart
     """
     from dpca.errors import InputError
-    from dpca.progress import describe_bytes, describe_seconds
     from dpca.results import STATUS
+    from dpca.units import describe_bytes, describe_seconds
 
     try:
         found: dict[str, Any] = json.loads((result / STATUS).read_text(encoding="utf-8"))

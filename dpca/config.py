@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
@@ -100,6 +101,18 @@ class Compute(_Section):
         Literal["auto"] | Annotated[int, Field(ge=1)],
         Field(description="Spans that run at the same time on this machine; auto: one a core. The bits do not change."),
     ] = "auto"
+
+    memory: Annotated[
+        Literal["auto"] | ByteSize,
+        Field(
+            description="Private memory of all processes on this machine, or of each worker of a cluster, such as "
+            "8 GiB; auto: half of what is free. Limits of control groups and of Slurm are respected."
+        ),
+    ] = "auto"
+    scratch: Annotated[
+        str | None,
+        Field(description="Directory for a copy of the input, where its chunks need one; beside the result if null."),
+    ] = None
 
 
 class Output(_Section):
@@ -256,10 +269,12 @@ def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Pat
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
             allowed = allowed.replace("a valid dictionary or instance of Scheduler", "{scheduler: ADDRESS}")
+            allowed = re.sub("a valid dictionary or instance of .*", "a mapping of keys", allowed)
+            if error["type"].startswith("byte_size"):
+                allowed = "an amount such as 8 GiB"
             text = f"{marks.get(path, name)}: {key} is {value!r}, but "
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
-            continue
     for path in list(lines):
         if any(other != path and other[: len(path)] == path for other in lines):
             del lines[path]  # what is wrong inside says more

@@ -1,10 +1,10 @@
-"""Runs the spans of a pass on Dask and merges what they return. The only file that knows a scheduler.
+"""Runs the spans of a pass and adds up what they return. The only file that knows a scheduler.
 
 How Dask carries a pass, and why
 --------------------------------
-The graph has one task a span and a fixed binary tree of merges above them: S spans and S - 1 merges,
-however many chunks the data have. A task opens the source and streams its slabs through a buffer of its
-own; the blocks themselves are no tasks. Two other ways are natural in Dask, and wrong at scale:
+A pass is S tasks, one a span, however many chunks the data have. A task opens the source and streams its
+slabs through buffers of its own; the blocks themselves are no tasks. Two other ways are natural in Dask,
+and wrong at scale:
 
 - A graph that loads each block in one task and multiplies it in another lets the scheduler put the two on
   different workers, so in the end the whole dataset crosses the network.
@@ -14,28 +14,35 @@ own; the blocks themselves are no tasks. Two other ways are natural in Dask, and
 A span sums its n x n partial in place and only that leaves the task, so what travels is S n^2 values,
 independent of the number of features: spans grow with them instead (`dpca.slabs`).
 
-Floating-point addition is not associative, so the tree is fixed by the plan. Any scheduler may run it in
-any order with the same bits: Dask's threads within this process, or a distributed client. Both run one
-BLAS thread a task, since two tasks with one thread each beat one with two by 1.4-1.6 (measured), and
-since the number of BLAS threads changes the bits.
+Spans are submitted in order, at most `window` ahead of the oldest that is not added up yet, and partials
+are added to the total in the order of spans. So the number of partials that exist at any time is known
+beforehand (a graph handed over whole may hold as many as it has spans), and the bits of the sum are the
+same whatever finished first: floating-point addition is not associative.
+
+On this machine tasks run in a pool of threads, on a cluster through a Dask client; both hand out futures,
+and nothing here depends on which. One BLAS thread a task: two tasks with one thread each beat one with two
+by 1.4-1.6 (measured), and the number of BLAS threads changes the bits.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import count
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dask.base import compute
-from dask.delayed import Delayed, delayed
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError
-from dpca.passes import Pass, Report
+from dpca.machine import Budget, memory_budget
+from dpca.passes import Report
+from dpca.planning import Workers
+from dpca.units import describe_memory
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,12 +50,31 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
+class Future(Protocol):
+    """What futures of a thread pool and of Dask have in common."""
+
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+    def exception(self) -> BaseException | None: ...
+    def add_done_callback(self, function: Callable[[Any], Any], /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Session:
+    """A pass under way."""
+
+    submit: Callable[..., Future]
+    """Start `function(*arguments, report)`."""
+    share: Callable[[Any], Any]
+    """Make a value an argument that many tasks take, so that it travels to a worker once."""
+
+
 class Executor(Protocol):
     """Where spans run."""
 
     @property
     def n_workers(self) -> int:
-        """Tasks that run at the same time."""
+        """Tasks that can run at the same time."""
         ...
 
     @property
@@ -56,92 +82,109 @@ class Executor(Protocol):
         """Whether tasks run in this process and see its memory."""
         ...
 
+    def workers(self, memory: int | None) -> Workers:
+        """Where tasks run, for planning; `memory` in bytes is what a process may take, None for the default."""
+        ...
+
     def guard(self) -> Any:
         """A lock that all tasks can take, as a context manager that travels to them."""
         ...
 
-    def compute(self, build: Callable[[Report], Delayed], progress: Report) -> Any:
-        """Run the graph that `build` makes around a report function; return its value."""
+    def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
+        """A pass of at most `n_tasks` tasks at the same time; leaving it stops those that still run."""
         ...
 
 
+class Work(Protocol):
+    """What all tasks of a pass share, and the part of it that one of them needs."""
+
+    @property
+    def source(self) -> Any: ...
+    @property
+    def n_parts(self) -> int: ...
+    def part(self, number: int, /) -> Any: ...
+
+
 def run_pass(
-    span_task: Callable[..., P],
-    work: Pass,
-    *arguments: Any,
+    task: Callable[..., P],
+    work: Work,
+    *shared: Any,
+    total: P,
     merge: Callable[[P, P], P],
     executor: Executor,
     progress: Report,
+    n_tasks: int,
+    window: int,
 ) -> P:
-    """Run a task for each span of a pass and merge the partials along a fixed tree.
+    """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
     Parameters
     ----------
-    span_task : called as `span_task(work, *arguments, span, report)`
+    task : called as `task(work.part(number), *shared, number, report)`
     work : source, plan and rules
-    arguments : what all spans get besides, small
-    merge : pure; the tree of merges depends on the number of spans alone
+    shared : what all tasks get besides, such as alpha
+    total : what partials are added to, empty
+    merge : `merge(total, partial)` returns the sum; it may change the total in place
     progress : called with the bytes of each slab that is done, from any thread
+    n_tasks : tasks at the same time
+    window : parts submitted and not yet added up, at least `n_tasks`
     """
+    with executor.session(progress, n_tasks) as session:
+        arguments = [session.share(value) for value in shared]
 
-    def build(report: Report) -> Delayed:
-        # Dask starts tasks of equal rank by name, the last first: so names count down, and spans run in order.
-        n_spans, run = work.plan.n_spans, uuid.uuid4().hex
-        numbers = count(n_spans, -1)
-
-        def merged(left: Delayed, right: Delayed) -> Delayed:
-            task: Delayed = delayed(merge)(left, right, dask_key_name=f"merge-{run}-{next(numbers):06d}")
-            return task
-
-        leaves = []
-        for span in range(n_spans):
-            part = work.of_span(span)
+        def submit(number: int) -> Future:
+            part = work.part(number)
             futures = getattr(part.source, "futures", {})
-            leaves.append(
-                delayed(_call)(
-                    span_task,
-                    part,
-                    list(futures),
-                    list(futures.values()),
-                    arguments,
-                    span,
-                    report,
-                    dask_key_name=f"{span_task.__name__}-{run}-{n_spans - span:06d}",
-                )
-            )
-        root: Delayed = merge_tree(leaves, merged)
-        return root
+            return session.submit(_call, task, part, list(futures), list(futures.values()), arguments, number)
 
-    result: P = executor.compute(build, progress)
-    return result
+        return fold(submit, range(work.n_parts), total, merge, window)
 
 
-def merge_tree(partials: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
-    """Merge neighbours, level by level, until one is left."""
-    level = list(partials)
-    while len(level) > 1:
-        pairs = zip(level[::2], level[1::2], strict=False)
-        level = [merge(left, right) for left, right in pairs] + level[len(level) - len(level) % 2 :]
-    return level[0]
+def fold(
+    submit: Callable[[int], Future], numbers: Iterable[int], total: P, merge: Callable[[P, P], P], window: int
+) -> P:
+    """Submit numbers in order, at most `window` ahead of the sum, and add up their results in order.
+
+    One that fails ends it at once, whatever those before it are doing.
+    """
+    pending: deque[Future] = deque()
+    changed: SimpleQueue[None] = SimpleQueue()  # one entry for each that is done
+
+    def settle(total: P) -> P:
+        while not pending[0].done():
+            changed.get()
+            for error in (future.exception() for future in pending if future.done()):
+                if error is not None:
+                    raise error
+        # No name holds on to what was added up while the next is waited for.
+        return merge(total, pending.popleft().result())
+
+    for number in numbers:
+        if len(pending) == window:
+            total = settle(total)
+        pending.append(submit(number))
+        pending[-1].add_done_callback(lambda _: changed.put(None))
+    while pending:
+        total = settle(total)
+    return total
 
 
 def _call(
-    span_task: Callable[..., P],
-    work: Pass,
+    task: Callable[..., P],
+    work: Any,
     keys: list[Any],
     blocks: list[Any],
-    arguments: tuple[Any, ...],
-    span: int,
+    arguments: list[Any],
+    number: int,
     report: Report,
 ) -> P:
     if keys:
-        supplied: Any = work.source
-        work = replace(work, source=supplied.supply(dict(zip(keys, blocks, strict=True))))
-    return span_task(work, *arguments, span, report)
+        work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
+    return task(work, *arguments, number, report)
 
 
 class Threads:
-    """The embedded default: Dask's threads in this process, nothing to start.
+    """The embedded default: threads in this process, nothing to start.
 
     NumPy's products, Zarr's decoding and file reads all release the GIL, so threads are as fast as
     processes here and share one interpreter's memory.
@@ -152,10 +195,14 @@ class Threads:
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
 
+    def workers(self, memory: int | None) -> Workers:
+        return Workers(0, self.n_workers, memory_budget(memory))
+
     def guard(self) -> Any:
         return threading.Lock()
 
-    def compute(self, build: Callable[[Report], Delayed], progress: Report) -> Any:
+    @contextmanager
+    def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
         stop = threading.Event()
 
         def report(n_bytes: int) -> None:
@@ -164,9 +211,13 @@ class Threads:
             progress(n_bytes)
 
         # Limits are for the whole process, so they are set once around the pass, not inside tasks.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self.n_workers) as pool:
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_tasks) as pool:
+
+            def submit(function: Callable[..., Any], *arguments: Any) -> Any:
+                return pool.submit(function, *arguments, report)
+
             try:
-                return compute(build(report), scheduler="threads", pool=pool, optimize_graph=False)[0]
+                yield Session(submit, share=lambda value: value)
             finally:
                 # Spans in hand stop at their next slab, spans not begun never start.
                 stop.set()
@@ -186,24 +237,51 @@ class Distributed:
     def n_workers(self) -> int:
         return sum(self.client.nthreads().values())
 
+    def workers(self, memory: int | None) -> Workers:
+        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        if not found:
+            raise self._no_workers()
+        processes, threads = len(found), max(worker["nthreads"] for worker in found)
+        limit = min((worker["memory_limit"] for worker in found if worker["memory_limit"]), default=None)
+        here = memory_budget()
+        if memory is not None and (limit is None or memory <= limit):
+            budget = Budget(memory, "as asked for")
+        elif limit is None:
+            budget = Budget(here.bytes // processes, f"its share of {here.origin}")
+        elif memory is not None:
+            origin = f"the workers' limit, which is less than the {describe_memory(memory)} asked for"
+            budget = Budget(limit, origin, lowered=True)
+        else:
+            # Dask begins to spill at 60 % of a worker's limit, and pauses it at 80 %.
+            budget = Budget(limit * 6 // 10, f"60 % of the workers' limit of {describe_memory(limit)}")
+        return Workers(processes, threads, budget, here)
+
+    def _no_workers(self) -> ClusterError:
+        return ClusterError(f"the scheduler at {self.address} has no workers", "Start some: dask worker ADDRESS.")
+
     def guard(self) -> Any:
         from distributed import Lock
 
         return Lock(f"dpca-{uuid.uuid4().hex}")
 
-    def compute(self, build: Callable[[Report], Delayed], progress: Report) -> Any:
-        from distributed.client import Future
-
+    @contextmanager
+    def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
         if not self.n_workers:
-            raise ClusterError(f"the scheduler at {self.address} has no workers", "Start some: dask worker ADDRESS.")
+            raise self._no_workers()
         topic = f"dpca-{uuid.uuid4().hex}"
         self.client.subscribe_topic(topic, lambda event: progress(event[1]))
-        plugin = _one_blas_thread()
-        self.client.register_plugin(plugin, name=topic)
-        future: Future[Any] | None = None
+        self.client.register_plugin(_one_blas_thread(), name=topic)
+        submitted: list[Any] = []
+
+        def submit(function: Callable[..., Any], *arguments: Any) -> Any:
+            # Dask keeps a result as long as its future lives: forget those that were added up.
+            submitted[:] = [future for future in submitted if not future.done()]
+            future = self.client.submit(function, *arguments, TopicReport(topic), pure=False)
+            submitted.append(future)
+            return future
+
         try:
-            future = self.client.compute(build(TopicReport(topic)), optimize_graph=False)
-            return future.result()
+            yield Session(submit, share=lambda value: self.client.scatter(value, hash=False))
         except DpcaError:
             raise
         except (OSError, TimeoutError) as cause:
@@ -212,8 +290,7 @@ class Distributed:
                 "Check that it and its workers still run.",
             ) from cause
         finally:
-            if future is not None:
-                future.cancel()
+            self.client.cancel(submitted)
             self.client.unsubscribe_topic(topic)
             self.client.unregister_worker_plugin(topic)
 

@@ -1,5 +1,11 @@
 """Every error that dpca raises on purpose: what happened, and what to do about it."""
 
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class DpcaError(Exception):
     """An error with a remedy.
@@ -50,6 +56,10 @@ class StorageError(DpcaError):
     """A stored chunk that could not be read or decoded, or a result that could not be written."""
 
 
+class DiskFullError(StorageError):
+    """There is no room left where something was being written."""
+
+
 class PrecisionError(DpcaError, ArithmeticError):
     """The arithmetic asked for cannot carry the data: the answer would be wrong."""
 
@@ -64,5 +74,34 @@ class ClusterError(DpcaError):
     """The scheduler or its workers cannot be reached or stopped working."""
 
 
+class OverBudgetError(DpcaError, MemoryError):
+    """The run would take more memory or scratch than it may."""
+
+    exit_code = 3
+
+
 class Cancelled(DpcaError):
     """A span was told to stop because another one failed or the user interrupted the run."""
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turn a failure to write into an error that says what was being written.
+
+    Raises
+    ------
+    DiskFullError
+        When the disk, or the user's share of it, is full.
+    StorageError
+        For any other failure of the file system.
+    """
+    try:
+        yield
+    except OSError as cause:
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                f"{what}: could not be written: {cause.strerror}", "Free some space, or write to another disk."
+            ) from cause
+        raise StorageError(
+            f"{what}: could not be written: {cause.strerror or cause}", "Check the disk and its permissions."
+        ) from cause

@@ -13,9 +13,10 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import MemoryStore
 
+from dpca.errors import writing
 from dpca.slabs import TILE_BYTES, Box, Plan
 from dpca.sources.base import Coordinate, Source
-from dpca.sources.zarr_array import copy_coordinate
+from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate
 from dpca.spectrum import SIGN_RULE, Spectrum
 
 FORMAT_VERSION = 1
@@ -30,6 +31,11 @@ def feature_dims(dims: Sequence[str | None]) -> tuple[str, ...]:
     default = ["feature"] if len(dims) == 1 else [f"feature_{axis}" for axis in range(len(dims))]
     names = [dim if dim and dim not in RESERVED_DIMS else fallback for dim, fallback in zip(dims, default, strict=True)]
     return tuple(names) if len(set(names)) == len(names) else tuple(default)
+
+
+def held_to_write(n_bytes: int) -> int:
+    """Bytes that zarr holds to write so many: the chunks in hand as they are, and encoded."""
+    return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
 class Outputs:
@@ -52,7 +58,8 @@ class Outputs:
 
     def create(self, attributes: Mapping[str, Any]) -> None:
         """Make the group, empty."""
-        zarr.create_group(self.store, overwrite=True, attributes={"format_version": FORMAT_VERSION, **attributes})
+        with writing(f"{self.store}"):
+            zarr.create_group(self.store, overwrite=True, attributes={"format_version": FORMAT_VERSION, **attributes})
 
     def create_tiled(
         self, name: str, plan: Plan, dims: Sequence[str], dtype: Any, n_components: int | None = None, fill: float = 0.0
@@ -81,7 +88,7 @@ class Outputs:
         """Write a tile of an array from `create_tiled`; of components, all of them at once."""
         array = self.array(name)
         where = tile if values.ndim == len(tile) else (slice(None), *tile)
-        with self._guard or nullcontext():
+        with self._guard or nullcontext(), writing(f"{self.store}: {name}"):
             array[where] = values
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
@@ -91,16 +98,17 @@ class Outputs:
         chunks = (
             (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else None
         )
-        array = zarr.create_array(
-            self.store,
-            name=name,
-            shape=values.shape,
-            dtype=values.dtype,
-            chunks=chunks or "auto",
-            dimension_names=tuple(dims),
-            attributes=dict(attributes or {}),
-        )
-        array[...] = values
+        with writing(f"{self.store}: {name}"):
+            array = zarr.create_array(
+                self.store,
+                name=name,
+                shape=values.shape,
+                dtype=values.dtype,
+                chunks=chunks or "auto",
+                dimension_names=tuple(dims),
+                attributes=dict(attributes or {}),
+            )
+            array[...] = values
 
     def write_coordinate(self, name: str, coordinate: Coordinate) -> None:
         """Copy a coordinate of the source under the name of its dimension."""

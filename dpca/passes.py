@@ -35,18 +35,34 @@ class Pass:
     plan: Plan
     rules: Rules
     working_dtype: np.dtype[Any]
-    outputs: Outputs
+    outputs: Outputs | None = None
+    """Where outputs with feature axes go; None where there are none."""
 
     def region(self, span: int) -> Region:
         """The smallest region that holds a span's slabs."""
-        tiles = list(self.plan.tiles_of(span))
-        box = tuple(slice(min(p.start for p in ps), max(p.stop for p in ps)) for ps in zip(*tiles, strict=True))
+        box: Box | None = None
+        for tile in self.plan.tiles_of(span):
+            box = (
+                tile
+                if box is None
+                else tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, tile, strict=True))
+            )
+        assert box is not None  # a span has a tile at least
         return self.plan.region(box)
 
-    def of_span(self, span: int) -> Pass:
-        """The same with what the span has to carry of its source, and no more."""
+    @property
+    def n_parts(self) -> int:
+        return self.plan.n_spans
+
+    def part(self, span: int) -> Pass:
+        """The same with what a span has to carry of its source, and no more."""
         source = self.source.restrict(self.region(span))
         return Pass(source, self.plan, self.rules, self.working_dtype, self.outputs)
+
+    def write_tile(self, name: str, tile: Box, values: NDArray[Any]) -> None:
+        """Write a tile of an output with feature axes."""
+        assert self.outputs is not None
+        self.outputs.write_tile(name, tile, values)
 
     def standardizer(self) -> Standardizer:
         layout = self.source.layout
@@ -70,9 +86,9 @@ def gram_span(work: Pass, span: int, report: Report) -> GramPartial:
                 mean[inside] = slab_mean.reshape(_shape(slab))
                 scale[inside] = slab_scale.reshape(_shape(slab))
             if work.rules.center or work.rules.missing != "error":
-                work.outputs.write_tile("mean", tile, mean)
+                work.write_tile("mean", tile, mean)
             if work.rules.scale != "none" or work.rules.missing != "error":
-                work.outputs.write_tile("scale", tile, scale)
+                work.write_tile("scale", tile, scale)
         partial.absent_chunks = reader.absent_chunks
     return partial.finish()
 
@@ -97,7 +113,7 @@ def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Repo
                     # A feature without any value has no component: NaN, where 0 would claim one.
                     found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
                 components[(slice(None), *_within(slab, tile))] = found.reshape(n_components, *_shape(slab))
-            work.outputs.write_tile("components", tile, components)
+            work.write_tile("components", tile, components)
     return partial
 
 

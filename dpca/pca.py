@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 import weakref
 from typing import Any, Literal, Self
 
 import numpy as np
+from dask.utils import parse_bytes
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from zarr.storage import MemoryStore
 
 from dpca.clusters import of_client
-from dpca.decomposition import Decomposition, Model, Precision, Solver, decompose, plan_for, project
+from dpca.decomposition import Decomposition, decompose, project
 from dpca.errors import ConfigError, InputError
+from dpca.machine import free_disk
+from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
 from dpca.passes import Fitted
+from dpca.planning import Scratch, plan_projection, plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.sources import Source, as_source
@@ -52,6 +57,9 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         Accumulators are float64 always.
     samples_axis : int or str
         Which axis of X holds the samples. All others are feature axes; their number and order are kept.
+    memory : int, str or None
+        What a fit may take, such as "8 GiB": of all memory here, interpreter included, or of each worker of
+        a cluster. None is half of what is free. Where chunks need a copy of X, it goes beside `store`.
     client : distributed.Client or None
         Where to run; None is the active client if there is one, else the cores of this machine.
     store : str or None
@@ -87,6 +95,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         ddof: int = 1,
         precision: Precision = "auto",
         samples_axis: int | str = 0,
+        memory: int | str | None = None,
         client: Any = None,
         store: str | os.PathLike[str] | None = None,
         random_state: Any = None,
@@ -100,6 +109,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         self.ddof = ddof
         self.precision = precision
         self.samples_axis = samples_axis
+        self.memory = memory
         self.client = client
         self.store = store
         self.random_state = random_state
@@ -145,7 +155,10 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
                 "Give new samples in the same layout as those of the fit.",
             )
         fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
-        scores = project(source, fitted, self._rules(), axis, of_client(self.client), Progress())
+        executor = of_client(self.client)
+        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
+        scores = project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
         return scores / self._whitening if self.whiten else scores
 
     def inverse_transform(self, X: Any) -> Any:
@@ -201,22 +214,19 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
     def _fit(self, X: Any) -> Decomposition:
         self._check_parameters()
         source = as_source(X)
-        plan = plan_for(source, self.samples_axis, self.n_components)
-        if not 0 <= self.ddof < plan.n_samples:
-            raise ConfigError(
-                f"ddof is {self.ddof}, but from 0 to n_samples - 1 = {plan.n_samples - 1} is allowed", "Pass 1 or 0."
-            )
         executor = of_client(self.client)
         in_memory = isinstance(source, MemorySource)
-        outputs = Outputs(MemoryStore() if in_memory and executor.shares_memory else self._directory())
         model = Model(
             n_components=None if self.n_components is None else int(self.n_components),
             rules=self._rules(),
             precision=self.precision,
             whiten=self.whiten,
         )
-        found = decompose(source, model, plan, outputs, executor, Progress(), keep_gram=False)
-        self._axis, self._feature_shape = plan.samples_axis, plan.feature_shape
+        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
+        outputs = Outputs(MemoryStore() if in_memory and executor.shares_memory else self._directory())
+        found = decompose(source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False)
+        self._axis, self._feature_shape = made.plan.samples_axis, made.plan.feature_shape
         self._keep(source, found, in_memory)
         return found
 
@@ -242,6 +252,22 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         self.n_features_in_ = found.plan.n_features
         self.certificate_ = found.certificate
         self._whitening = spectrum.whitening
+
+    def _memory_bytes(self) -> int | None:
+        if self.memory is None:
+            return None
+        try:
+            return int(parse_bytes(self.memory))
+        except ValueError:
+            raise ConfigError(
+                f"memory is {self.memory!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
+            ) from None
+
+    def _scratch(self) -> Scratch:
+        """A place for a copy of X, beside the outputs if there is a place for them."""
+        home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
+        path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
+        return Scratch(path, free_disk(home))
 
     def _directory(self) -> str:
         if self.store is not None:

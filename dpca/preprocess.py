@@ -225,6 +225,15 @@ class Standardizer:
         return self._panel[:stop].T if self._plan.samples_fastest else self._panel[:, :stop]
 
 
+def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:
+    """Bytes of what a Standardizer holds, by name."""
+    n, block = plan.n_samples, plan.block_features
+    return {
+        "panel": n * max(plan.panel_features, block) * working_dtype.itemsize,
+        "block being centred, and where it is missing": (8 + 2) * n * block,
+    }
+
+
 def _sums(block: F64) -> F64:
     """Sums over samples; what is not finite in them says that some value is not, at no further read."""
     with np.errstate(over="ignore", invalid="ignore"):

@@ -8,11 +8,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO
+
+from dpca.units import describe_bytes, describe_seconds
 
 FORMAT_VERSION = 1
 LINE_SECONDS = 30.0
@@ -28,22 +30,6 @@ def write_json(path: Path, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-
-
-def describe_bytes(count: float) -> str:
-    """1234567 as 1.2 MB (powers of 1000, as disks and networks count)."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError
-
-
-def describe_seconds(seconds: float) -> str:
-    """75 as 1:15, 4000 as 1:06:40."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class Display(Protocol):
@@ -137,9 +123,17 @@ class Progress:
     display : where to show it
     status : the file status.json, or None to write none
     stages : how many stages the run will have
+    check : called with each slab that is done; what it raises ends the run
     """
 
-    def __init__(self, display: Display | None = None, status: Path | None = None, stages: int = 1) -> None:
+    def __init__(
+        self,
+        display: Display | None = None,
+        status: Path | None = None,
+        stages: int = 1,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check = check
         self._display = display or Silent()
         self._status, self._stages = status, stages
         self._lock = threading.RLock()
@@ -171,6 +165,7 @@ class Progress:
 
     def advance(self, n_bytes: int) -> None:
         """Count a slab that is done; called from any thread."""
+        self._check()
         with self._lock:
             self._done += n_bytes
             self._display.update(self._done, self._total, time.monotonic() - self._began)
@@ -192,25 +187,27 @@ class Progress:
             seconds = time.monotonic() - self._began
             rate = self._done / seconds if seconds > 0 else 0.0
             left = (self._total - self._done) / rate if rate and state == "running" else None
-            write_json(
-                self._status,
-                {
-                    "format_version": FORMAT_VERSION,
-                    "state": state,
-                    "stage": self._stage,
-                    "stage_number": self._number,
-                    "stages": self._stages,
-                    "done_bytes": self._done,
-                    "total_bytes": self._total,
-                    "bytes_per_second": rate,
-                    "seconds_left": left,
-                    "started": self._started,
-                    "updated": _now(),
-                    "host": socket.gethostname(),
-                    "pid": os.getpid(),
-                    "message": message,
-                },
-            )
+            # A disk that is full must not end a run that could say so itself.
+            with suppress(OSError):
+                write_json(
+                    self._status,
+                    {
+                        "format_version": FORMAT_VERSION,
+                        "state": state,
+                        "stage": self._stage,
+                        "stage_number": self._number,
+                        "stages": self._stages,
+                        "done_bytes": self._done,
+                        "total_bytes": self._total,
+                        "bytes_per_second": rate,
+                        "seconds_left": left,
+                        "started": self._started,
+                        "updated": _now(),
+                        "host": socket.gethostname(),
+                        "pid": os.getpid(),
+                        "message": message,
+                    },
+                )
 
 
 def _now() -> str:

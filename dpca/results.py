@@ -23,7 +23,8 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "status.json",
     "ledger",
 )
-_LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs")
+LAST_OF_SPECTRUM = "eigenvalues"
+_LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
 class ResultDirectory:
@@ -107,6 +108,10 @@ class ResultDirectory:
         write_json(self.path / CERTIFICATE, certificate)
         write_json(self.path / MANIFEST, {"format_version": FORMAT_VERSION, **manifest})
         self.discard()
+
+    def has_spectrum(self) -> bool:
+        """Whether the run in hand has finished its first pass and the eigensolve."""
+        return (self.staged_arrays / LAST_OF_SPECTRUM).exists()
 
     def discard(self) -> None:
         """Remove what an unfinished run left."""

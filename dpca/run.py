@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,19 @@ from typing import Any
 from dpca.certificate import caveats
 from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
-from dpca.decomposition import Decomposition, Model, decompose, plan_for
-from dpca.errors import DpcaError
+from dpca.decomposition import Decomposition, decompose
+from dpca.engine import Executor
+from dpca.errors import DiskFullError, DpcaError, OverBudgetError
+from dpca.machine import Peak, free_disk, watched_memory
+from dpca.model import Model
 from dpca.outputs import Outputs
+from dpca.planning import Process, RunPlan, Scratch, check_axis, plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Display, Progress
-from dpca.results import ResultDirectory, as_plain, environment
-from dpca.slabs import Plan
+from dpca.results import LEDGER, ResultDirectory, as_plain, environment
 from dpca.sources import Source, open_source
 from dpca.sources.zarr_array import without_credentials
+from dpca.units import describe_memory
 
 
 @dataclass(frozen=True)
@@ -32,33 +39,79 @@ class Finished:
     seconds: float
 
 
-def prepare(loaded: Loaded) -> tuple[Source, Plan, Model]:
-    """Open the input and plan the run; reads no values.
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to begin."""
+
+    source: Source
+    model: Model
+    made: RunPlan
+    scratch: Scratch
+
+
+@contextmanager
+def prepared(loaded: Loaded) -> Iterator[tuple[Prepared, Executor]]:
+    """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
 
     Raises
     ------
-    InputError, ConfigError
+    InputError, ConfigError, ClusterError, OverBudgetError
         With the line of the configuration that is at fault, where one is.
     """
     config = loaded.config
+    with _located(loaded):
+        source = open_input(config)
+    cluster, given = config.compute.cluster, config.compute
+    scheduler = None if cluster == "local" else cluster.scheduler
+    with connect(scheduler, None if given.workers == "auto" else given.workers) as executor:
+        with _located(loaded):
+            model, scratch = model_of(config, source), scratch_of(config)
+            made = plan_run(
+                source,
+                config.input.samples_axis,
+                model,
+                workers=executor.workers(None if given.memory == "auto" else int(given.memory)),
+                scratch=scratch,
+                components=config.output.components,
+                keep_gram=config.output.gram,
+            )
+        yield Prepared(source, model, made, scratch), executor
+
+
+def open_input(config: Config) -> Source:
+    """The source that a configuration names."""
     given = config.input
-    try:
-        source = open_source(given.uri, given.array, given.absent_chunks, given.storage_options)
-        plan = plan_for(source, given.samples_axis, config.model.n_components or 1)
-        n_components = config.model.n_components or min(DEFAULT_COMPONENTS, plan.n_samples, plan.n_features)
-        plan = plan_for(source, given.samples_axis, n_components)
-        _check_ddof(config.model.ddof, plan.n_samples)
-    except DpcaError as error:
-        raise loaded.locate(error) from error.__cause__
-    rules = Rules(config.preprocess.center, config.preprocess.scale, config.preprocess.missing, config.model.ddof)
-    return source, plan, Model(n_components, rules, config.model.precision, config.model.whiten)
+    return open_source(given.uri, given.array, given.absent_chunks, given.storage_options)
+
+
+def model_of(config: Config, source: Source) -> Model:
+    """What a configuration asks for, with defaults that depend on the data filled in."""
+    shape = source.layout.shape
+    n_samples = shape[check_axis(source.layout, config.input.samples_axis)]
+    n_features = source.layout.n_values // n_samples
+    given = config.preprocess
+    return Model(
+        config.model.n_components or max(1, min(DEFAULT_COMPONENTS, n_samples, n_features)),
+        Rules(given.center, given.scale, given.missing, config.model.ddof),
+        config.model.precision,
+        config.model.whiten,
+    )
+
+
+def scratch_of(config: Config) -> Scratch:
+    """Where a copy of the input would go: beside the result unless a directory is named."""
+    if config.compute.scratch is None:
+        path = Path(config.output.path) / LEDGER / "scratch.zarr"
+    else:
+        path = Path(config.compute.scratch) / f"dpca-{uuid.uuid4().hex}.zarr"
+    return Scratch(str(path.absolute()), free_disk(path))
 
 
 def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = None) -> Finished:
     """Carry out a configuration.
 
-    Nothing is written before the input has been opened and found fit; the result appears whole or not at
-    all. A run that fails leaves status.json, which says why, and any earlier result as it was.
+    Nothing is written before the input has been opened, found fit and planned; the result appears whole or
+    not at all. A run that fails leaves status.json, which says why, and any earlier result as it was.
 
     Raises
     ------
@@ -67,52 +120,82 @@ def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = No
     """
     began = time.perf_counter()
     config = loaded.config
-    source, plan, model = prepare(loaded)
     directory = ResultDirectory(config.output.path)
-    try:
-        directory.begin(overwrite)
-    except DpcaError as error:
-        raise loaded.locate(error) from error.__cause__
-    progress = Progress(display, directory.status, stages=3 if config.output.components else 2)
-    cluster = config.compute.cluster
-    scheduler = None if cluster == "local" else cluster.scheduler
-    workers = None if config.compute.workers == "auto" else config.compute.workers
-    try:
-        with connect(scheduler, workers) as executor:
+    with prepared(loaded) as (ready, executor), watched_memory() as peak:
+        with _located(loaded):
+            directory.begin(overwrite)
+        stages = 2 + config.output.components + (ready.made.copy is not None)
+        check = _keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+        progress = Progress(display, directory.status, stages, check)
+        try:
             found = decompose(
-                source,
-                model,
-                plan,
+                ready.source,
+                ready.model,
+                ready.made,
                 Outputs(str(directory.staged_arrays.absolute())),
                 executor,
                 progress,
+                scratch=ready.scratch.path,
                 components=config.output.components,
                 keep_gram=config.output.gram,
             )
-            n_workers = executor.n_workers
-        seconds = time.perf_counter() - began
-        directory.publish(found.certificate, _manifest(config, source, found, n_workers, seconds))
-    except BaseException as error:
-        directory.discard()
-        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        progress.finish(state, error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}")
-        raise
-    progress.finish("done", found.certificate["verdict"])
-    return Finished(directory.path, found, _notes(source, found), seconds)
+            seconds = time.perf_counter() - began
+            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
+            directory.publish(found.certificate, manifest)
+        except BaseException as error:
+            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            if isinstance(error, DiskFullError) and directory.has_spectrum():
+                error = _kept(error, directory)
+            else:
+                directory.discard()
+            progress.finish(
+                state, error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}"
+            )
+            raise error from error.__cause__
+        progress.finish("done", found.certificate["verdict"])
+    return Finished(directory.path, found, _notes(ready, found), seconds)
 
 
-def _check_ddof(ddof: int, n_samples: int) -> None:
-    from dpca.errors import ConfigError
+@contextmanager
+def _located(loaded: Loaded) -> Iterator[None]:
+    """Put the line of the configuration that is at fault before an error, where one is."""
+    try:
+        yield
+    except DpcaError as error:
+        raise loaded.locate(error) from error.__cause__
 
-    if ddof >= n_samples:
-        raise ConfigError(
-            f"ddof is {ddof}, but it has to be less than n_samples = {n_samples}", "Set it to 1 or 0.", key="model.ddof"
-        )
+
+def _keep_to(process: Process, peak: Peak) -> Callable[[], None]:
+    """A check that ends the run rather than let it take more memory than its budget."""
+
+    def check() -> None:
+        if peak.bytes > process.budget.bytes:
+            raise OverBudgetError(
+                f"the run took {describe_memory(peak.bytes)} of memory where {describe_memory(process.peak_bytes)} "
+                f"was planned; it was stopped at its budget of {describe_memory(process.budget.bytes)}",
+                "This is a defect of dpca: report it with the output of dpca plan. A larger compute.memory helps.",
+            )
+
+    return check
 
 
-def _notes(source: Source, found: Decomposition) -> list[str]:
+def _kept(error: DiskFullError, directory: ResultDirectory) -> DiskFullError:
+    """Say what a full disk has left of the run."""
+    return DiskFullError(
+        f"{error.message}; there is no result, but its first pass is finished and kept: scores, singular values and "
+        f"eigenvalues are in {directory.staged_arrays}",
+        f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",
+    )
+
+
+def _notes(ready: Prepared, found: Decomposition) -> list[str]:
     notes = list(caveats(found.certificate))
-    counts = found.counts
+    source, counts = ready.source, found.counts
+    notes.extend(
+        f"memory: planned with {describe_memory(process.budget.bytes)}, {process.budget.origin}"
+        for process in ready.made.processes
+        if process.budget.lowered
+    )
     if counts["absent_chunks"]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values"
@@ -124,12 +207,15 @@ def _notes(source: Source, found: Decomposition) -> list[str]:
     return notes
 
 
-def _manifest(config: Config, source: Source, found: Decomposition, n_workers: int, seconds: float) -> dict[str, Any]:
+def _manifest(
+    config: Config, ready: Prepared, found: Decomposition, n_workers: int, seconds: float, peak_bytes: int
+) -> dict[str, Any]:
     """Enough to repeat the run, and to know what its bits depend on."""
     resolved = config.model_dump()
     resolved["input"]["uri"] = without_credentials(resolved["input"]["uri"])
     resolved["input"]["storage_options"] = dict.fromkeys(resolved["input"]["storage_options"], "(not kept)")
     resolved["model"]["n_components"] = found.spectrum.n_components
+    source, made = ready.source, ready.made
     layout = source.layout
     return {
         "config": resolved,
@@ -140,7 +226,13 @@ def _manifest(config: Config, source: Source, found: Decomposition, n_workers: i
             "dtype": layout.dtype.str,
             "samples_axis": found.plan.samples_axis,
         },
-        "plan": as_plain(found.plan),
+        "plan": as_plain(made.plan),
+        "reading": made.reading,
+        "memory": {
+            "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
+            "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
+            "peak_bytes_of_this_process": peak_bytes,
+        },
         "numerics": {
             "solver": "gram_eigh",
             "working_dtype": found.working_dtype.name,

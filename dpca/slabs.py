@@ -179,6 +179,16 @@ class Plan:
         return math.prod(len(cut) for cut in self.slabs)
 
     @property
+    def slab_features(self) -> int:
+        """Features of the largest slab."""
+        return math.prod(cut.step for cut in self.slabs)
+
+    @property
+    def tile_features(self) -> int:
+        """Features of the largest tile."""
+        return math.prod(cut.step for cut in self.tiles)
+
+    @property
     def regular(self) -> bool:
         """Whether tiles are the chunks of a regular grid, so that no two tasks write one chunk."""
         return all(cut.edges is None for cut in self.tiles)

@@ -7,6 +7,7 @@ w_k = X_c' alpha_k. The eigenvalues of the covariance X_c' X_c / (n - ddof) are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,27 @@ class Spectrum:
         """What whitened scores are divided by: sqrt(explained variance), 1 where it is 0."""
         deviation = np.sqrt(self.explained_variance)
         return np.where(deviation > 0, deviation, 1.0)
+
+
+def held(n_samples: int, n_components: int) -> dict[str, int]:
+    """Bytes of what `solve` holds, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
+
+    Its workspace is 1 + 6n + 2n^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
+    takes the vectors out of it.
+    """
+    n = n_samples
+    return {
+        "Gram matrix": 8 * n * n,
+        "its copy for LAPACK": 8 * n * n,
+        "eigenvectors": 8 * n * n,
+        "LAPACK's workspace": 8 * (1 + 6 * n + 2 * n * n),
+        "chosen vectors and their residuals": 3 * 8 * n * n_components,
+    }
+
+
+def largest_n(free_bytes: int) -> int:
+    """The most samples for which `solve` fits into so much memory."""
+    return math.isqrt(max(0, free_bytes) // 40)
 
 
 def center_gram(gram: F64) -> F64:

@@ -3,13 +3,17 @@
 import numpy as np
 from zarr.storage import MemoryStore
 
-from dpca.decomposition import Model, decompose
+from dpca.decomposition import decompose
 from dpca.engine import Threads
+from dpca.machine import Budget
+from dpca.model import Model
 from dpca.outputs import Outputs
+from dpca.planning import RunPlan, plan_layout
 from dpca.preprocess import Rules
 from dpca.progress import Progress
-from dpca.slabs import make_plan
 from dpca.sources import as_source
+
+AMPLE = Budget(2**50, "of this test")
 
 
 def decompose_array(
@@ -22,27 +26,20 @@ def decompose_array(
     store=None,
     components=True,
     precision="auto",
+    window=None,
     **plan,
 ):
     """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
     source = x if hasattr(x, "layout") else as_source(x)
-    layout = source.layout
-    made = make_plan(
-        layout.shape,
-        layout.dtype.itemsize,
-        layout.chunks,
-        samples_axis=samples_axis,
-        shards=layout.shards,
-        order=layout.order,
-        n_components=n_components,
-        **plan,
-    )
+    executor = executor or Threads(2)
+    cuts = plan_layout(source.layout, samples_axis, n_components, **plan)
+    made = RunPlan(cuts, "columns", None, executor.n_workers, window or 2 * executor.n_workers)
     return decompose(
         source,
         Model(n_components, rules, precision),
         made,
         Outputs(MemoryStore() if store is None else str(store)),
-        executor or Threads(2),
+        executor,
         Progress(),
         components=components,
     )

@@ -203,7 +203,7 @@ def test_a_run_on_an_existing_scheduler_gives_the_same_bits(config, tmp_path):
         (["input.samples_axis=3"], 2, "samples_axis is 3, but the array has 3 axes, shape (12, 20, 30)"),
         (["input.samples_axis=month"], 2, "samples_axis is 'month', but the array has dimensions 'time', 'lat', 'lon'"),
         (["model.n_components=13"], 2, "n_components is 13, but x.zarr has 12 samples and 600 features"),
-        (["model.ddof=12"], 2, "ddof is 12, but it has to be less than n_samples = 12"),
+        (["model.ddof=12"], 2, "ddof is 12, but from 0 to n_samples - 1 = 11 is allowed"),
         (["compute.cluster={scheduler: nonsense}"], 1, "no Dask scheduler answers at 'nonsense'"),
     ],
 )

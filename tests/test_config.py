@@ -55,7 +55,7 @@ def test_every_key_has_a_default_but_two():
         ("compute:\n  cluster: {schedular: x}\n", "c.yaml:6:13: unknown key compute.cluster.schedular", "Did you mean compute.cluster.scheduler?"),
         ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster.scheduler is missing", "Set compute.cluster.scheduler."),
         ("compute:\n  workers: 0\n", "c.yaml:6:12: compute.workers is 0, but 'auto' or at least 1 is allowed", ""),
-        ("model: 3\n", "c.yaml:5:8: model is 3, but a valid dictionary or instance of Model is allowed", ""),
+        ("model: 3\n", "c.yaml:5:8: model is 3, but a mapping of keys is allowed", ""),
     ],
 )  # fmt: skip
 def test_errors_name_the_line_the_value_and_what_is_allowed(text, message, remedy):

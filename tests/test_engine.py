@@ -1,9 +1,17 @@
+import pickle
+import weakref
+from concurrent.futures import Future
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpca.engine import Distributed, Threads, merge_tree
+from dpca.accumulators.gram import GramPartial
+from dpca.engine import Distributed, Session, Threads, fold
 from dpca.errors import ClusterError, DataError
 from dpca.sources import as_source, open_source
 from tests.runs import arrays_of, decompose_array
@@ -72,9 +80,65 @@ def test_the_bits_do_depend_on_the_spans_so_the_tests_above_can_fail(stored, und
     assert arrays_of(found)["gram"] != undisturbed["gram"]
 
 
-def test_merges_are_a_fixed_tree():
-    assert merge_tree(list("abcdefg"), lambda a, b: f"({a}{b})") == "(((ab)(cd))((ef)g))"
-    assert merge_tree(["a"], lambda a, b: f"({a}{b})") == "a"
+class Scripted:
+    """Futures that are done when the script says so, in any order."""
+
+    def __init__(self, finish_order):
+        self.finish_order, self.futures, self.most, self.added = list(finish_order), {}, 0, 0
+
+    def submit(self, number):
+        future = Future()
+        self.futures[number] = future
+        self.most = max(self.most, len(self.futures) - self.added)
+        while self.finish_order and self.finish_order[0] in self.futures:
+            done = self.finish_order.pop(0)
+            self.futures[done].set_result([done])
+        return future
+
+    def merge(self, total, partial):
+        self.added += 1
+        return total + partial
+
+
+@given(st.data())
+def test_results_are_added_in_order_whatever_finishes_first_and_never_more_than_the_window(data):
+    n, window = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))
+    # Any order in which a window of calls can finish.
+    order, open_, next_ = [], [], 0
+    while len(order) < n:
+        while next_ < n and len(open_) < window and next_ < min(open_, default=next_) + window:
+            open_.append(next_)
+            next_ += 1
+        order.append(open_.pop(data.draw(st.integers(0, len(open_) - 1))))
+    script = Scripted(order)
+    assert fold(script.submit, range(n), [], script.merge, window) == list(range(n))
+    assert script.most <= window
+
+
+def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
+    futures = [Future() for _ in range(3)]
+    futures[2].set_exception(KeyError("third"))
+    with pytest.raises(KeyError, match="third"):
+        fold(lambda number: futures[number], range(3), 0, lambda a, b: a + b, 3)
+
+
+def test_a_result_that_was_added_is_let_go_of(stored):
+    """No more n x n partials exist than the window has places."""
+    alive, most = weakref.WeakSet(), []
+    original = GramPartial.empty.__func__
+
+    def counted(cls, n):
+        partial = original(cls, n)
+        alive.add(partial)
+        most.append(len(alive))
+        return partial
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GramPartial, "empty", classmethod(counted))
+        patch.setattr(GramPartial, "__hash__", object.__hash__)
+        decompose_array(open_source(stored), 4, executor=Threads(1), window=2, **PLAN)
+    assert len(most) == 12  # the total and 11 spans
+    assert max(most) <= 3
 
 
 def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
@@ -89,21 +153,25 @@ def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
         assert arrays_of(found) == expected
 
 
-def test_the_graph_has_a_task_a_span_and_no_data(stored, tmp_path, monkeypatch):
-    """What travels to the scheduler and between workers: spans and n x n partials, whatever d is."""
-    built = []
+def test_a_pass_submits_a_task_a_span_and_no_data(stored, tmp_path):
+    """What travels to a worker is small, whatever d is; what spans share travels once."""
+    submitted, shared = [], []
 
     class Counted(Threads):
-        def compute(self, build, progress):
-            def counted(report):
-                root = build(report)
-                built.append(len(dict(root.__dask_graph__())))
-                return root
+        @contextmanager
+        def session(self, progress, n_tasks):
+            with super().session(progress, n_tasks) as session:
 
-            return super().compute(counted, progress)
+                def submit(function, *arguments):
+                    submitted.append(len(pickle.dumps(arguments[1])))
+                    return session.submit(function, *arguments)
 
-    decompose_array(open_source(stored), 4, executor=Counted(2), **PLAN)
-    assert built == [2 * 11 - 1, 2 * 11 - 1]
+                yield Session(submit, lambda value: shared.append(value) or session.share(value))
+
+    decompose_array(open_source(stored), 4, executor=Counted(2), store=tmp_path / "r.zarr", **PLAN)
+    assert len(submitted) == 2 * 11
+    assert max(submitted) < 10_000
+    assert [value.shape for value in shared] == [(20, 4)]  # alpha
 
 
 @pytest.mark.parametrize("processes", [True, False])

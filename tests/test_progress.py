@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from dpca.progress import Bar, LogLines, Progress, describe_bytes, describe_seconds, display_for
+from dpca.progress import Bar, LogLines, Progress, display_for
+from dpca.units import describe_bytes, describe_seconds
 
 
 def test_a_log_gets_a_line_at_each_tenth_and_no_carriage_return():
@@ -65,7 +66,7 @@ def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines():
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB"), (999_600, "1 MB"), (4e15, "4e+03 TB")],
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB"), (999_600, "1 MB"), (4e15, "4 PB")],
 )
 def test_bytes_are_described_in_powers_of_1000(count, text):
     assert describe_bytes(count) == text

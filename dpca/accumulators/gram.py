@@ -77,15 +77,19 @@ class GramPartial:
         return self
 
 
-def merge(left: GramPartial, right: GramPartial) -> GramPartial:
-    """The partial of both. Changes neither: a scheduler may run a merge again."""
-    return GramPartial(
-        gram=left.gram + right.gram,
-        mean_product=left.mean_product + right.mean_product,
-        mean_norm2=left.mean_norm2 + right.mean_norm2,
-        squares=left.squares + right.squares,
-        n_missing=left.n_missing + right.n_missing,
-        n_constant=left.n_constant + right.n_constant,
-        absent_chunks=left.absent_chunks + right.absent_chunks,
-        bytes_read=left.bytes_read + right.bytes_read,
-    )
+def held(n_samples: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
+    """Bytes of what the accumulation of a span holds, by name."""
+    return {"Gram matrix of a span": 8 * n_samples**2, "product of a panel": working_dtype.itemsize * n_samples**2}
+
+
+def merge(total: GramPartial, partial: GramPartial) -> GramPartial:
+    """Add a partial to a total, in place, so that no third n x n matrix is needed."""
+    total.gram += partial.gram
+    total.mean_product += partial.mean_product
+    total.mean_norm2 += partial.mean_norm2
+    total.squares += partial.squares
+    total.n_missing += partial.n_missing
+    total.n_constant += partial.n_constant
+    total.absent_chunks += partial.absent_chunks
+    total.bytes_read += partial.bytes_read
+    return total

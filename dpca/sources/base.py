@@ -31,6 +31,10 @@ class Layout:
     """For each axis a chunk length, or all of them where they differ; 1 where any cut is as good."""
     shards: tuple[int, ...] | None = None
     """The grid that chunks are packed in, for a sharded Zarr array."""
+    divisible: bool = False
+    """Whether a part of a chunk can be read at the cost of its own bytes: chunked, but not compressed."""
+    codec: str = "none"
+    """What chunks are compressed with, in words."""
     order: str = "C"
     """Order of the axes in storage, "C" or "F"."""
     dims: tuple[str | None, ...] = ()
@@ -43,6 +47,25 @@ class Layout:
     def __post_init__(self) -> None:
         if not self.dims:
             object.__setattr__(self, "dims", (None,) * len(self.shape))
+
+    @property
+    def n_values(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array as decoded."""
+        return size_of(self.shape, self.dtype)
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Shape of a chunk, of the largest where they differ."""
+        return tuple(chunk if isinstance(chunk, int) else max(chunk, default=1) for chunk in self.chunks)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of such a chunk as decoded; of one value where any cut is as good."""
+        return size_of(self.chunk_shape, self.dtype)
 
     def axis_of(self, axis: int | str) -> int:
         """The samples axis as a number from 0, from a number or a dimension's name.
@@ -68,6 +91,11 @@ class Layout:
                 key="input.samples_axis",
             )
         return axis % len(self.shape)
+
+
+def size_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
+    """Bytes of an array."""
+    return math.prod(shape) * dtype.itemsize
 
 
 def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
@@ -179,6 +207,13 @@ class Reader(ABC):
         for choice in product(*axes):
             yield tuple(index for index, _ in choice), tuple(piece for _, piece in choice)
 
+    def _begins_in(self, index: tuple[int, ...], piece: Region) -> bool:
+        """Whether a chunk's part begins where the chunk does: true of one of the regions that divide it."""
+        return all(
+            part.start == number * chunk
+            for number, part, chunk in zip(index, piece, self.layout.chunk_shape, strict=True)
+        )
+
     def _explain(self, region: Region, cause: Exception) -> StorageError:
         """Find the chunk that fails by reading them one by one; only after a read has failed."""
         where = "region " + describe(region)
@@ -206,6 +241,10 @@ class Source(Protocol):
         """What a task that reads only `region` has to carry; addressed as the whole is."""
         ...
 
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """Bytes of each array that a reader holds while it reads a region of this shape, by name."""
+        ...
+
     def open(self) -> AbstractContextManager[Reader]:
         """Open it for reading."""
         ...
@@ -218,3 +257,8 @@ class Source(Protocol):
 def describe(region: Region) -> str:
     """A region as NumPy would index it: [0:400, 16:32]."""
     return "[" + ", ".join(f"{piece.start}:{piece.stop}" for piece in region) + "]"
+
+
+def shifted(region: Region, offset: Sequence[int]) -> Region:
+    """A region of the whole as a region of the part that starts at `offset`."""
+    return tuple(slice(p.start - o, p.stop - o) for p, o in zip(region, offset, strict=True))

@@ -13,8 +13,7 @@ from dask.core import flatten, get_dependencies
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, check_dtype
-from dpca.sources.memory import shifted
+from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
@@ -105,6 +104,11 @@ class DaskSource:
     def __getstate__(self) -> dict[str, Any]:
         # Futures travel as the inputs of a task, where Dask replaces them by their blocks.
         return {**self.__dict__, "_futures": {}}
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        # Dask computes blocks and joins them; what their graph takes besides is the graph's own.
+        size = size_of(shape, self.layout.dtype)
+        return {"slab": size, "blocks that Dask computes": size}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:

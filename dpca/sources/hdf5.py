@@ -14,7 +14,7 @@ import hdf5plugin  # noqa: F401  registers its filters with HDF5
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
-from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype
+from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype, size_of
 from dpca.sources.npy import file_facts
 
 # A netCDF dimension without values is stored as a scale whose NAME begins with this.
@@ -36,8 +36,10 @@ class _Hdf5Reader(Reader):
         return out
 
     def _count_absent(self, region: Region) -> None:
-        for index, _ in self._chunks_in(region) if self._dataset.chunks else [((0,) * len(region), region)]:
+        for index, piece in self._chunks_in(region) if self._dataset.chunks else [((0,) * len(region), region)]:
             if self._dataset.chunks:
+                if not self._begins_in(index, piece):
+                    continue
                 corner = tuple(i * c for i, c in zip(index, self._dataset.chunks, strict=True))
                 if self._dataset.id.get_chunk_info_by_coord(corner).byte_offset is not None:
                     continue
@@ -82,7 +84,7 @@ class Hdf5Source:
         self._path, self._fill = os.fspath(path), absent_chunks == "fill"
         self._open: h5py.Dataset | None = None
         try:
-            file = h5py.File(self._path, "r")
+            file = h5py.File(self._path, "r", rdcc_nbytes=0)
         except OSError as cause:
             raise InputError(
                 f"{self._path}: not readable as HDF5: {cause}",
@@ -142,6 +144,8 @@ class Hdf5Source:
             dataset.shape,
             dataset.dtype,
             dataset.chunks or (1,) * dataset.ndim,
+            divisible=_divisible(dataset),
+            codec=_filters(dataset),
             dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),
             **cf_attributes(dataset.attrs),
         )
@@ -152,16 +156,39 @@ class Hdf5Source:
     def restrict(self, region: Region) -> Hdf5Source:
         return self
 
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        slab = {"slab": size_of(shape, self.layout.dtype)}
+        if self.layout.codec == "none":
+            return slab
+        return {**slab, "chunk as stored": self.layout.chunk_bytes, "chunk as decoded": self.layout.chunk_bytes}
+
     @contextmanager
     def open(self) -> Iterator[Reader]:
         if self._open is not None:
             yield _Hdf5Reader(self.layout, self._open, self._fill)
             return
-        with h5py.File(self._path, "r") as file:
+        # No chunk is read twice, so nothing is worth caching; and HDF5 reads a part of an uncompressed
+        # chunk only where the cache can't take the whole of it.
+        with h5py.File(self._path, "r", rdcc_nbytes=0) as file:
             yield _Hdf5Reader(self.layout, file[self._array], self._fill)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+
+
+def _filters(dataset: h5py.Dataset) -> str:
+    """Names of the filters, as HDF5 lists them."""
+    properties = dataset.id.get_create_plist()
+    found = [properties.get_filter(number) for number in range(properties.get_nfilters())]
+    return ", ".join(_text(name).split(";")[0] or f"filter {code}" for code, _, _, name in found) or "none"
+
+
+def _divisible(dataset: h5py.Dataset) -> bool:
+    """Whether HDF5 reads parts of chunks: no filters, and chunks larger than the cache of whoever opened it."""
+    if dataset.chunks is None or dataset.id.get_create_plist().get_nfilters():
+        return False
+    _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
+    return bool(math.prod(dataset.chunks) * dataset.dtype.itemsize > cache)
 
 
 def _absent(dataset: h5py.Dataset) -> int:

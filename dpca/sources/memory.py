@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Layout, Reader, Region, check_dtype
+from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted
 
 
 class _MemoryReader(Reader):
@@ -38,14 +38,12 @@ class MemorySource:
         part._offset = tuple(piece.start for piece in region)
         return part
 
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return {}  # read in place
+
     @contextmanager
     def open(self) -> Iterator[Reader]:
         yield _MemoryReader(self.layout, self._array, self._offset)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}
-
-
-def shifted(region: Region, offset: tuple[int, ...]) -> Region:
-    """A region of the whole as a region of the part that starts at `offset`."""
-    return tuple(slice(p.start - o, p.stop - o) for p, o in zip(region, offset, strict=True))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from dpca.errors import InputError, StorageError
-from dpca.sources.base import Buffer, Layout, Reader, Region, check_dtype
+from dpca.errors import InputError
+from dpca.sources.base import Buffer, Layout, Reader, Region, check_dtype, size_of
+from dpca.sources.runs import read_block
 
 MAGIC = b"\x93NUMPY"
 
@@ -31,32 +29,8 @@ class _NpyReader(Reader):
         shape = self.layout.shape[::-1] if fortran else self.layout.shape
         region = region[::-1] if fortran else region
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
-        itemsize = self.layout.dtype.itemsize
-        # Behind `whole` every axis is read from end to end, so one run covers them all.
-        whole = len(shape)
-        while whole > 1 and region[whole - 1] == slice(0, shape[whole - 1]):
-            whole -= 1
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        run = (region[whole - 1].stop - region[whole - 1].start) * strides[whole - 1] * itemsize
-        if not run:
-            return out.T if fortran else out
-        target = memoryview(out.reshape(-1).view(np.uint8).data)
-        base = region[whole - 1].start * strides[whole - 1]
-        outer = product(*(range(piece.start, piece.stop) for piece in region[: whole - 1]))
-        for number, index in enumerate(outer):
-            element = base + sum(position * stride for position, stride in zip(index, strides, strict=False))
-            self._fill(target[number * run : (number + 1) * run], self._offset + element * itemsize)
+        read_block(self._file, self._offset, shape, region, out, self.layout.name)
         return out.T if fortran else out
-
-    def _fill(self, target: memoryview, position: int) -> None:
-        while target:
-            count = os.preadv(self._file.fileno(), [target], position)
-            if not count:
-                raise StorageError(
-                    f"{self.layout.name}: the file ends at byte {position}, before the end of its array",
-                    "It was truncated: write it again.",
-                )
-            target, position = target[count:], position + count
 
 
 class NpySource:
@@ -86,6 +60,9 @@ class NpySource:
 
     def restrict(self, region: Region) -> NpySource:
         return self
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return {"slab": size_of(shape, self.layout.dtype)}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:

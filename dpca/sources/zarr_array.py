@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -16,10 +17,16 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import Buffer as ZarrBuffer
 from zarr.core.buffer import BufferPrototype
-from zarr.storage import WrapperStore
+from zarr.storage import LocalStore, WrapperStore
 
 from dpca.errors import DataError, InputError
-from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype
+from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype, shifted, size_of
+from dpca.sources.runs import read_block
+
+TOGETHER_BYTES = 2**20
+"""Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
+CHUNKS_AT_ONCE = 10
+"""How many zarr then has in hand: its setting async.concurrency."""
 
 
 class _WatchedStore(WrapperStore[Store]):
@@ -54,11 +61,40 @@ class _ZarrReader(Reader):
 
     def _read(self, region: Region) -> NDArray[Any]:
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
-        if out.size:
+        if not out.size:
+            return out
+        if self.layout.divisible:
+            self._read_parts(region, out)
+        elif self.layout.chunk_bytes < TOGETHER_BYTES:
             self._array.get_basic_selection(region, out=NDBuffer.from_numpy_array(out))
+        else:
+            # One after the other: zarr would decode ten at the same time, each into memory of its own.
+            for _, piece in self._chunks_in(region):
+                place = out[shifted(piece, [whole.start for whole in region])]
+                self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(place))
         if self._store.absent:
             self._count_absent()
         return out
+
+    def _read_parts(self, region: Region, out: NDArray[Any]) -> None:
+        """Read an uncompressed array of a local store, by offset into its chunks' files."""
+        metadata = self._array.metadata
+        chunks = self.layout.chunk_shape
+        transposed = slice(None, None, -1 if self.layout.order == "F" else 1)
+        for index, piece in self._chunks_in(region):
+            target = out[shifted(piece, [whole.start for whole in region])]
+            inside = shifted(piece, [number * chunk for number, chunk in zip(index, chunks, strict=True)])
+            key = f"{self._array.path}/{metadata.encode_chunk_key(index)}".lstrip("/")
+            try:
+                with open(cast(LocalStore, self._bare).root / key, "rb", buffering=0) as file:
+                    part = target.T if self.layout.order == "F" else target
+                    read_block(
+                        file, 0, chunks[transposed], inside[transposed], part, f"{self.layout.name}, chunk {key}"
+                    )
+            except FileNotFoundError:
+                target[...] = self._array.fill_value
+                if self._begins_in(index, piece):
+                    self._store.absent.add(key)
 
     def _count_absent(self) -> None:
         absent = self._store.absent
@@ -113,6 +149,9 @@ class ZarrSource:
             dtype,
             tuple(max(1, chunk) for chunk in array.chunks),
             shards=array.shards,
+            divisible=_divisible(array),
+            codec=_codec(array),
+            order=array.order if array.metadata.zarr_format == 2 else "C",
             dims=tuple(names) if names else (),
             **cf_attributes(array.attrs),
         )
@@ -166,8 +205,26 @@ class ZarrSource:
             f"{shown}: has no array {array!r}; it holds {listed}", "Set input.array to one of them.", key="input.array"
         )
 
+    def like(self, layout: Layout) -> ZarrSource:
+        """The same array under another's description: its sentinel, packing, dimensions and name."""
+        copy = object.__new__(ZarrSource)
+        copy._array, copy._fill, copy.layout = self._array, self._fill, layout
+        return copy
+
     def restrict(self, region: Region) -> ZarrSource:
         return self
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return self.held_of(self.layout, shape)
+
+    @staticmethod
+    def held_of(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
+        """`held` of an array that does not exist yet."""
+        slab, chunk = {"slab": size_of(shape, layout.dtype)}, layout.chunk_bytes
+        if layout.divisible:
+            return slab
+        at_once = 1 if chunk >= TOGETHER_BYTES else CHUNKS_AT_ONCE
+        return {**slab, "chunks as stored": at_once * chunk, "chunks as decoded": at_once * chunk}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
@@ -180,6 +237,29 @@ class ZarrSource:
             "uri": self.layout.name,
             "metadata_sha256": hashlib.sha256(metadata.encode()).hexdigest(),
         }
+
+
+def _divisible(array: zarr.Array[Any]) -> bool:
+    """Whether a chunk is a file that holds its values as they are."""
+    metadata: Any = array.metadata
+    if not isinstance(array.store, LocalStore) or array.shards:
+        return False
+    if metadata.zarr_format == 2:
+        return metadata.compressor is None and not metadata.filters
+    codecs = [codec.to_dict() for codec in metadata.codecs]
+    # Without an order in the metadata a value is a single byte.
+    order = codecs[0].get("configuration", {}).get("endian", sys.byteorder)
+    return [codec["name"] for codec in codecs] == ["bytes"] and bool(order == sys.byteorder)
+
+
+def _codec(array: zarr.Array[Any]) -> str:
+    """What the values are compressed with, as the metadata name it."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format == 2:
+        names = [codec.get_config()["id"] for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
+    else:
+        names = [codec.to_dict()["name"] for codec in cast(Any, array.compressors)]
+    return ", ".join(names) or "none"
 
 
 def without_credentials(uri: str) -> str:

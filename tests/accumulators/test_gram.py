@@ -46,12 +46,13 @@ def test_the_product_is_symmetric_to_the_bit():
     np.testing.assert_array_equal(gram, gram.T)
 
 
-def test_merge_changes_neither_side():
-    left, right = (summed([np.full((2, 3), value)]) for value in (1.0, 2.0))
-    before = left.gram.copy(), right.gram.copy()
-    merge(left, right)
-    np.testing.assert_array_equal(left.gram, before[0])
-    np.testing.assert_array_equal(right.gram, before[1])
+def test_merge_adds_in_place_and_leaves_the_partial_alone():
+    total, partial = (summed([np.full((2, 3), value)]) for value in (1.0, 2.0))
+    matrix, before = total.gram, partial.gram.copy()
+    assert merge(total, partial) is total
+    assert total.gram is matrix
+    np.testing.assert_array_equal(partial.gram, before)
+    np.testing.assert_array_equal(total.gram, 3.0 + 12.0)
 
 
 def test_overflow_of_single_precision_is_an_error_and_not_infinity():

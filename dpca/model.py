@@ -1,0 +1,72 @@
+"""What is asked for: plain values, checked against the data once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dpca.errors import ConfigError
+from dpca.preprocess import Rules
+
+Precision = Literal["auto", "single", "double"]
+Solver = Literal["auto", "gram_eigh"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is asked for."""
+
+    n_components: int | None = None
+    """How many components; None for min(n_samples, n_features)."""
+    rules: Rules = field(default_factory=Rules)
+    """Preprocessing of each feature."""
+    precision: Precision = "auto"
+    """Of the products; accumulators are float64 always."""
+    whiten: bool = False
+    """Divide scores by the square root of their explained variance."""
+
+    def check(self, name: str, n_samples: int, n_features: int) -> None:
+        """Refuse what the data can't give.
+
+        Parameters
+        ----------
+        name : what errors call the data
+
+        Raises
+        ------
+        ConfigError
+            When n_components exceeds min(n_samples, n_features), or ddof leaves nothing to divide by.
+        """
+        most = min(n_samples, n_features)
+        if self.n_components is not None and not 1 <= self.n_components <= most:
+            raise ConfigError(
+                f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
+                f"{n_features} features: from 1 to min(n_samples, n_features) = {most} is allowed",
+                f"Set model.n_components to {most} or less"
+                + (
+                    ", or input.samples_axis if samples lie along another axis."
+                    if self.n_components > n_samples
+                    else "."
+                ),
+                key="model.n_components",
+            )
+        if not 0 <= self.rules.ddof < n_samples:
+            raise ConfigError(
+                f"ddof is {self.rules.ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
+                "Set it to 1 or 0.",
+                key="model.ddof",
+            )
+
+
+def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
+    """The dtype of products.
+
+    "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
+    exactly, and float64 for wider types.
+    """
+    if precision == "auto":
+        narrow = dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 2)
+        precision = "single" if narrow or (dtype.kind == "f" and dtype.itemsize <= 4) else "double"
+    return np.dtype(np.float32 if precision == "single" else np.float64)

@@ -1,0 +1,426 @@
+"""How a run goes through its input within a budget: what is read how, how many tasks at a time, what each holds.
+
+A plan is made before anything is read, and the run keeps to it. It is the first of these that fits the
+budget, the cheapest in reads and disk first:
+
+1. ``columns``: whole chunks, all samples of a column of them at a time; each chunk is decoded once a pass.
+2. ``parts``: parts of chunks, where storage gives a part at the cost of its own bytes (no compression).
+3. ``copy``: one copy of the input in scratch, in chunks that fit (`dpca.rechunk`), then columns of those.
+
+Within each, fewer tasks at a time before smaller slabs, since a slab's width changes the last bits of the
+result while the number of tasks does not. The names and sizes of arrays come from the rooms that make
+them (`held`), so a figure stands beside what it is the figure of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dpca import backproject, outputs, preprocess, spectrum
+from dpca.accumulators import gram
+from dpca.errors import InputError, OverBudgetError
+from dpca.machine import Budget
+from dpca.model import Model, working_dtype
+from dpca.rechunk import Copy, plan_copy
+from dpca.slabs import SLAB_BYTES, Plan, make_plan
+from dpca.sources.base import Layout, Region, Source
+from dpca.units import describe_bytes, describe_memory
+
+Reading = Literal["columns", "parts", "copy"]
+
+LIBRARIES_BYTES = 160 * 2**20
+"""Interpreter and imported libraries: 66 to 110 MiB measured, plus what BLAS sets aside."""
+TASK_BYTES = 24 * 2**20
+"""What a task takes besides its arrays: a thread's stack, the packing buffers of BLAS, the allocator's slack."""
+GOOD_CHUNK_BYTES = 8 * 2**20
+"""A chunk size that reads well anywhere, for advice."""
+WAITING = 2
+"""How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array, or several alike, that a process holds."""
+
+    name: str
+    bytes: int
+    """Of one of them."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a process holds at the same time."""
+
+    name: str
+    arrays: tuple[Array, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes * array.count for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the run and the most that it holds in each stage."""
+
+    name: str
+    count: int
+    stages: tuple[Stage, ...]
+    budget: Budget
+    """What each of them may take."""
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(stage.bytes for stage in self.stages)
+
+    @property
+    def peak_stage(self) -> Stage:
+        return max(self.stages, key=lambda stage: stage.bytes)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where tasks run."""
+
+    processes: int
+    """0 for threads of this process, else the worker processes of a cluster."""
+    threads: int
+    """Tasks at the same time in each."""
+    budget: Budget
+    """Memory of each of these processes."""
+    client_budget: Budget | None = None
+    """Memory of the process that asks a cluster's for results."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where a copy of the input may go."""
+
+    path: str
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will do and hold."""
+
+    plan: Plan
+    """The cuts of what the passes read: the input, or its copy."""
+    reading: Reading
+    copy: Copy | None
+    """The copy that is made first, if one is."""
+    n_tasks: int
+    """Tasks at the same time, on all processes."""
+    window: int
+    """Spans that are submitted and not added up yet."""
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def tightest(self) -> Process:
+        """The process that comes closest to its budget, or exceeds it most."""
+        return max(self.processes, key=lambda process: process.peak_bytes / max(1, process.budget.bytes))
+
+    @property
+    def fits(self) -> bool:
+        return all(process.peak_bytes <= process.budget.bytes for process in self.processes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.copy.bytes if self.copy else 0
+
+
+def plan_layout(layout: Layout, samples_axis: int, n_components: int, **how: Any) -> Plan:
+    """The cuts of a stored array; `how` goes to `dpca.slabs.make_plan`."""
+    chunks = (1,) * len(layout.shape) if how.pop("divide", False) else layout.chunks
+    return make_plan(
+        layout.shape,
+        layout.dtype.itemsize,
+        chunks,
+        samples_axis=samples_axis,
+        shards=layout.shards,
+        order=layout.order,
+        n_components=n_components,
+        **how,
+    )
+
+
+def plan_run(
+    source: Source,
+    samples_axis: int | str,
+    model: Model,
+    *,
+    workers: Workers,
+    scratch: Scratch,
+    components: bool = True,
+    keep_gram: bool = True,
+) -> RunPlan:
+    """The plan of a run; reads no values.
+
+    Parameters
+    ----------
+    source, samples_axis, model : what is to be computed of what
+    workers : where tasks run, and with how much memory
+    scratch : where a copy of the input may go
+    components, keep_gram : what is to be written
+
+    Raises
+    ------
+    InputError
+        When the samples axis does not exist, when there are fewer than two samples or no features.
+    ConfigError
+        When the model asks for what the data can't give.
+    OverBudgetError
+        When nothing fits. Names the smallest budget that would do, and what is in the way.
+    """
+    layout = source.layout
+    axis = check_axis(layout, samples_axis)
+    n_features = math.prod(layout.shape) // layout.shape[axis]
+    if n_features:
+        model.check(layout.name, layout.shape[axis], n_features)
+    k = model.n_components or min(layout.shape[axis], n_features)
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        return _processes(made, source, model, k, workers, threads, components, keep_gram)
+
+    return _first_that_fits(source, axis, k, workers, scratch, forecast)
+
+
+def plan_projection(
+    source: Source, samples_axis: int, n_components: int, *, workers: Workers, scratch: Scratch
+) -> RunPlan:
+    """The plan of a projection of new samples; raises as `plan_run` does."""
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan, double = made.plan, np.dtype(np.float64)
+        n = plan.n_samples
+        tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
+        tasks["transform"] = {
+            **_held_to_read(made, source),
+            **preprocess.held(plan, double),
+            "components of a slab": 3 * 8 * n_components * plan.slab_features,
+            "scores of a span": 2 * 8 * n * n_components,
+        }
+        sums = {"transform": [Array("scores", 8 * n * n_components, 1 + made.window - made.n_tasks)]}
+        return _arranged(tasks, sums, [], workers, threads)
+
+    return _first_that_fits(source, samples_axis, n_components, workers, scratch, forecast)
+
+
+def check_axis(layout: Layout, samples_axis: int | str) -> int:
+    """The samples axis as a number, of an array that has two samples or more."""
+    axis = layout.axis_of(samples_axis)
+    if layout.shape[axis] < 2:
+        raise InputError(
+            f"{layout.name}: has {layout.shape[axis]} sample(s) along axis {axis} of shape {layout.shape}, "
+            "but PCA needs at least 2",
+            "If samples lie along another axis, set input.samples_axis.",
+            key="input.samples_axis",
+        )
+    return axis
+
+
+def _first_that_fits(
+    source: Source,
+    axis: int,
+    n_components: int,
+    workers: Workers,
+    scratch: Scratch,
+    forecast: Callable[[RunPlan, int], tuple[Process, ...]],
+) -> RunPlan:
+    """Try plans in the order of preference; `forecast(made, threads)` says what each holds."""
+    tried: list[RunPlan] = []
+    for reading, plan, copy in _readings(source.layout, axis, n_components, workers.budget):
+        for threads in range(workers.threads, 0, -1):
+            at_once = threads * max(1, workers.processes)
+            for ahead in (WAITING, 1):
+                window = min(ahead * at_once, plan.n_spans)
+                made = RunPlan(plan, reading, copy, min(at_once, window), window)
+                made = replace(made, processes=forecast(made, min(threads, window)))
+                if made.fits and made.scratch_bytes <= scratch.free_bytes:
+                    _check_sharing(source, made)
+                    return made
+                tried.append(made)
+    raise _over_budget(source.layout, tried, scratch)
+
+
+def _readings(
+    layout: Layout, axis: int, n_components: int, budget: Budget
+) -> Iterator[tuple[Reading, Plan, Copy | None]]:
+    sizes = [SLAB_BYTES >> shift for shift in (0, 2, 4, 6)]
+    seen: list[Plan] = []
+    for divide in (False, True) if layout.divisible else (False,):
+        for size in sizes:
+            plan = plan_layout(layout, axis, n_components, slab_bytes=size, divide=divide)
+            if plan not in seen:
+                seen.append(plan)
+                yield "parts" if divide else "columns", plan, None
+    if layout.chunk_bytes == layout.dtype.itemsize:
+        return  # storage that can be cut anywhere was tried with the smallest cuts already
+    for size in sizes:
+        copy = plan_copy(layout, axis, size, budget.bytes)
+        if copy is not None:
+            made = plan_layout(copy.layout, axis, n_components, slab_bytes=size)
+            if made not in seen:
+                seen.append(made)
+                yield "copy", made, copy
+
+
+def _processes(
+    made: RunPlan,
+    source: Source,
+    model: Model,
+    k: int,
+    workers: Workers,
+    threads: int,
+    components: bool,
+    keep_gram: bool,
+) -> tuple[Process, ...]:
+    """What every process of a plan holds, stage by stage."""
+    plan, n = made.plan, made.plan.n_samples
+    dtype = working_dtype(source.layout.dtype, model.precision)
+    reader, standardizer = _held_to_read(made, source), preprocess.held(plan, dtype)
+    tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
+    tasks["gram"] = {
+        **reader,
+        **standardizer,
+        **gram.held(n, dtype),
+        "means and scales of a tile": 2 * 8 * (plan.tile_features + plan.slab_features),
+        "tile being written": outputs.held_to_write(8 * plan.tile_features),
+    }
+    if components:
+        tile = k * plan.tile_features * dtype.itemsize
+        tasks["components"] = {
+            **reader,
+            **standardizer,
+            **backproject.held(n, k, plan.slab_features, dtype),
+            "components of a tile": tile,
+            "tile being written": outputs.held_to_write(tile),
+        }
+    waiting = made.window - made.n_tasks
+    sums = {
+        "gram": [Array("Gram matrix", 8 * n * n), Array("Gram matrices of spans, to be added", 8 * n * n, waiting)],
+        "components": [
+            Array("vectors and alpha", n * k * (8 + dtype.itemsize)),
+            Array("W'W and X_c W", 8 * k * (n + k), 1 + waiting),
+        ],
+    }
+    solve = [Array(name, size) for name, size in spectrum.held(n, k).items()]
+    if keep_gram:
+        written = [Array("Gram matrix", 8 * n * n), Array("being written", outputs.held_to_write(8 * n * n))]
+        solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
+    return _arranged(tasks, sums, solve, workers, threads)
+
+
+def _held_to_read(made: RunPlan, source: Source) -> dict[str, int]:
+    """What a reader holds for the largest slab."""
+    slab = _extent(made.plan.region(tuple(slice(0, cut.step) for cut in made.plan.slabs)))
+    return source.held(slab) if made.copy is None else made.copy.held_to_read(slab)
+
+
+def _arranged(
+    tasks: dict[str, dict[str, int]],
+    sums: dict[str, list[Array]],
+    solve: list[Array],
+    workers: Workers,
+    threads: int,
+) -> tuple[Process, ...]:
+    """Who holds what: tasks with their arrays, the sums over spans, the eigensolve between."""
+    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+
+    def of_tasks(stage: str) -> list[Array]:
+        return [
+            Array("stack and BLAS buffers of a task", TASK_BYTES, threads),
+            *(Array(name, size, threads) for name, size in tasks[stage].items()),
+        ]
+
+    eigensolve = [Stage("eigensolve", (libraries, *solve))] if solve else []
+    if workers.processes == 0:
+        stages = [Stage(name, (libraries, *sums.get(name, ()), *of_tasks(name))) for name in tasks]
+        return (Process("dpca", 1, (*stages, *eigensolve), workers.budget),)
+    # On a cluster the client holds the sums and what waits to be added; tasks hold the rest.
+    client = [Stage(name, (libraries, *arrays, arrays[-1])) for name, arrays in sums.items()]
+    worker = [Stage(name, (libraries, *of_tasks(name))) for name in tasks]
+    return (
+        Process("client", 1, (*client, *eigensolve), workers.client_budget or workers.budget),
+        Process("worker", workers.processes, tuple(worker), workers.budget),
+    )
+
+
+def _check_sharing(source: Source, made: RunPlan) -> None:
+    """Refuse a lazy array of which each slab computes most of the whole."""
+    shared = getattr(source, "check_sharing", None)
+    if shared is None or made.copy is not None:
+        return
+    plan = made.plan
+    slabs = (
+        plan.region(slab)
+        for span in range(plan.n_spans)
+        for tile in plan.tiles_of(span)
+        for slab in plan.slabs_of(tile)
+    )
+    shared(slabs, plan.n_slabs)
+
+
+def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> OverBudgetError:
+    """Why nothing fits, and what would."""
+    in_place = min((made for made in tried if made.copy is None), key=lambda made: made.tightest.peak_bytes)
+    lacking = next((made for made in tried if made.fits), None)
+    if lacking is not None:
+        need = describe_bytes(lacking.scratch_bytes)
+        return OverBudgetError(
+            f"{layout.name}: its chunks, {by(layout.chunk_shape)}, have to be copied to scratch, which takes {need}, "
+            f"but {scratch.path} has {describe_bytes(scratch.free_bytes)} free",
+            f"Set compute.scratch to a directory with {need} free, or compute.memory to "
+            f"{enough(in_place.tightest.peak_bytes)} or more to read them in place.",
+            key="compute.scratch",
+        )
+    smallest = min(tried, key=lambda made: made.tightest.peak_bytes / made.tightest.budget.bytes)
+    process = smallest.tightest
+    budget, stage = process.budget, process.peak_stage
+    largest = max(stage.arrays, key=lambda array: array.bytes * array.count)
+    plan, n = smallest.plan, smallest.plan.n_samples
+    on = "" if process.name == "dpca" else f" in each {process.name}"
+    remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more."
+    if process.name == "client":
+        remedy = f"Run the client where {enough(process.peak_bytes)} are free."
+    solvable = spectrum.largest_n(budget.bytes - LIBRARIES_BYTES)
+    if solvable < n:
+        remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} samples fits."
+    elif layout.chunk_bytes > SLAB_BYTES or in_place.plan.slab_features * n * layout.dtype.itemsize > SLAB_BYTES:
+        remedy += (
+            f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
+            f"chunks of {by(better_chunks(layout, plan.samples_axis))} would do with less."
+        )
+    return OverBudgetError(
+        f"{layout.name}: the smallest plan takes {describe_memory(process.peak_bytes)} of memory{on} (most in "
+        f"{stage.name}, for {largest.name}: {describe_memory(largest.bytes * largest.count)}), but the budget is "
+        f"{describe_memory(budget.bytes)}, {budget.origin}",
+        remedy,
+        key="compute.memory",
+    )
+
+
+def better_chunks(layout: Layout, samples_axis: int) -> tuple[int, ...]:
+    """Chunks that would suit an array: all samples of as many features as a slab takes."""
+    plan = plan_layout(layout, samples_axis, 1, divide=True, slab_bytes=GOOD_CHUNK_BYTES)
+    return _extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
+
+
+def _extent(region: Region) -> tuple[int, ...]:
+    return tuple(piece.stop - piece.start for piece in region)
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """A shape as people say it: 400 x 64 x 64."""
+    return " x ".join(f"{length:,}" for length in shape)
+
+
+def enough(n_bytes: int) -> str:
+    """A budget that holds so much, as a config may say it."""
+    return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"
