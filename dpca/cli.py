@@ -28,7 +28,7 @@ def commands() -> None:
     """Exact PCA of data with far more features than samples, larger than memory.
 
     \b
-    Exit codes: 0 done, 1 failed while running, 2 bad config or input, 130 interrupted.
+    Exit codes: 0 done, 1 failed while running, 2 bad config or input, 3 over budget, 130 interrupted.
     """
 
 
@@ -49,6 +49,34 @@ def run(config: Path, overwrite: bool, overrides: tuple[str, ...]) -> None:
 
     finished = carry_out(load(config, overrides), overwrite=overwrite, display=display_for())
     _print_finished(finished)
+
+
+@commands.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@overrides_option
+@debug_option
+def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
+    """What a run would read, hold, write and take; writes nothing.
+
+    Measures for a few seconds: reads a slab in each task, and writes 16 MB that it removes. Exit code 3 if
+    no plan fits the memory or the scratch.
+
+    \b
+    Example: dpca plan configs/quickstart.yaml --set compute.memory=2GiB
+    """
+    from dpca.config import load
+    from dpca.errors import OverBudgetError
+    from dpca.forecast import as_text
+    from dpca.run import plan as make_plan
+
+    try:
+        document = make_plan(load(config, overrides))
+    except OverBudgetError as error:
+        if as_json:
+            click.echo(json.dumps({"fits": False, "error": error.message, "remedy": error.remedy}, indent=2))
+        raise
+    click.echo(json.dumps(document, indent=2) if as_json else as_text(document))
 
 
 @commands.command()

@@ -120,6 +120,10 @@ class RunPlan:
     window: int
     """Spans that are submitted and not added up yet."""
     processes: tuple[Process, ...] = ()
+    wanted_tasks: int = 0
+    """Tasks at the same time if memory were no matter."""
+    wanted_bytes: int = 0
+    """What the tightest process would then hold."""
 
     @property
     def tightest(self) -> Process:
@@ -236,15 +240,17 @@ def _first_that_fits(
     """Try plans in the order of preference; `forecast(made, threads)` says what each holds."""
     tried: list[RunPlan] = []
     for reading, plan, copy in _readings(source.layout, axis, n_components, workers.budget):
+        wanted: RunPlan | None = None
         for threads in range(workers.threads, 0, -1):
             at_once = threads * max(1, workers.processes)
             for ahead in (WAITING, 1):
                 window = min(ahead * at_once, plan.n_spans)
                 made = RunPlan(plan, reading, copy, min(at_once, window), window)
                 made = replace(made, processes=forecast(made, min(threads, window)))
+                wanted = made if threads == workers.threads else wanted or made
                 if made.fits and made.scratch_bytes <= scratch.free_bytes:
                     _check_sharing(source, made)
-                    return made
+                    return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
                 tried.append(made)
     raise _over_budget(source.layout, tried, scratch)
 

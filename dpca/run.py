@@ -16,11 +16,13 @@ from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
 from dpca.errors import DiskFullError, DpcaError, OverBudgetError
+from dpca.forecast import forecast
 from dpca.machine import Peak, free_disk, watched_memory
 from dpca.model import Model
 from dpca.outputs import Outputs
 from dpca.planning import Process, RunPlan, Scratch, check_axis, plan_run
 from dpca.preprocess import Rules
+from dpca.probe import probe
 from dpca.progress import Display, Progress
 from dpca.results import LEDGER, ResultDirectory, as_plain, environment
 from dpca.sources import Source, open_source
@@ -105,6 +107,30 @@ def scratch_of(config: Config) -> Scratch:
     else:
         path = Path(config.compute.scratch) / f"dpca-{uuid.uuid4().hex}.zarr"
     return Scratch(str(path.absolute()), free_disk(path))
+
+
+def plan(loaded: Loaded) -> dict[str, Any]:
+    """What a run would do, hold, write and take (`dpca.forecast`); measures for a few seconds.
+
+    Raises
+    ------
+    OverBudgetError
+        When no plan fits; and as `prepared` does.
+    """
+    config = loaded.config
+    with prepared(loaded) as (ready, executor):
+        output = Path(config.output.path)
+        rates = probe(ready.source, ready.model, ready.made, executor, ready.scratch, output, config.output.components)
+        return forecast(
+            ready.source,
+            ready.model,
+            ready.made,
+            rates,
+            ready.scratch,
+            config.output.path,
+            components=config.output.components,
+            keep_gram=config.output.gram,
+        )
 
 
 def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = None) -> Finished:

@@ -1,0 +1,286 @@
+"""What a plan comes to: bytes, flops, files, seconds, advice. A document of plain values, for people and --json."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpca.machine import free_disk
+from dpca.model import Model, working_dtype
+from dpca.planning import RunPlan, Scratch, better_chunks, by, enough
+from dpca.probe import Rates
+from dpca.sources.base import Layout, Source
+from dpca.units import describe_bytes, describe_memory, describe_seconds
+
+FORMAT_VERSION = 1
+SMALL_CHUNK_BYTES = 256 * 1024
+LISTED_BYTES = 2**20
+"""Arrays smaller than this are summed, but not listed for people."""
+READINGS = {
+    "columns": "columns of chunks, whole: each chunk is decoded once a pass",
+    "anywhere": "slabs of any width: storage has no chunks, so each value is read once a pass",
+    "parts": "parts of chunks, at the cost of their own bytes: each value is read once a pass",
+    "copy": "a copy in scratch, made once: each chunk of the input is decoded once in all",
+}
+
+
+def forecast(
+    source: Source,
+    model: Model,
+    made: RunPlan,
+    rates: Rates,
+    scratch: Scratch,
+    output_path: str,
+    *,
+    components: bool,
+    keep_gram: bool,
+) -> dict[str, Any]:
+    """Everything that `dpca plan` tells.
+
+    Parameters
+    ----------
+    source, model, made, rates, scratch : of the run (`dpca.planning`, `dpca.probe`)
+    output_path : the result directory
+    components, keep_gram : what is to be written
+
+    Returns
+    -------
+    dict with keys
+        format_version : 1
+        fits : true
+        input : name, shape, dtype, chunks, codec, bytes as decoded
+        n_samples, n_features, n_components, working_dtype
+        reading : columns, anywhere, parts or copy; and what that means
+        slabs, tiles, spans : how many; slab_features and slab_bytes of the largest slab
+        tasks : at the same time, on all processes
+        passes : name, bytes and flops of each read; worst_case_passes
+        bytes_read, flops : in all, the eigensolve included
+        output : bytes before compression, and for each array its shape, dtype and number of files
+        scratch : bytes, path and bytes free there
+        memory : budget_bytes and where it is from, peak_bytes, and for every process each stage's arrays
+        time : seconds in all and of each stage, and the rates that were measured
+        advice : sentences
+    """
+    plan, layout = made.plan, source.layout
+    n, d = plan.n_samples, plan.n_features
+    k = model.n_components or min(n, d)
+    dtype = working_dtype(layout.dtype, model.precision)
+    passes: list[dict[str, Any]] = [{"name": "gram", "bytes": layout.bytes, "flops": n * n * d}]
+    if components:
+        # X_c' alpha and X_c W take 2 n k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
+        passes.append({"name": "components", "bytes": layout.bytes, "flops": (4 * n * k + 2 * k * k) * d})
+    if made.copy is not None:
+        passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
+    arrays = _arrays(made, model, dtype, k, components, keep_gram)
+    output_bytes = sum(array["bytes"] for array in arrays)
+    seconds = _seconds(made, layout, rates, output_bytes, components)
+    process = made.tightest
+    reading = "anywhere" if made.reading == "columns" and layout.chunk_bytes == layout.dtype.itemsize else made.reading
+    return {
+        "format_version": FORMAT_VERSION,
+        "fits": True,
+        "input": {
+            "name": layout.name,
+            "shape": list(layout.shape),
+            "dtype": str(layout.dtype),
+            "chunks": list(layout.chunk_shape),
+            "codec": layout.codec,
+            "bytes": layout.bytes,
+        },
+        "n_samples": n,
+        "n_features": d,
+        "n_components": k,
+        "working_dtype": dtype.name,
+        "reading": {"kind": reading, "meaning": READINGS[reading]},
+        "slabs": plan.n_slabs,
+        "slab_features": plan.slab_features,
+        "slab_bytes": plan.slab_features * n * layout.dtype.itemsize,
+        "tiles": plan.n_tiles,
+        "spans": plan.n_spans,
+        "tasks": made.n_tasks,
+        "passes": passes,
+        "worst_case_passes": len(passes),
+        "bytes_read": sum(item["bytes"] for item in passes),
+        # Tridiagonal reduction, its eigenvectors and their transformation: about 9 n^3 (Golub and Van Loan, 8.3).
+        "flops": sum(item["flops"] for item in passes) + 9 * n**3,
+        "output": {
+            "path": output_path,
+            "bytes": output_bytes,
+            "free_bytes": free_disk(output_path),
+            "files": sum(array["files"] for array in arrays) + len(arrays) + 4,
+            "arrays": arrays,
+            "beside": ["certificate.json", "manifest.json", "status.json"],
+        },
+        "scratch": {"path": scratch.path, "bytes": made.scratch_bytes, "free_bytes": scratch.free_bytes},
+        "memory": {
+            "budget_bytes": process.budget.bytes,
+            "budget_origin": process.budget.origin,
+            "peak_bytes": process.peak_bytes,
+            "processes": [
+                {
+                    "name": item.name,
+                    "count": item.count,
+                    "peak_bytes": item.peak_bytes,
+                    "stages": [
+                        {"name": stage.name, "bytes": stage.bytes, "arrays": [vars(array) for array in stage.arrays]}
+                        for stage in item.stages
+                    ],
+                }
+                for item in made.processes
+            ],
+        },
+        "time": {"seconds": sum(seconds.values()), "stages": seconds, "rates": _rates(rates, n)},
+        "advice": _advice(made, layout, output_bytes, output_path),
+    }
+
+
+def _arrays(
+    made: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
+) -> list[dict[str, Any]]:
+    """The arrays of the result that take room, with their files."""
+    plan = made.plan
+    n, d, features = plan.n_samples, plan.n_features, list(plan.feature_shape)
+    tiles = plan.n_tiles
+    found = [
+        ("scores", [n, k], "float64", 1),
+        ("alpha", [n, k], "float64", 1),
+        ("eigenvalues", [min(n, d)], "float64", 1),
+    ]
+    found += [(name, [k], "float64", 1) for name in ("singular_values", "explained_variance")]
+    found += [(name, [k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
+    if keep_gram:
+        found += [("gram", [n, n], "float64", -(-8 * n * n // 2**26)), ("gram_mean_product", [n], "float64", 1)]
+    rules = model.rules
+    if rules.center or rules.missing != "error":
+        found.append(("mean", features, "float64", tiles))
+    if rules.scale != "none" or rules.missing != "error":
+        found.append(("scale", features, "float64", tiles))
+    if components:
+        parts = -(-k * plan.tile_features * dtype.itemsize // 2**26)
+        found.append(("components", [k, *features], dtype.name, tiles * parts))
+    return [
+        {
+            "name": name,
+            "shape": shape,
+            "dtype": kind,
+            "bytes": math.prod(shape) * np.dtype(kind).itemsize,
+            "files": files,
+        }
+        for name, shape, kind, files in found
+    ]
+
+
+def _seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int, components: bool) -> dict[str, float]:
+    """Seconds of each stage: the work of all tasks, shared evenly."""
+    at_once = min(made.n_tasks, made.plan.n_spans)
+    read, seconds = rates.read * layout.bytes / at_once, {}
+    if made.copy is not None:
+        seconds["copy"] = read + rates.write * made.scratch_bytes
+        # The copy is not compressed: reading it costs what writing it did, at most.
+        read = min(read, rates.write * made.scratch_bytes)
+    seconds["gram"] = read + rates.product * layout.n_values / at_once
+    seconds["eigensolve"] = rates.eigensolve
+    if components:
+        seconds["components"] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
+    return seconds
+
+
+def _rates(rates: Rates, n: int) -> dict[str, float]:
+    """What the probe measured, in the units that people know; of one task while the others run."""
+    return {
+        "read_bytes_per_second": 1 / rates.read,
+        "product_flops_per_second": n / rates.product,
+        "write_bytes_per_second": 1 / rates.write,
+    }
+
+
+def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) -> list[str]:
+    """What would make the run cheaper, where something would."""
+    found = []
+    plan, process = made.plan, made.tightest
+    better = by(better_chunks(layout, plan.samples_axis))
+    if made.reading == "copy":
+        found.append(
+            f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(made.scratch_bytes)}); stored in "
+            f"chunks of {better}, the input would need none"
+        )
+    elif made.reading == "parts":
+        found.append(
+            f"columns of chunks of {by(layout.chunk_shape)} do not fit the budget, so parts of chunks are read; "
+            f"chunks of {better} would be read whole"
+        )
+    if layout.dtype.itemsize < layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
+        found.append(
+            f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
+            f"much as reading it; chunks of {better} would be read faster"
+        )
+    if made.n_tasks < made.wanted_tasks and made.wanted_tasks <= plan.n_spans:
+        found.append(
+            f"only {made.n_tasks} of {made.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
+            f"{enough(made.wanted_bytes)} all would"
+        )
+    if process.budget.lowered:
+        found.append(f"the budget is {process.budget.origin}")
+    if output_bytes > free_disk(output_path):
+        found.append(
+            f"the result takes up to {describe_bytes(output_bytes)}, but {output_path} has "
+            f"{describe_bytes(free_disk(output_path))} free: choose another output.path"
+        )
+    return found
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """The document in lines, for people."""
+    given, memory, output, scratch = (document[key] for key in ("input", "memory", "output", "scratch"))
+    codec = "" if given["codec"] == "none" else f" ({given['codec']})"
+    chunks = f" in chunks of {by(tuple(given['chunks']))}{codec}" if document["reading"]["kind"] != "anywhere" else ""
+    stages = document["time"]["stages"]
+    rates = document["time"]["rates"]
+    lines = [
+        f"input    {given['name']}: {by(tuple(given['shape']))} {given['dtype']}{chunks}, {describe_bytes(given['bytes'])}",
+        f"         {document['n_samples']:,} samples, {document['n_features']:,} features, {document['n_components']} "
+        f"components; products in {document['working_dtype']}",
+        f"reading  {document['reading']['meaning']}",
+        f"         {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "
+        f"({document['slab_features']:,} features) in {document['tiles']:,} tiles and {document['spans']:,} spans, "
+        f"{document['tasks']} at a time",
+        f"passes   {len(document['passes'])} (at worst {document['worst_case_passes']}): "
+        + ", ".join(
+            f"{item['name']} {describe_bytes(item['bytes'])}"
+            + (f" and {item['flops'] / 1e9:,.3g} GFLOP" if item["flops"] else "")
+            for item in document["passes"]
+        ),
+        f"writes   up to {describe_bytes(output['bytes'])} in {output['files']:,} files to {output['path']} "
+        f"({describe_bytes(output['free_bytes'])} free)",
+        f"scratch  {describe_bytes(scratch['bytes'])} of {describe_bytes(scratch['free_bytes'])} free at {scratch['path']}"
+        if scratch["bytes"]
+        else "scratch  none",
+        f"memory   {describe_memory(memory['peak_bytes'])} of {describe_memory(memory['budget_bytes'])}, "
+        f"{memory['budget_origin']}",
+    ]
+    for process in memory["processes"]:
+        if process["name"] != "dpca":
+            lines.append(f"         {process['count']} x {process['name']}: {describe_memory(process['peak_bytes'])}")
+        for stage in process["stages"]:
+            lines.append(f"           {stage['name']}: {describe_memory(stage['bytes'])}")
+            lines.extend(
+                f"             {describe_memory(array['bytes'] * array['count']):>9}  "
+                + (f"{array['count']} x " if array["count"] > 1 else "")
+                + array["name"]
+                for array in stage["arrays"]
+                if array["bytes"] * array["count"] >= LISTED_BYTES
+            )
+    lines.append(
+        f"time     about {_duration(document['time']['seconds'])}: "
+        + ", ".join(f"{name} {_duration(value)}" for name, value in stages.items())
+        + f" (measured in one task: reading {describe_bytes(rates['read_bytes_per_second'])}/s, products "
+        f"{rates['product_flops_per_second'] / 1e9:.3g} GFLOP/s, disk {describe_bytes(rates['write_bytes_per_second'])}/s)"
+    )
+    lines.extend(f"advice   {sentence}" for sentence in document["advice"] or ["none: this is a good way to read it"])
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 60 else describe_seconds(seconds)

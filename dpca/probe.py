@@ -1,0 +1,181 @@
+"""A short measurement of what a run's steps cost here: reading, products, back-projection, writing.
+
+Every task of the probe reads two slabs where the run will, does with a panel of it what the two passes do,
+and times each step, all tasks at the same time as in the run. It reads a few slabs and writes 16 MB, which
+are removed; it holds what the run would hold.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dpca.accumulators.gram import GramPartial
+from dpca.backproject import BackprojectionPartial
+from dpca.decomposition import eigensolve_threads
+from dpca.engine import Executor, run_pass
+from dpca.errors import writing
+from dpca.model import Model, working_dtype
+from dpca.passes import Pass
+from dpca.planning import RunPlan, Scratch
+from dpca.preprocess import Panel
+from dpca.slabs import split
+from dpca.sources import Source
+
+MAX_TASKS = 16
+WRITTEN_BYTES = 16 * 2**20
+EIGENSOLVE_SAMPLES = 600
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds that steps take, each on its own in one task while the others run."""
+
+    read: float
+    """Per byte of the input as decoded, reading included."""
+    product: float
+    """Per value: centring it and its share of the Gram matrix."""
+    backprojection: float
+    """Per value: centring it again and its share of all components."""
+    write: float
+    """Per byte to the disk of the result, or of scratch where a copy goes there."""
+    eigensolve: float
+    """Of the whole eigensolve: that of a smaller matrix, times the cube of the ratio."""
+
+    def merge(self, other: Rates) -> Rates:
+        """The slower of two tasks in each step."""
+        return Rates(*(max(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """What every task of the probe shares."""
+
+    work: Pass
+    made: RunPlan
+    n_components: int
+    n_parts: int
+
+    @property
+    def source(self) -> Source:
+        return self.work.source
+
+    def part(self, number: int) -> ProbeTask:
+        """The same with the part of the source that one task reads."""
+        return replace(self, work=replace(self.work, source=self.source.restrict(self.region(number))))
+
+    def region(self, number: int) -> tuple[slice, ...]:
+        """The slabs of one span of the run, or a band of the copy that is made first; spread over the whole."""
+        if self.made.copy is not None:
+            return self.made.copy.region(number * self.made.copy.n_units // self.n_parts)
+        return self.work.region(self.span(number))
+
+    def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
+        """Two regions to read one after the other; the same where there is only one."""
+        if self.made.copy is not None:
+            return repeat(self.region(number), 2)
+        plan = self.made.plan
+        slabs = (plan.region(slab) for tile in plan.tiles_of(self.span(number)) for slab in plan.slabs_of(tile))
+        first = next(slabs)
+        return iter((first, next(slabs, first)))
+
+    def span(self, number: int) -> int:
+        """The span that a task of the probe looks into."""
+        return number * self.made.plan.n_spans // self.n_parts
+
+
+def probe(
+    source: Source, model: Model, made: RunPlan, executor: Executor, scratch: Scratch, output: Path, components: bool
+) -> Rates:
+    """Measure.
+
+    Parameters
+    ----------
+    source, model, made, executor, scratch : of the run
+    output : where the result will go
+    components : whether the run back-projects
+
+    Raises
+    ------
+    StorageError
+        When a chunk can't be read.
+    """
+    plan = made.plan
+    work = Pass(source, plan, model.rules, working_dtype(source.layout.dtype, model.precision))
+    n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
+    k = (model.n_components or min(plan.n_samples, plan.n_features)) if components else 0
+    rates = run_pass(
+        probe_task,
+        ProbeTask(work, made, k, n_tasks),
+        total=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
+        merge=Rates.merge,
+        executor=executor,
+        progress=lambda _: None,
+        n_tasks=n_tasks,
+        window=n_tasks,
+    )
+    place = Path(scratch.path).parent if made.copy is not None else output
+    return replace(rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_samples))
+
+
+def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> Rates:
+    """Time the steps in one task."""
+    work, read = task.work, 0.0
+    with work.source.open() as reader:
+        for region in task.slabs(number):  # the second counts: the first meets memory and libraries untouched
+            began = time.perf_counter()
+            n_bytes = reader.read(region).nbytes
+            read = (time.perf_counter() - began) / max(1, n_bytes)
+            report(n_bytes)
+    # Values do not matter to the speed of the rest, so none that might be missing are taken.
+    plan = work.plan
+    box = next(split([cut.step for cut in plan.slabs], plan.panel_features))[0]
+    shape = tuple(piece.stop - piece.start for piece in plan.region(box))
+    raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
+    standardizer, gram = work.standardizer(), GramPartial.empty(plan.n_samples)
+    measured = BackprojectionPartial.empty(plan.n_samples, task.n_components)
+    alpha = np.ones((plan.n_samples, task.n_components), work.working_dtype)
+
+    def per_value(step: Callable[[Panel], object]) -> float:
+        began = time.perf_counter()
+        for panel in standardizer.panels(raw):
+            step(panel)
+        return (time.perf_counter() - began) / raw.size
+
+    per_value(gram.add)  # once unmeasured: memory that is touched for the first time is slow
+    product = per_value(gram.add)
+    backprojection = per_value(lambda panel: measured.add(panel, alpha)) if task.n_components else 0.0
+    return Rates(read, product, backprojection, 0.0, 0.0)
+
+
+def _write_seconds(place: Path) -> float:
+    """Seconds for a byte to reach the disk of a directory, or of the first above it that exists."""
+    while not place.exists():
+        place = place.absolute().parent
+    block = os.urandom(2**20)
+    began = time.perf_counter()
+    with writing(str(place)), tempfile.TemporaryFile(dir=place) as file:
+        for _ in range(WRITTEN_BYTES // len(block)):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return (time.perf_counter() - began) / WRITTEN_BYTES
+
+
+def _eigensolve_seconds(n_samples: int) -> float:
+    """Seconds of an eigensolve of n samples, from a smaller one and the cube of the ratio."""
+    n = min(n_samples, EIGENSOLVE_SAMPLES)
+    matrix = np.random.default_rng(0).standard_normal((n, n))
+    matrix += matrix.T
+    with threadpool_limits(eigensolve_threads(n_samples), user_api="blas"):
+        began = time.perf_counter()
+        np.linalg.eigh(matrix)
+        return (time.perf_counter() - began) * (n_samples / n) ** 3

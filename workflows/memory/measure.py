@@ -1,0 +1,111 @@
+"""Private memory of `dpca run`, sampled, against what `dpca plan` promised and against the budget.
+
+Makes random float32 data of the asked size beside itself once, then runs on them. Sums the private memory
+of every process of the run, 20 times a second.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import psutil
+import zarr
+
+SAMPLE_SECONDS, RANK = 0.05, 8
+
+
+def make(path: Path, n_samples: int, n_features: int, chunks: tuple[int, int]) -> None:
+    """Random data of rank 8 and noise, block by block."""
+    array = zarr.create_array(path, shape=(n_samples, n_features), chunks=chunks, dtype="float32")
+    scores = np.random.default_rng(0).standard_normal((n_samples, RANK), np.float32)
+    # A block is made whole chunks at a time, of as many samples or features as 64 MB hold.
+    rows = max(chunks[0], 2**24 // chunks[1] // chunks[0] * chunks[0])
+
+    def fill(box: tuple[int, int]) -> None:
+        row, start = box
+        height, width = min(rows, n_samples - row), min(chunks[1], n_features - start)
+        rng = np.random.default_rng(start)
+        block = scores[row : row + height] @ rng.standard_normal((RANK, width), np.float32)
+        block += np.random.default_rng((row, start)).standard_normal((height, width), np.float32)
+        array[row : row + height, start : start + width] = block
+
+    boxes = [(row, start) for start in range(0, n_features, chunks[1]) for row in range(0, n_samples, rows)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, boxes))
+
+
+def private_bytes(root: psutil.Process) -> int:
+    """Private memory of a process and all its descendants."""
+    total = 0
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+        except OSError:  # it has just ended
+            continue
+        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+    return 1024 * total
+
+
+def watched(command: list[str]) -> tuple[float, int]:
+    """Seconds and peak private memory of a command; its output goes where this one's does."""
+    began, peak = time.perf_counter(), 0
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        try:
+            peak = max(peak, private_bytes(psutil.Process(process.pid)))
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(SAMPLE_SECONDS)
+    if process.wait():
+        sys.exit(f"measure: {' '.join(command)} failed with {process.returncode}")
+    return time.perf_counter() - began, peak
+
+
+def main() -> None:
+    """Make, plan, run, compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--features", type=int, default=4_000_000)
+    parser.add_argument("--chunks", type=int, nargs=2, help="samples and features of a chunk; all and 4096 if left out")
+    parser.add_argument("--memory", default="2 GiB")
+    parser.add_argument("--directory", type=Path, default=Path("dpca-memory"))
+    parser.add_argument("--keep", action="store_true", help="keep the data for another time")
+    given = parser.parse_args()
+    chunks = tuple(given.chunks or (given.samples, 4096))
+    name = f"{given.samples}x{given.features}-{chunks[0]}x{chunks[1]}"
+    data, config = given.directory / f"{name}.zarr", given.directory / f"{name}.yaml"
+    if not (data / "zarr.json").exists():
+        given.directory.mkdir(parents=True, exist_ok=True)
+        making = given.directory / f".{name}.zarr"
+        shutil.rmtree(making, ignore_errors=True)
+        make(making, given.samples, given.features, chunks)
+        making.rename(data)
+    config.write_text(
+        f"input:\n  uri: {data}\ncompute:\n  memory: {given.memory}\noutput:\n  path: {given.directory / name}\n",
+        encoding="utf-8",
+    )
+    dpca = [sys.executable, "-m", "dpca"]
+    plan = json.loads(subprocess.run([*dpca, "plan", config, "--json"], check=True, capture_output=True).stdout)
+    seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
+    planned = plan["memory"]["peak_bytes"]
+    budget = plan["memory"]["budget_bytes"]
+    print(
+        f"{given.samples} x {given.features} float32 in chunks of {chunks[0]} x {chunks[1]}, "
+        f"{plan['input']['bytes'] / 1e9:.3g} GB: budget {budget / 2**20:.0f} MiB, planned {planned / 2**20:.0f} MiB, "
+        f"measured {peak / 2**20:.0f} MiB; {seconds:.0f} s where {plan['time']['seconds']:.0f} s were expected"
+    )
+    shutil.rmtree(given.directory / name)
+    if not given.keep:
+        shutil.rmtree(data)
+    if not peak <= planned <= budget:
+        sys.exit("measure: the promise was not kept")
+
+
+main()
