@@ -21,6 +21,11 @@ overrides_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
 )
 
+array_option = click.option("--array", metavar="PATH", help="Which array inside; the largest if left out.")
+samples_axis_option = click.option(
+    "--samples-axis", metavar="AXIS", help="Number or dimension name; guessed if left out."
+)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dpca")
@@ -99,6 +104,45 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 
 
 @commands.command()
+@click.argument("uri")
+@array_option
+@samples_axis_option
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@debug_option
+def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool) -> None:
+    """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
+
+    \b
+    Example: dpca inspect data/faces.zarr
+    """
+    from dpca.inspection import as_text
+    from dpca.inspection import inspect as look
+
+    found = look(uri, array, _axis(samples_axis))
+    click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+
+
+@commands.command()
+@click.argument("uri")
+@array_option
+@samples_axis_option
+@debug_option
+def init(uri: str, array: str | None, samples_axis: str | None) -> None:
+    """Print a config for what lies at a path or URL: ready to run, every key explained.
+
+    \b
+    Example: dpca init data/faces.zarr > faces.yaml
+    """
+    from dpca.inspection import inspect as look
+    from dpca.inspection import starting_config
+
+    found = look(uri, array, _axis(samples_axis))
+    click.echo(starting_config(found))
+    for sentence in found["watch_out"]:
+        click.echo(f"dpca: note: {sentence}", err=True)
+
+
+@commands.command()
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
 @debug_option
@@ -167,6 +211,11 @@ def demo(directory: Path, samples: int, features: int) -> None:
         click.echo(line)
     if not right:
         sys.exit(1)
+
+
+def _axis(given: str | None) -> int | str | None:
+    """An axis as a number where it is one."""
+    return int(given) if given is not None and given.lstrip("-").isdigit() else given
 
 
 def _print_finished(finished: Finished) -> None:

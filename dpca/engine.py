@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError
-from dpca.machine import Budget, memory_budget
+from dpca.machine import Budget, bound_allocator, memory_budget
 from dpca.passes import Report
 from dpca.planning import Workers
 from dpca.units import describe_memory
@@ -180,6 +180,7 @@ def _call(
 ) -> P:
     if keys:
         work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
+    bound_allocator()
     return task(work, *arguments, number, report)
 
 

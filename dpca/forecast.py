@@ -9,21 +9,14 @@ import numpy as np
 
 from dpca.machine import free_disk
 from dpca.model import Model, working_dtype
-from dpca.planning import RunPlan, Scratch, better_chunks, by, enough
+from dpca.planning import READINGS, SMALL_CHUNK_BYTES, RunPlan, Scratch, better_chunks, by, enough, reading_of
 from dpca.probe import Rates
 from dpca.sources.base import Layout, Source
 from dpca.units import describe_bytes, describe_memory, describe_seconds
 
 FORMAT_VERSION = 1
-SMALL_CHUNK_BYTES = 256 * 1024
 LISTED_BYTES = 2**20
 """Arrays smaller than this are summed, but not listed for people."""
-READINGS = {
-    "columns": "columns of chunks, whole: each chunk is decoded once a pass",
-    "anywhere": "slabs of any width: storage has no chunks, so each value is read once a pass",
-    "parts": "parts of chunks, at the cost of their own bytes: each value is read once a pass",
-    "copy": "a copy in scratch, made once: each chunk of the input is decoded once in all",
-}
 
 
 def forecast(
@@ -77,7 +70,7 @@ def forecast(
     output_bytes = sum(array["bytes"] for array in arrays)
     seconds = _seconds(made, layout, rates, output_bytes, components)
     process = made.tightest
-    reading = "anywhere" if made.reading == "columns" and layout.chunk_bytes == layout.dtype.itemsize else made.reading
+    reading = reading_of(made, layout)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
@@ -211,7 +204,7 @@ def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) 
             f"columns of chunks of {by(layout.chunk_shape)} do not fit the budget, so parts of chunks are read; "
             f"chunks of {better} would be read whole"
         )
-    if layout.dtype.itemsize < layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
+    if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
         found.append(
             f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
             f"much as reading it; chunks of {better} would be read faster"

@@ -33,12 +33,21 @@ from dpca.units import describe_bytes, describe_memory
 
 Reading = Literal["columns", "parts", "copy"]
 
+READINGS = {
+    "columns": "columns of chunks, whole: each chunk is decoded once a pass",
+    "anywhere": "slabs of any width: storage has no chunks, so each value is read once a pass",
+    "parts": "parts of chunks, at the cost of their own bytes: each value is read once a pass",
+    "copy": "a copy in scratch, made once: each chunk of the input is decoded once in all",
+}
+
 LIBRARIES_BYTES = 160 * 2**20
 """Interpreter and imported libraries: 66 to 110 MiB measured, plus what BLAS sets aside."""
 TASK_BYTES = 24 * 2**20
 """What a task takes besides its arrays: a thread's stack, the packing buffers of BLAS, the allocator's slack."""
 GOOD_CHUNK_BYTES = 8 * 2**20
 """A chunk size that reads well anywhere, for advice."""
+SMALL_CHUNK_BYTES = 2**18
+"""Chunks below this cost more to open than to read."""
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
 
@@ -266,7 +275,7 @@ def _readings(
             if plan not in seen:
                 seen.append(plan)
                 yield "parts" if divide else "columns", plan, None
-    if layout.chunk_bytes == layout.dtype.itemsize:
+    if not layout.chunked:
         return  # storage that can be cut anywhere was tried with the smallest cuts already
     for size in sizes:
         copy = plan_copy(layout, axis, size, budget.bytes)
@@ -412,9 +421,14 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
     )
 
 
-def better_chunks(layout: Layout, samples_axis: int) -> tuple[int, ...]:
-    """Chunks that would suit an array: all samples of as many features as a slab takes."""
-    plan = plan_layout(layout, samples_axis, 1, divide=True, slab_bytes=GOOD_CHUNK_BYTES)
+def reading_of(made: RunPlan, layout: Layout) -> str:
+    """A key of READINGS: storage without chunks is read in columns of any width."""
+    return "anywhere" if made.reading == "columns" and not layout.chunked else made.reading
+
+
+def better_chunks(layout: Layout, samples_axis: int, n_bytes: int = GOOD_CHUNK_BYTES) -> tuple[int, ...]:
+    """Chunks that would suit an array: all samples of as many features as so many bytes hold."""
+    plan = plan_layout(layout, samples_axis, 1, divide=True, slab_bytes=n_bytes)
     return _extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
 
 

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -70,18 +69,16 @@ class ProbeTask:
 
     def part(self, number: int) -> ProbeTask:
         """The same with the part of the source that one task reads."""
-        return replace(self, work=replace(self.work, source=self.source.restrict(self.region(number))))
-
-    def region(self, number: int) -> tuple[slice, ...]:
-        """The slabs of one span of the run, or a band of the copy that is made first; spread over the whole."""
         if self.made.copy is not None:
-            return self.made.copy.region(number * self.made.copy.n_units // self.n_parts)
-        return self.work.region(self.span(number))
+            return self  # bands of a copy lie apart; what is copied is in files, or the whole graph of a Dask array
+        return replace(self, work=replace(self.work, source=self.source.restrict(self.work.region(self.span(number)))))
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
         """Two regions to read one after the other; the same where there is only one."""
-        if self.made.copy is not None:
-            return repeat(self.region(number), 2)
+        copy = self.made.copy
+        if copy is not None:
+            band = number * copy.n_units // self.n_parts
+            return map(copy.region, (band, min(band + 1, copy.n_units - 1)))
         plan = self.made.plan
         slabs = (plan.region(slab) for tile in plan.tiles_of(self.span(number)) for slab in plan.slabs_of(tile))
         first = next(slabs)

@@ -18,6 +18,7 @@ from dpca.units import describe_bytes, describe_seconds
 
 FORMAT_VERSION = 1
 LINE_SECONDS = 30.0
+SPARSE_SECONDS = 5.0
 BEAT_SECONDS = 1.0
 
 
@@ -54,7 +55,7 @@ class Silent:
 
 
 class LogLines:
-    """A line at each tenth and every 30 seconds: nothing that a log file would garble."""
+    """A line at each tenth, at least 5 and at most 30 seconds apart: nothing that a log file would garble."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -65,7 +66,8 @@ class LogLines:
 
     def update(self, done: int, total: int, seconds: float) -> None:
         tenth = 10 * done // total if total else 10
-        if tenth == self._tenth and seconds - self._line < LINE_SECONDS:
+        since = seconds - self._line
+        if done < total and (since < SPARSE_SECONDS or (tenth == self._tenth and since < LINE_SECONDS)):
             return
         self._tenth, self._line = tenth, seconds
         rate = done / seconds if seconds > 0 else 0.0

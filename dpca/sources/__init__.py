@@ -16,7 +16,7 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Region, Source
 
-__all__ = ["Layout", "Reader", "Region", "Source", "as_source", "open_source"]
+__all__ = ["Layout", "Reader", "Region", "Source", "as_source", "list_arrays", "open_source"]
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
@@ -36,6 +36,26 @@ def open_source(
         When nothing is there, when it is of no known kind, or when the array is absent or ambiguous.
     """
     uri = os.fspath(uri)
+    kind = _kind(uri)
+    if kind == "zarr":
+        from dpca.sources.zarr_array import ZarrSource
+
+        return ZarrSource.at(uri, array, absent_chunks, storage_options)
+    if kind == "npy":
+        from dpca.sources.npy import NpySource
+
+        if array is not None:
+            raise InputError(
+                f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
+            )
+        return NpySource(uri)
+    from dpca.sources.hdf5 import Hdf5Source
+
+    return Hdf5Source(uri, array, absent_chunks)
+
+
+def _kind(uri: str) -> str:
+    """zarr, npy or hdf5, by what is there."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
         raise InputError(
@@ -44,30 +64,43 @@ def open_source(
             key="input.uri",
         )
     if remote or os.path.isdir(uri) or uri.endswith(".zip"):
-        from dpca.sources.zarr_array import ZarrSource
-
-        return ZarrSource.at(uri, array, absent_chunks, storage_options)
+        return "zarr"
     try:
         with open(uri, "rb") as file:
             head = file.read(8)
     except OSError as cause:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause
     if head.startswith(_NPY_MAGIC):
-        from dpca.sources.npy import NpySource
-
-        if array is not None:
-            raise InputError(
-                f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
-            )
-        return NpySource(uri)
+        return "npy"
     # A user block of HDF5 may come before the signature, at 512, 1024, ... bytes.
     if head == _HDF5_MAGIC or uri.endswith((".h5", ".hdf5", ".nc")):
-        from dpca.sources.hdf5 import Hdf5Source
-
         if head.startswith(b"CDF"):
             raise InputError(f"{uri}: is a classic netCDF file", "Convert it: nccopy -k nc4 IN OUT.")
-        return Hdf5Source(uri, array, absent_chunks)
+        return "hdf5"
     raise InputError(f"{uri}: is neither Zarr nor HDF5 nor .npy", "Convert it to one of them.", key="input.uri")
+
+
+def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Every array at a path or URL: its path, shape and dtype. Empty where the place is itself an array.
+
+    Raises
+    ------
+    InputError
+        As `open_source` does.
+    """
+    uri = os.fspath(uri)
+    kind = _kind(uri)
+    if kind == "zarr":
+        from dpca.sources.zarr_array import list_zarr
+
+        found = list_zarr(uri, storage_options)
+    elif kind == "hdf5":
+        from dpca.sources.hdf5 import list_datasets
+
+        found = list_datasets(uri)
+    else:
+        found = []
+    return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in found]
 
 
 def as_source(data: Any) -> Source:

@@ -58,6 +58,11 @@ class Layout:
         return size_of(self.shape, self.dtype)
 
     @property
+    def chunked(self) -> bool:
+        """Whether storage has chunks, rather than being as good to cut anywhere."""
+        return any(chunk != 1 for chunk in self.chunks)
+
+    @property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of a chunk, of the largest where they differ."""
         return tuple(chunk if isinstance(chunk, int) else max(chunk, default=1) for chunk in self.chunks)
@@ -217,7 +222,7 @@ class Reader(ABC):
     def _explain(self, region: Region, cause: Exception) -> StorageError:
         """Find the chunk that fails by reading them one by one; only after a read has failed."""
         where = "region " + describe(region)
-        if any(chunk != 1 for chunk in self.layout.chunks):
+        if self.layout.chunked:
             for index, piece in self._chunks_in(region):
                 try:
                     self._read(piece)
@@ -247,6 +252,10 @@ class Source(Protocol):
 
     def open(self) -> AbstractContextManager[Reader]:
         """Open it for reading."""
+        ...
+
+    def stored_bytes(self) -> int | None:
+        """Bytes that it takes where it is, if that can be known cheaply."""
         ...
 
     def fingerprint(self) -> dict[str, Any]:

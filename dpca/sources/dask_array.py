@@ -114,6 +114,9 @@ class DaskSource:
     def open(self) -> Iterator[Reader]:
         yield _DaskReader(self.layout, self._array, self._offset)
 
+    def stored_bytes(self) -> int | None:
+        return None
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "dask", "name": self._array.name, "shape": list(self.layout.shape)}
 

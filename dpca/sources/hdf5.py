@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import hdf5plugin  # noqa: F401  registers its filters with HDF5
@@ -24,7 +24,7 @@ _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 class _Hdf5Reader(Reader):
     def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool) -> None:
         super().__init__(layout)
-        self._dataset, self._fill, self._buffer = dataset, fill, Buffer()
+        self.dataset, self._fill, self._buffer = dataset, fill, Buffer()
         self._incomplete = _absent(dataset) > 0
 
     def _read(self, region: Region) -> NDArray[Any]:
@@ -32,27 +32,27 @@ class _Hdf5Reader(Reader):
             self._count_absent(region)
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
         if out.size:
-            self._dataset.read_direct(out, source_sel=region)
+            self.dataset.read_direct(out, source_sel=region)
         return out
 
     def _count_absent(self, region: Region) -> None:
-        for index, piece in self._chunks_in(region) if self._dataset.chunks else [((0,) * len(region), region)]:
-            if self._dataset.chunks:
+        for index, piece in self._chunks_in(region) if self.dataset.chunks else [((0,) * len(region), region)]:
+            if self.dataset.chunks:
                 if not self._begins_in(index, piece):
                     continue
-                corner = tuple(i * c for i, c in zip(index, self._dataset.chunks, strict=True))
-                if self._dataset.id.get_chunk_info_by_coord(corner).byte_offset is not None:
+                corner = tuple(i * c for i, c in zip(index, self.dataset.chunks, strict=True))
+                if self.dataset.id.get_chunk_info_by_coord(corner).byte_offset is not None:
                     continue
             self.absent_chunks += 1
             if not self._fill:
                 raise DataError(
                     f"{self.layout.name}: chunk {index} was never written, and absent_chunks is 'error'",
                     "Write it, or set input.absent_chunks: fill to read it as the dataset's fill value "
-                    f"({self._dataset.fillvalue}).",
+                    f"({self.dataset.fillvalue}).",
                 )
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        scales = self._dataset.dims[axis]
+        scales = self.dataset.dims[axis]
         if not len(scales):
             return None
         scale = scales[0]
@@ -104,15 +104,9 @@ class Hdf5Source:
         return source
 
     def _find(self, file: h5py.File, array: str | None) -> str:
-        datasets: dict[str, tuple[int, ...]] = {}
-
-        def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and item.shape is not None:
-                datasets[name] = item.shape
-
         if array is not None and isinstance(file.get(array), h5py.Dataset):
             return array
-        file.visititems(visit)
+        datasets = {name: dataset.shape for name, dataset in datasets_of(file).items()}
         wide = [name for name, shape in datasets.items() if len(shape) > 1]
         if array is None and len(wide) == 1:
             return wide[0]
@@ -172,8 +166,30 @@ class Hdf5Source:
         with h5py.File(self._path, "r", rdcc_nbytes=0) as file:
             yield _Hdf5Reader(self.layout, file[self._array], self._fill)
 
+    def stored_bytes(self) -> int | None:
+        with self.open() as reader:
+            return int(cast(_Hdf5Reader, reader).dataset.id.get_storage_size())
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+
+
+def datasets_of(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Every dataset of a file, by path."""
+    found: dict[str, h5py.Dataset] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            found[name] = item
+
+    file.visititems(visit)
+    return found
+
+
+def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
+    """Path, shape and dtype of every dataset of a file."""
+    with h5py.File(path, "r") as file:
+        return [(name, item.shape, str(item.dtype)) for name, item in datasets_of(file).items()]
 
 
 def _filters(dataset: h5py.Dataset) -> str:

@@ -45,5 +45,8 @@ class MemorySource:
     def open(self) -> Iterator[Reader]:
         yield _MemoryReader(self.layout, self._array, self._offset)
 
+    def stored_bytes(self) -> int | None:
+        return self.layout.bytes
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}

@@ -69,6 +69,9 @@ class NpySource:
         with open(self._path, "rb") as file:
             yield _NpyReader(self.layout, file, self._offset)
 
+    def stored_bytes(self) -> int | None:
+        return os.path.getsize(self._path)
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "npy", "uri": self._path, **file_facts(self._path)}
 

@@ -25,6 +25,8 @@ from dpca.sources.runs import read_block
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
+LISTED_CHUNKS = 100_000
+"""How many chunks are counted without a thought."""
 CHUNKS_AT_ONCE = 10
 """How many zarr then has in hand: its setting async.concurrency."""
 
@@ -171,17 +173,7 @@ class ZarrSource:
         InputError
             When nothing is there, when there is no such array, or several and none is named.
         """
-        shown = without_credentials(uri)
-        try:
-            # zarr takes options for URLs alone, and an empty mapping for an option.
-            node = zarr.open(uri, mode="r", storage_options=dict(storage_options) if storage_options else None)
-        except ImportError as cause:
-            raise InputError(f"{shown}: {cause}", "Install what the URL's protocol needs.") from cause
-        except Exception as cause:
-            raise InputError(
-                f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {cause}",
-                "Check the path and, for a URL, input.storage_options.",
-            ) from cause
+        shown, node = without_credentials(uri), open_node(uri, storage_options)
         if isinstance(node, zarr.Array):
             if array is not None:
                 raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
@@ -192,7 +184,7 @@ class ZarrSource:
             found = None
         if isinstance(found, zarr.Array):
             return cls(found, f"{shown}:{array}", absent_chunks)
-        arrays = {path: item for path, item in node.members(max_depth=None) if isinstance(item, zarr.Array)}
+        arrays = arrays_of(node)
         wide = [path for path, item in arrays.items() if item.ndim > 1]
         if array is None and len(wide) == 1:
             return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks)
@@ -230,6 +222,13 @@ class ZarrSource:
     def open(self) -> Iterator[Reader]:
         yield _ZarrReader(self.layout, self._array, self._fill)
 
+    def stored_bytes(self) -> int | None:
+        # The store has to be listed, which takes its time for a million chunks or over a network.
+        return self._array.nbytes_stored() if isinstance(self._array.store, LocalStore) and self._few() else None
+
+    def _few(self) -> bool:
+        return self._array.nchunks <= LISTED_CHUNKS
+
     def fingerprint(self) -> dict[str, Any]:
         metadata = json.dumps(self._array.metadata.to_dict(), sort_keys=True, default=str)
         return {
@@ -237,6 +236,40 @@ class ZarrSource:
             "uri": self.layout.name,
             "metadata_sha256": hashlib.sha256(metadata.encode()).hexdigest(),
         }
+
+
+def open_node(uri: str, storage_options: Mapping[str, Any] | None) -> zarr.Array[Any] | zarr.Group:
+    """The array or group at a path or URL.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+    """
+    shown = without_credentials(uri)
+    try:
+        # zarr takes options for URLs alone, and an empty mapping for an option.
+        return zarr.open(uri, mode="r", storage_options=dict(storage_options) if storage_options else None)
+    except ImportError as cause:
+        raise InputError(f"{shown}: {cause}", "Install what the URL's protocol needs.") from cause
+    except Exception as cause:
+        raise InputError(
+            f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {cause}",
+            "Check the path and, for a URL, input.storage_options.",
+        ) from cause
+
+
+def arrays_of(group: zarr.Group) -> dict[str, zarr.Array[Any]]:
+    """Every array below a group, by path."""
+    return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+
+
+def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple[str, tuple[int, ...], str]]:
+    """Path, shape and dtype of every array at a path or URL; none where it is itself an array."""
+    node = open_node(uri, storage_options)
+    if isinstance(node, zarr.Array):
+        return []
+    return [(path, item.shape, str(item.dtype)) for path, item in sorted(arrays_of(node).items())]
 
 
 def _divisible(array: zarr.Array[Any]) -> bool:

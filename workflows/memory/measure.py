@@ -1,7 +1,7 @@
 """Private memory of `dpca run`, sampled, against what `dpca plan` promised and against the budget.
 
-Makes random float32 data of the asked size beside itself once, then runs on them. Sums the private memory
-of every process of the run, 20 times a second.
+Makes random float32 data of each size asked for in a directory of its own, runs on them, and prints a table.
+Sums the private memory of every process of the run, 20 times a second.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,58 +55,79 @@ def private_bytes(root: psutil.Process) -> int:
 
 
 def watched(command: list[str]) -> tuple[float, int]:
-    """Seconds and peak private memory of a command; its output goes where this one's does."""
+    """Seconds and peak private memory of a command; what it says is shown only if it fails."""
     began, peak = time.perf_counter(), 0
-    process = subprocess.Popen(command)
-    while process.poll() is None:
-        try:
-            peak = max(peak, private_bytes(psutil.Process(process.pid)))
-        except psutil.NoSuchProcess:
-            break
-        time.sleep(SAMPLE_SECONDS)
-    if process.wait():
-        sys.exit(f"measure: {' '.join(command)} failed with {process.returncode}")
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+        while process.poll() is None:
+            try:
+                peak = max(peak, private_bytes(psutil.Process(process.pid)))
+            except psutil.NoSuchProcess:
+                break
+            time.sleep(SAMPLE_SECONDS)
+        if process.wait():
+            said.seek(0)
+            sys.exit(f"{said.read()}\nmeasure: {' '.join(command)} failed with {process.returncode}")
     return time.perf_counter() - began, peak
 
 
+def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int, int], memory: str) -> tuple[str, bool]:
+    """Make the data if they are not there, plan, run.
+
+    Returns
+    -------
+    row, kept : a row of the table, and whether measured <= planned <= budget
+    """
+    name = f"{n_samples}x{n_features}-{chunks[0]}x{chunks[1]}"
+    data, config, result = (directory / f"{name}{suffix}" for suffix in (".zarr", ".yaml", ""))
+    if not data.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        making = directory / f".{name}.zarr"
+        shutil.rmtree(making, ignore_errors=True)
+        make(making, n_samples, n_features, chunks)
+        making.rename(data)
+    config.write_text(
+        f"input:\n  uri: {data}\ncompute:\n  memory: {memory}\noutput:\n  path: {result}\n", encoding="utf-8"
+    )
+    dpca = [sys.executable, "-m", "dpca"]
+    plan = json.loads(subprocess.run([*dpca, "plan", config, "--json"], check=True, capture_output=True).stdout)
+    seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
+    stages = json.loads((result / "manifest.json").read_text(encoding="utf-8"))["seconds"]
+    shutil.rmtree(result)
+    planned, budget = plan["memory"]["peak_bytes"], plan["memory"]["budget_bytes"]
+    row = (
+        f"| {n_samples} | {n_features} | {chunks[0]} x {chunks[1]} | {plan['reading']['kind']} | "
+        f"{plan['input']['bytes'] / 1e9:.3g} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {seconds:.0f} | "
+        f"{plan['time']['seconds']:.0f} | {stages['eigensolve']:.2g} |"
+    )
+    return row, peak <= planned <= budget
+
+
 def main() -> None:
-    """Make, plan, run, compare."""
+    """Measure every combination of samples and features."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=1000)
-    parser.add_argument("--features", type=int, default=4_000_000)
+    parser.add_argument("--samples", type=int, nargs="+", default=[1000])
+    parser.add_argument("--features", type=int, nargs="+", default=[4_000_000])
     parser.add_argument("--chunks", type=int, nargs=2, help="samples and features of a chunk; all and 4096 if left out")
     parser.add_argument("--memory", default="2 GiB")
     parser.add_argument("--directory", type=Path, default=Path("dpca-memory"))
     parser.add_argument("--keep", action="store_true", help="keep the data for another time")
     given = parser.parse_args()
-    chunks = tuple(given.chunks or (given.samples, 4096))
-    name = f"{given.samples}x{given.features}-{chunks[0]}x{chunks[1]}"
-    data, config = given.directory / f"{name}.zarr", given.directory / f"{name}.yaml"
-    if not (data / "zarr.json").exists():
-        given.directory.mkdir(parents=True, exist_ok=True)
-        making = given.directory / f".{name}.zarr"
-        shutil.rmtree(making, ignore_errors=True)
-        make(making, given.samples, given.features, chunks)
-        making.rename(data)
-    config.write_text(
-        f"input:\n  uri: {data}\ncompute:\n  memory: {given.memory}\noutput:\n  path: {given.directory / name}\n",
-        encoding="utf-8",
-    )
-    dpca = [sys.executable, "-m", "dpca"]
-    plan = json.loads(subprocess.run([*dpca, "plan", config, "--json"], check=True, capture_output=True).stdout)
-    seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
-    planned = plan["memory"]["peak_bytes"]
-    budget = plan["memory"]["budget_bytes"]
-    print(
-        f"{given.samples} x {given.features} float32 in chunks of {chunks[0]} x {chunks[1]}, "
-        f"{plan['input']['bytes'] / 1e9:.3g} GB: budget {budget / 2**20:.0f} MiB, planned {planned / 2**20:.0f} MiB, "
-        f"measured {peak / 2**20:.0f} MiB; {seconds:.0f} s where {plan['time']['seconds']:.0f} s were expected"
-    )
-    shutil.rmtree(given.directory / name)
-    if not given.keep:
-        shutil.rmtree(data)
-    if not peak <= planned <= budget:
-        sys.exit("measure: the promise was not kept")
+    rows, promises = [], []
+    for n_samples in given.samples:
+        for n_features in given.features:
+            chunks = tuple(given.chunks or (n_samples, 4096))
+            row, kept = measure(given.directory, n_samples, n_features, chunks, given.memory)
+            rows.append(row)
+            promises.append(kept)
+            if not given.keep:
+                shutil.rmtree(given.directory)
+    print(f"compute.memory: {given.memory}")
+    print("| n | d | chunks | reading | GB | planned MiB | measured MiB | s | expected s | eigensolve s |")
+    print("| --- " * 10 + "|")
+    print("\n".join(rows))
+    if not all(promises):
+        sys.exit("measure: a promise was not kept")
 
 
 main()

@@ -1,0 +1,270 @@
+"""What lies in a file that one knows nothing about, and a configuration to begin with."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from dpca.config import Compute, Config, Input, Model, Output, Preprocess
+from dpca.errors import DpcaError, InputError
+from dpca.machine import memory_budget
+from dpca.model import Model as Asked
+from dpca.model import working_dtype
+from dpca.planning import (
+    READINGS,
+    SMALL_CHUNK_BYTES,
+    RunPlan,
+    Scratch,
+    Workers,
+    better_chunks,
+    by,
+    plan_run,
+    reading_of,
+)
+from dpca.sources import list_arrays, open_source
+from dpca.sources.base import Layout, Source
+from dpca.sources.zarr_array import without_credentials
+from dpca.units import describe_bytes, describe_memory
+
+FORMAT_VERSION = 1
+SAMPLE_NAMES = frozenset(
+    {"sample", "samples", "time", "t", "subject", "subjects", "individual", "individuals", "participant", "patient"}
+    | {"snapshot", "snapshots", "observation", "observations", "obs", "member", "realization", "ensemble"}
+)
+SAMPLED_BYTES = 2**22
+MANY_SAMPLES = 20_000
+WIDTH = 100
+
+
+def inspect(
+    uri: str,
+    array: str | None = None,
+    samples_axis: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Describe an array; reads its metadata and one chunk.
+
+    Parameters
+    ----------
+    uri, array, storage_options : where it is; without `array`, the largest of two axes or more
+    samples_axis : instead of the guess
+
+    Returns
+    -------
+    dict with keys
+        format_version : 1
+        uri, array : where; array is null where the file is one
+        arrays : path, shape and dtype of every array there
+        shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
+        samples_axis, samples_axis_reason, n_samples, n_features
+        values : of one chunk: minimum, maximum, mean, missing (share), zero (share)
+        reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
+        watch_out : sentences
+
+    Raises
+    ------
+    InputError
+        When there is nothing there that could be analysed.
+    """
+    arrays = list_arrays(uri, storage_options)
+    if array is None and len(arrays) > 1:
+        wide = [item for item in arrays if len(item["shape"]) > 1]
+        if not wide:
+            raise InputError(f"{uri}: holds no array of two axes or more", "PCA needs samples and features.")
+        array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
+    source = open_source(uri, array, storage_options=storage_options)
+    layout = source.layout
+    if samples_axis is None:
+        axis, reason = guess_samples_axis(layout)
+    else:
+        axis, reason = layout.axis_of(samples_axis), "as told"
+    n_samples = layout.shape[axis]
+    n_features = layout.n_values // max(1, n_samples)
+    values = _values(source, axis)
+    found: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "uri": uri,
+        "array": array,
+        "arrays": arrays,
+        "shape": list(layout.shape),
+        "dims": list(layout.dims),
+        "dtype": str(layout.dtype),
+        "chunks": list(layout.chunk_shape) if layout.chunked else None,
+        "shards": list(layout.shards) if layout.shards else None,
+        "codec": layout.codec,
+        "bytes": layout.bytes,
+        "stored_bytes": source.stored_bytes(),
+        "samples_axis": axis,
+        "samples_axis_reason": reason,
+        "n_samples": n_samples,
+        "n_features": n_features,
+        "values": values,
+    }
+    made: RunPlan | None = None
+    problems = []
+    try:
+        asked = Asked(max(1, min(20, n_samples, n_features)))
+        here = Workers(0, 1, memory_budget())
+        made = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
+    except DpcaError as error:
+        problems.append(f"{error.message} {error.remedy}")
+    found["reading"] = reading_of(made, layout) if made else None
+    found["peak_bytes"] = made.tightest.peak_bytes if made else None
+    found["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
+    return found
+
+
+def guess_samples_axis(layout: Layout) -> tuple[int, str]:
+    """Which axis holds the samples, and why one would think so."""
+    named = [axis for axis, dim in enumerate(layout.dims) if dim and dim.lower() in SAMPLE_NAMES]
+    if len(named) == 1:
+        return named[0], f"its dimension is called {layout.dims[named[0]]!r}"
+    if len(layout.shape) == 2:
+        shorter = int(layout.shape[1] < layout.shape[0])
+        return shorter, "the shorter of two axes: there are fewer samples than features"
+    return 0, "the first axis, by convention: nothing says which it is, so check this"
+
+
+def _values(source: Source, axis: int) -> dict[str, float] | None:
+    """A summary of one chunk, or of a part of it that is small enough."""
+    layout = source.layout
+    if not layout.n_values:
+        return None
+    region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
+    if not layout.chunked or layout.divisible:
+        chunks = better_chunks(layout, axis, SAMPLED_BYTES)
+        region = [slice(0, length) for length in chunks]
+    with source.open() as reader:
+        values = reader.read(tuple(region)).astype(np.float64)
+    missing = np.isnan(values)
+    if layout.missing_value is not None:
+        missing |= values == layout.missing_value
+    present = values[~missing] * layout.packing[0] + layout.packing[1]
+    summary = {"missing": float(missing.mean()), "zero": float((present == 0).mean()) if present.size else 0.0}
+    if present.size and np.isfinite(present).all():
+        summary |= {"minimum": float(present.min()), "maximum": float(present.max()), "mean": float(present.mean())}
+    return summary
+
+
+def _watch_out(
+    layout: Layout, axis: int, reason: str, values: dict[str, float] | None, made: RunPlan | None
+) -> list[str]:
+    """What a user should know before running."""
+    n_samples = layout.shape[axis]
+    n_features = layout.n_values // max(1, n_samples)
+    better = by(better_chunks(layout, axis))
+    found = []
+    if "check this" in reason:
+        found.append("which axis holds the samples is a guess: set input.samples_axis")
+    if n_features < n_samples:
+        found.append(
+            f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): perhaps the axes are swapped"
+        )
+    if n_samples > MANY_SAMPLES:
+        found.append(f"the eigensolve of {n_samples:,} samples takes {describe_memory(40 * n_samples**2)} of memory")
+    if made is not None and made.reading == "copy":
+        found.append(
+            f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "
+            f"({describe_bytes(made.scratch_bytes)}). Chunks of {better} would need no copy"
+        )
+    if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
+        found.append(
+            f"chunks are small ({describe_memory(layout.chunk_bytes)}): chunks of {better} would be read faster"
+        )
+    if values and values["missing"]:
+        found.append(
+            f"{100 * values['missing']:.3g} % of the values of one chunk are missing: a run refuses them unless "
+            "preprocess.missing is mean"
+        )
+    if values and "mean" not in values and values["missing"] < 1:
+        found.append("one chunk holds infinities: a run refuses them")
+    if layout.packing != (1.0, 0.0):
+        found.append(f"values are packed: stored * {layout.packing[0]:g} + {layout.packing[1]:g} is what is analysed")
+    if working_dtype(layout.dtype, "auto") == np.float64 and layout.dtype.kind in "iu":
+        found.append(
+            f"{layout.dtype} is multiplied in double precision, at half the speed: store 16 bits if they hold it"
+        )
+    return found
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """An inspection in lines, for people."""
+    shape = by(tuple(found["shape"]))
+    if any(found["dims"]):
+        shape += f" ({', '.join(dim or '?' for dim in found['dims'])})"
+    stored = "" if found["stored_bytes"] is None else f", {describe_bytes(found['stored_bytes'])} stored"
+    chunks = "none: any part can be read" if found["chunks"] is None else by(tuple(found["chunks"]))
+    lines = [f"uri      {without_credentials(found['uri'])}"]
+    if found["array"] is not None:
+        others = [item for item in found["arrays"] if item["path"] != found["array"]]
+        lines.append(f"array    {found['array']}")
+        lines += [
+            f"         (also there: {item['path']}, {by(tuple(item['shape']))} {item['dtype']})" for item in others[:12]
+        ]
+    lines += [
+        f"values   {shape} {found['dtype']}, {describe_bytes(found['bytes'])}{stored}",
+        f"chunks   {chunks}" + (f", in shards of {by(tuple(found['shards']))}" if found["shards"] else ""),
+        f"codec    {found['codec']}",
+        f"samples  axis {found['samples_axis']}: {found['n_samples']:,} samples of {found['n_features']:,} features "
+        f"({found['samples_axis_reason']})",
+    ]
+    values = found["values"]
+    if values and "mean" in values:
+        lines.append(
+            f"a chunk  from {values['minimum']:.6g} to {values['maximum']:.6g}, mean {values['mean']:.6g}, "
+            f"{100 * values['missing']:.3g} % missing, {100 * values['zero']:.3g} % zero"
+        )
+    if found["reading"] is not None:
+        lines.append(
+            f"reading  {READINGS[found['reading']]}; {describe_memory(found['peak_bytes'])} of memory for one task"
+        )
+    lines += [f"watch    {sentence}" for sentence in found["watch_out"]]
+    return "\n".join(lines)
+
+
+def starting_config(found: Mapping[str, Any]) -> str:
+    """A configuration for an inspected array: every key, its meaning, and a value that runs."""
+    dims, axis = found["dims"], found["samples_axis"]
+    name = PurePosixPath(without_credentials(found["uri"]).rstrip("/")).name.split(".")[0] or "result"
+    chosen: dict[str, Any] = {
+        "input.uri": found["uri"],
+        "input.array": found["array"],
+        "input.samples_axis": dims[axis] or axis,
+        "preprocess.missing": "mean" if found["values"] and found["values"]["missing"] else "error",
+        "output.path": f"results/{name}",
+    }
+    lines = [
+        f"# {by(tuple(found['shape']))} {found['dtype']}: {found['n_samples']:,} samples of {found['n_features']:,} features",
+        f"# (samples: {found['samples_axis_reason']}).",
+    ]
+    for section, model in (
+        ("input", Input),
+        ("preprocess", Preprocess),
+        ("model", Model),
+        ("compute", Compute),
+        ("output", Output),
+    ):
+        lines.append(f"{section}:  # {Config.model_fields[section].annotation.__doc__}")
+        for key, field in model.model_fields.items():
+            value = chosen.get(f"{section}.{key}", field.default)
+            lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
+            lines.append(f"  {key}: {_yaml(value)}")
+    return "\n".join(lines)
+
+
+def _yaml(value: Any) -> str:
+    """A scalar or an empty mapping as YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        plain = value.replace("/", "").replace("_", "").replace("-", "").replace(".", "")
+        ambiguous = value.lower() in {"null", "true", "false", "yes", "no", "on", "off", "~"} or plain.isdigit()
+        return value if plain.isalnum() and not ambiguous and not value.startswith("-") else json.dumps(value)
+    return json.dumps(value)
