@@ -42,14 +42,14 @@ class Copy:
 
     @property
     def bytes(self) -> int:
-        """Disk that it takes: no compression, and a shard's edge is padded."""
-        return (
-            math.prod(
-                -(-length // step) * step
-                for length, step in zip(self.layout.shape, self.layout.chunk_shape, strict=True)
-            )
-            * self.layout.dtype.itemsize
+        """Disk that it takes: nothing is compressed, an edge is padded to a whole inner chunk, and a shard
+        ends with an index (of offset, length for each inner chunk) and its checksum."""
+        layout = self.layout
+        values = math.prod(
+            -(-length // step) * step for length, step in zip(layout.shape, layout.chunk_shape, strict=True)
         )
+        inner = math.prod(side // step for side, step in zip(self.unit, layout.chunk_shape, strict=True))
+        return values * layout.dtype.itemsize + self.n_units * (16 * inner + 4)
 
     @property
     def n_units(self) -> int:
@@ -90,8 +90,6 @@ class Copy:
                 chunks=layout.chunk_shape,
                 shards=layout.shards,
                 compressors=None,
-                # Else a chunk of fill values would look like one that was lost.
-                config={"write_empty_chunks": True},
             )
 
     def open(self, path: str) -> Source:
@@ -119,7 +117,8 @@ class CopyTask:
 def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
     """Copy one band; returns how many chunks of it the store never wrote."""
     region = work.copy.region(number)
-    array = zarr.open_array(work.path, mode="r+", config={"write_empty_chunks": True})
+    # Else a shard of fill values would look like one that was lost.
+    array = zarr.open_array(work.path, mode="r+").with_config({"write_empty_chunks": True})
     with work.source.open() as reader:
         values = reader.read(region)
         with writing(f"{work.path}: the copy of {work.source.layout.name}"):

@@ -84,7 +84,8 @@ def assert_right(found, dense, working, *, whiten=False, ddof=1):
         if whiten:
             z = z * dense.singular_values[j] / np.sqrt(n - ddof)
         sign = np.sign(z @ dense.vectors[:, j])
-        assert np.abs(z)[np.argmax(np.abs(z))] == z[np.argmax(np.abs(z))], "the sign rule"
+        # Entries that tie in exact arithmetic are apart by rounding: any of them may be the largest.
+        assert z.max() >= np.abs(z).max() * (1 - 4 * np.finfo(np.float64).eps), "the sign rule"
         expected = sign * dense.vectors[:, j] * dense.singular_values[j]
         assert np.linalg.norm(z - expected) <= 2 * (sine + shift / reference[j]) * dense.singular_values[j] + 1e-300
         if "components" in found:

@@ -12,15 +12,26 @@ from dpca.units import describe_bytes, describe_seconds
 
 def test_a_log_gets_a_line_at_each_tenth_and_no_carriage_return():
     out = io.StringIO()
+    lines = LogLines(out)
+    lines.begin("gram", 10_000_000)
+    for done in range(1, 1001):
+        lines.update(10_000 * done, 10_000_000, done / 10)
+    tenths = [re.search(r"(\d+) %", line).group(1) for line in out.getvalue().splitlines()[1:]]
+    assert tenths == [str(10 * tenth) for tenth in range(1, 11)]
+    assert "\r" not in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+    assert "gram: 50 % (5 MB), 100 kB/s, 0:50 passed, 0:50 left" in out.getvalue()
+
+
+def test_a_quick_stage_gets_two_lines():
+    out = io.StringIO()
     progress = Progress(LogLines(out))
     with progress.stage("gram", 10_000_000):
         for _ in range(1000):
             progress.advance(10_000)
-    lines = out.getvalue().splitlines()
-    assert [re.search(r"(\d+) %", line).group(1) for line in lines[1:]] == [str(10 * tenth) for tenth in range(1, 11)]
-    assert "\r" not in out.getvalue()
-    assert "\x1b" not in out.getvalue()
-    assert re.search(r"gram: 50 % \(5 MB\), .*/s, 0:0\d passed, 0:0\d left", out.getvalue())
+    first, last = out.getvalue().splitlines()
+    assert first == "dpca: gram: 10 MB to read"
+    assert last.startswith("dpca: gram: 100 % (10 MB), ")
 
 
 def test_a_slow_stage_gets_a_line_every_30_seconds():

@@ -1,0 +1,115 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpca.machine import Limit, free_disk, memory_budget, memory_limits, private_bytes, watched_memory
+
+GIB = 2**30
+
+
+def tree(root, files):
+    for path, text in files.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+
+def groups(root):
+    return {limit.name: (limit.bytes, limit.free) for limit in memory_limits({}, root) if "group" in limit.name}
+
+
+def test_version_2_limits_count_at_every_level(tmp_path):
+    tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/slurm/job_7/step_0\n",
+            "sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n",
+            "sys/fs/cgroup/slurm/job_7/step_0/memory.current": "100\n",
+            "sys/fs/cgroup/slurm/job_7/memory.max": f"{4 * GIB}\n",
+            "sys/fs/cgroup/slurm/job_7/memory.current": f"{3 * GIB}\n",
+            "sys/fs/cgroup/slurm/job_7/memory.stat": f"anon 5\ninactive_file {2 * GIB}\n",
+        },
+    )
+    # 3 GiB are used, but 2 of them are page cache that goes when memory is needed.
+    assert groups(tmp_path) == {"control group /slurm/job_7": (4 * GIB, 3 * GIB)}
+
+
+def test_version_1_limits_count_and_its_largest_number_is_none(tmp_path):
+    mount = "sys/fs/cgroup/memory"
+    tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "9:cpu:/x\n4:memory:/batch/1\n0::/\n",
+            f"{mount}/batch/1/memory.limit_in_bytes": "9223372036854771712\n",
+            f"{mount}/batch/1/memory.usage_in_bytes": "10\n",
+            f"{mount}/batch/memory.limit_in_bytes": f"{GIB}\n",
+            f"{mount}/batch/memory.usage_in_bytes": f"{GIB // 2}\n",
+            f"{mount}/batch/memory.stat": "cache 1\ntotal_inactive_file 0\n",
+        },
+    )
+    assert groups(tmp_path) == {"control group /batch": (GIB, GIB // 2)}
+
+
+def test_a_container_that_sees_its_own_group_as_the_root_is_found(tmp_path):
+    tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/docker/abc\n",
+            "sys/fs/cgroup/memory.max": f"{GIB}\n",
+            "sys/fs/cgroup/memory.current": "0\n",
+        },
+    )
+    assert groups(tmp_path) == {"control group /": (GIB, GIB)}
+
+
+def test_a_machine_without_groups_has_its_own_memory(tmp_path):
+    (limit,) = memory_limits({}, tmp_path)
+    assert limit.name == "this machine's memory"
+    assert 0 < limit.free <= limit.bytes
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"SLURM_MEM_PER_NODE": "2048"}, 2 * GIB),
+        ({"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "4"}, 2 * GIB),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_slurms_allocation_is_a_limit(environ, expected, tmp_path):
+    found = [limit.bytes for limit in memory_limits(environ, tmp_path) if "Slurm" in limit.name]
+    assert found == ([] if expected is None else [expected])
+
+
+LIMITS = [Limit(16 * GIB, 3 * GIB, "this machine's memory"), Limit(4 * GIB, 2 * GIB, "control group /job")]
+
+
+def test_the_default_budget_is_half_of_what_is_free_under_the_tightest_limit():
+    budget = memory_budget(None, LIMITS)
+    assert (budget.bytes, budget.lowered) == (GIB, False)
+    assert budget.origin == "half of the 2 GiB free of control group /job"
+
+
+def test_more_than_a_limit_is_lowered_to_it_and_said_so():
+    budget = memory_budget(8 * GIB, LIMITS)
+    assert (budget.bytes, budget.lowered) == (4 * GIB, True)
+    assert budget.origin == "all of control group /job, which is less than the 8 GiB asked for"
+    assert memory_budget(3 * GIB, LIMITS).bytes == 3 * GIB
+
+
+def test_private_memory_counts_what_is_touched():
+    with watched_memory(0.001) as peak:
+        before = private_bytes()
+        held = np.ones(2**24)
+        after = private_bytes()
+    assert after - before > 0.95 * held.nbytes
+    assert peak.bytes >= after - 2**20
+    assert private_bytes(os.getpid()) > held.nbytes
+
+
+def test_free_disk_of_a_path_that_does_not_exist_yet(tmp_path):
+    assert free_disk(tmp_path / "a" / "b") == pytest.approx(free_disk(tmp_path), rel=0.01)
+    assert free_disk(Path("relative/to/here")) > 0

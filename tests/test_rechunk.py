@@ -1,0 +1,168 @@
+import math
+import os
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpca import PCA
+from dpca.decomposition import streamed
+from dpca.engine import Threads
+from dpca.errors import DataError, OverBudgetError
+from dpca.machine import Budget
+from dpca.model import Model
+from dpca.planning import RunPlan, Scratch, Workers, plan_layout, plan_run
+from dpca.progress import Progress
+from dpca.rechunk import plan_copy
+from dpca.sources import as_source, open_source
+from tests.runs import RecordingSource, arrays_of, decompose_array
+from tests.stores import counted, random_array
+
+MIB = 2**20
+
+
+@st.composite
+def stored(draw):
+    shape = tuple(draw(st.lists(st.integers(2, 12), min_size=2, max_size=3)))
+    return {
+        "shape": shape,
+        "chunks": tuple(draw(st.integers(1, length)) for length in shape),
+        "axis": draw(st.integers(0, len(shape) - 1)),
+        "dtype": draw(st.sampled_from(["u1", "f4", "f8"])),
+        "slab_bytes": draw(st.integers(64, 4000)),
+        "budget": draw(st.integers(64, 10**6)),
+    }
+
+
+def copied(source, copy, tmp_path, n_tasks=2):
+    plan = plan_layout(copy.layout, 0, 1)
+    made = RunPlan(plan, "copy", copy, n_tasks, 2 * n_tasks)
+    return streamed(source, made, str(tmp_path), Threads(n_tasks), Progress())
+
+
+@given(stored())
+def test_a_copy_has_the_same_values_and_reads_each_chunk_once(tmp_path_factory, case):
+    x = random_array(0, case["shape"], case["dtype"])
+    array, reads = counted(zarr.create_array({}, data=x, chunks=case["chunks"], config={"write_empty_chunks": True}))
+    source = as_source(array)
+    copy = plan_copy(source.layout, case["axis"], case["slab_bytes"], case["budget"])
+    if copy is None:
+        return
+    path = tmp_path_factory.mktemp("copy") / "copy.zarr"
+    with copied(source, copy, path) as (streams, absent):
+        with streams.open() as reader:
+            np.testing.assert_array_equal(reader.read(tuple(slice(0, length) for length in x.shape)), x)
+        assert absent == 0
+        assert sum(f.stat().st_size for f in (path / "c").rglob("*") if f.is_file()) == copy.bytes
+    assert set(reads.values()) == {1}
+    assert not path.exists()
+
+
+@given(stored())
+def test_columns_of_a_copy_are_as_narrow_as_a_slab_may_be(case):
+    array = zarr.create_array({}, shape=case["shape"], chunks=case["chunks"], dtype=case["dtype"])
+    layout = as_source(array).layout
+    copy = plan_copy(layout, case["axis"], case["slab_bytes"], case["budget"])
+    if copy is None:
+        return
+    inner = copy.layout.chunk_shape
+    features = math.prod(length for axis, length in enumerate(inner) if axis != case["axis"])
+    column = features * layout.shape[case["axis"]] * layout.dtype.itemsize
+    assert column <= case["slab_bytes"] or features == 1
+    # A task reads whole chunks: none is read by two.
+    for shard, chunk, length in zip(copy.unit, layout.chunk_shape, layout.shape, strict=True):
+        assert shard % chunk == 0 or shard >= length
+
+
+ROWS = {"shape": (12, 4000), "chunks": (1, 4000)}
+
+
+def small_slabs(monkeypatch):
+    monkeypatch.setattr("dpca.planning.SLAB_BYTES", 12 * 8 * 256)
+
+
+def rows(kind, x):
+    if kind == "zarr":
+        zarr.create_array("x.zarr", data=x, chunks=ROWS["chunks"])
+        return open_source("x.zarr")
+    if kind == "dask":
+        return as_source(da.from_array(x, chunks=ROWS["chunks"]))
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", data=x, chunks=ROWS["chunks"], compression="gzip")
+    return open_source("x.h5")
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "dask"])
+def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
+    """The copy has other chunks than the input, but the same slabs as storage without chunks would have."""
+    small_slabs(monkeypatch)
+    x = random_array(0, ROWS["shape"], "f8")
+    source = RecordingSource(rows(kind, x))
+    axis, model = 0, Model(3)
+    copy = plan_copy(source.layout, axis, 12 * 8 * 256, 10**6)
+    plan = plan_layout(copy.layout, axis, 3, slab_bytes=12 * 8 * 256)
+    from dpca.decomposition import decompose
+    from dpca.outputs import Outputs
+
+    made = RunPlan(plan, "copy", copy, 2, 4)
+    found = decompose(source, model, made, Outputs("r.zarr"), Threads(2), Progress(), scratch="scratch.zarr")
+    assert not os.path.exists("scratch.zarr")
+    expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)
+    assert arrays_of(found) == arrays_of(expected)
+    seen = np.zeros(x.shape, int)
+    for region in source.regions:
+        seen[region] += 1
+    assert (seen == 1).all()  # the input is read once for both passes
+    assert found.counts["bytes_copied_to_scratch"] >= x.nbytes
+
+
+def test_a_value_in_the_copy_is_named_as_in_the_input_and_scratch_is_removed(monkeypatch):
+    x = random_array(0, ROWS["shape"], "f4")
+    x[7, 1234] = np.nan
+    zarr.create_array("x.zarr", data=x, chunks=ROWS["chunks"])
+    source = open_source("x.zarr")
+    copy = plan_copy(source.layout, 0, 12 * 4 * 256, 10**6)
+    with (
+        pytest.raises(DataError, match=r"x\.zarr: 1 missing values .* \[7, 1234\] \(sample 7\)"),
+        copied(source, copy, "scratch.zarr") as (streams, _),
+    ):
+        decompose_array(streams, 2)
+    assert not os.path.exists("scratch.zarr")
+
+
+def test_absent_chunks_and_packing_survive_the_copy():
+    array = zarr.create_array("x.zarr", shape=(6, 400), chunks=(1, 400), dtype="i2", fill_value=9)
+    array.attrs.update({"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": 9})
+    array[:4] = np.arange(1600).reshape(4, 400) % 7
+    source = open_source("x.zarr")
+    copy = plan_copy(source.layout, 0, 6 * 2 * 64, 10**6)
+    with copied(source, copy, "scratch.zarr") as (streams, absent):
+        assert absent == 2
+        assert streams.layout.packing == (0.5, 10.0)
+        assert streams.layout.missing_value == 9
+        with streams.open() as reader:
+            assert (reader.read((slice(4, 6), slice(0, 400))) == 9).all()
+
+
+def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpca.planning.SLAB_BYTES", 2**18)
+    monkeypatch.setattr("dpca.planning.LIBRARIES_BYTES", 0)
+    monkeypatch.setattr("dpca.planning.TASK_BYTES", 0)
+    x = random_array(0, (64, 40_000), "f4")
+    array = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 40_000))
+    store = tmp_path / "out" / "result.zarr"
+    store.parent.mkdir()
+    whole = PCA(3).fit(x)
+    source = as_source(array)
+    workers = Workers(0, 2, Budget(8 * MIB, "of this test"))
+    assert plan_run(source, 0, Model(3), workers=workers, scratch=Scratch("s", 10**9)).reading == "copy"
+    pca = PCA(3, memory="8 MiB", store=store).fit(array)
+    np.testing.assert_allclose(pca.singular_values_, whole.singular_values_, rtol=1e-5)
+    np.testing.assert_allclose(pca.transform(array), whole.transform(x), rtol=1e-3, atol=1e-3)
+    assert [path.name for path in store.parent.iterdir()] == ["result.zarr"]
+    with pytest.raises(OverBudgetError):
+        PCA(3, memory="100 kB").fit(array)
