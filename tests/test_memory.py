@@ -1,0 +1,156 @@
+"""Private memory of real runs, sampled, against what was planned: for every source and several n.
+
+What a small run takes is mostly the interpreter and libraries, for which a plan allows generously. That
+allowance would hide much, so a second check leaves it out on both sides: what a run takes above a run on
+almost no data has to be within the arrays that were planned, and what the threads of zarr keep in hand.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import h5py
+import numpy as np
+import psutil
+import pytest
+import zarr
+
+from dpca.machine import private_bytes
+from dpca.planning import LIBRARIES_BYTES
+
+MIB = 2**20
+SAMPLE_SECONDS = 0.002
+ZARR_THREADS_BYTES = 32 * MIB
+
+CONFIG = "input: {{uri: {uri}}}\nmodel: {{n_components: 10}}\ncompute: {{memory: {memory}, workers: 2}}\noutput: {{path: r}}\n"
+
+
+def watched(command):
+    """Peak private memory of a process that has to end well."""
+    with open("said", "w+") as said, subprocess.Popen(command, stdout=said, stderr=said) as process:
+        peak = 0
+        while True:
+            try:
+                peak = max(peak, private_bytes(process.pid))
+                process.wait(SAMPLE_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+            except (psutil.Error, OSError):
+                process.wait()
+        said.seek(0)
+        assert process.returncode == 0, said.read()
+    return peak
+
+
+def measured_run(uri, memory):
+    """(peak, planned, reading) of `dpca run`."""
+    Path("c.yaml").write_text(CONFIG.format(uri=uri, memory=memory))
+    peak = watched([sys.executable, "-m", "dpca", "run", "c.yaml", "--overwrite"])
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    return peak, manifest["memory"]["planned_bytes"]["dpca"], manifest["reading"]
+
+
+@cache
+def idle_bytes():
+    """What a run on almost nothing takes; the least of three, as a strict measure."""
+    np.save("idle.npy", np.eye(10, 12))
+    return min(measured_run("idle.npy", "1 GiB")[0] for _ in range(3))
+
+
+def assert_kept(peak, idle, planned):
+    figures = f"{peak / MIB:.0f} MiB measured, {idle / MIB:.0f} idle, {planned / MIB:.0f} planned"
+    assert peak <= planned, figures
+    assert peak - idle <= planned - LIBRARIES_BYTES + ZARR_THREADS_BYTES, figures
+
+
+def values(shape, dtype):
+    rng = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "f":
+        return rng.standard_normal(shape, dtype if np.dtype(dtype).itemsize > 2 else "f4").astype(dtype)
+    return rng.integers(0, 100, shape, dtype)
+
+
+def zarr_of(shape, dtype="f4", **how):
+    how = {"chunks": (shape[0], 4096), **how}
+    zarr.create_array("x.zarr", data=values(shape, dtype), **how)
+    return "x.zarr"
+
+
+def hdf5_of(shape, dtype="f4", **how):
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", data=values(shape, dtype), **how)
+    return "x.h5"
+
+
+def npy_of(shape, dtype="f4", order="C"):
+    np.save("x.npy", np.asarray(values(shape, dtype), order=order))
+    return "x.npy"
+
+
+WIDE = (100, 400_000)
+
+CASES = {
+    "zarr": (lambda: zarr_of(WIDE), "1 GiB", "columns"),
+    "zarr v2": (lambda: zarr_of(WIDE, zarr_format=2), "1 GiB", "columns"),
+    "zarr of large chunks": (lambda: zarr_of(WIDE, chunks=(100, 100_000)), "1 GiB", "columns"),
+    "zarr of few samples a chunk": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), "1 GiB", "columns"),
+    "zarr of 3000 small chunks": (lambda: zarr_of((60, 300_000), chunks=(60, 100)), "1 GiB", "columns"),
+    "zarr in shards": (lambda: zarr_of(WIDE, chunks=(100, 4096), shards=(100, 65_536)), "1 GiB", "columns"),
+    "zarr of int8": (lambda: zarr_of((200, 600_000), "i1", chunks=(200, 16_384)), "1 GiB", "columns"),
+    "zarr of float64": (lambda: zarr_of((100, 300_000), "f8"), "1 GiB", "columns"),
+    "zarr, 400 samples": (lambda: zarr_of((400, 150_000)), "1 GiB", "columns"),
+    "zarr, 1500 samples": (lambda: zarr_of((1500, 20_000)), "1 GiB", "columns"),
+    "zarr of whole rows, in parts": (lambda: zarr_of(WIDE, chunks=(1, 400_000), compressors=None), "300 MiB", "parts"),
+    "zarr of whole rows, copied": (lambda: zarr_of(WIDE, chunks=(1, 400_000)), "300 MiB", "copy"),
+    "hdf5 gzip": (lambda: hdf5_of(WIDE, chunks=(100, 4096), compression="gzip", shuffle=True), "1 GiB", "columns"),
+    "hdf5 contiguous": (lambda: hdf5_of(WIDE), "1 GiB", "columns"),
+    "hdf5 of whole rows, in parts": (lambda: hdf5_of(WIDE, chunks=(1, 400_000)), "300 MiB", "parts"),
+    "hdf5 of whole rows, copied": (
+        lambda: hdf5_of(WIDE, chunks=(1, 400_000), compression="lzf"),
+        "300 MiB",
+        "copy",
+    ),
+    "npy": (lambda: npy_of(WIDE), "1 GiB", "columns"),
+    "npy in Fortran order": (lambda: npy_of(WIDE, order="F"), "1 GiB", "columns"),
+    "npy, 3 axes of uint8": (lambda: npy_of((300, 300, 400), "u1"), "1 GiB", "columns"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_takes_no_more_memory_than_planned(case):
+    make, memory, expected = CASES[case]
+    uri = make()
+    peak, planned, reading = measured_run(uri, memory)
+    assert reading == expected
+    assert_kept(peak, idle_bytes(), planned)
+
+
+IN_PYTHON = """
+import os, sys
+import dask.array as da, zarr
+from dpca import PCA
+from dpca.machine import Budget
+from dpca.model import Model
+from dpca.planning import Scratch, Workers, plan_run
+from dpca.sources import as_source
+array = zarr.open_array(sys.argv[1])
+if sys.argv[2] == "dask":
+    array = da.from_zarr(array)
+PCA(10, memory="1 GiB", store="r.zarr").fit(array)
+workers = Workers(0, os.cpu_count(), Budget(2**30, ""))
+made = plan_run(as_source(array), 0, Model(10), workers=workers, scratch=Scratch("", 0), keep_gram=False)
+open("planned", "w").write(str(made.tightest.peak_bytes))
+"""
+
+
+@pytest.mark.parametrize("kind", ["zarr", "dask"])
+def test_the_estimator_takes_no_more_memory_than_planned(kind):
+    Path("fit.py").write_text(IN_PYTHON)
+    zarr.create_array("idle.zarr", data=np.eye(10, 12), chunks=(10, 12))
+    idle = min(watched([sys.executable, "fit.py", "idle.zarr", kind]) for _ in range(2))
+    zarr_of(WIDE, chunks=(100, 20_000))
+    peak = watched([sys.executable, "fit.py", "x.zarr", kind])
+    assert_kept(peak, idle, int(Path("planned").read_text()))
