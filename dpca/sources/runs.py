@@ -50,7 +50,7 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     base = offset + region[last].start * strides[last]
     for index in product(*(range(length) for length in target.shape[:last])):
         start = base + sum((piece.start + i) * s for piece, i, s in zip(region, index, strides, strict=False))
-        _fill(file, memoryview(target[index].reshape(-1).view(np.uint8)), start, name)
+        _fill(file, memoryview(target[index].reshape(-1, copy=False).view(np.uint8)), start, name)
 
 
 def _fill(file: Any, target: memoryview, position: int, name: str) -> None:

@@ -82,19 +82,16 @@ class _ZarrReader(Reader):
         """Read an uncompressed array of a local store, by offset into its chunks' files."""
         metadata = self._array.metadata
         chunks = self.layout.chunk_shape
-        transposed = slice(None, None, -1 if self.layout.order == "F" else 1)
         for index, piece in self._chunks_in(region):
             target = out[shifted(piece, [whole.start for whole in region])]
             inside = shifted(piece, [number * chunk for number, chunk in zip(index, chunks, strict=True)])
             key = f"{self._array.path}/{metadata.encode_chunk_key(index)}".lstrip("/")
             try:
                 with open(cast(LocalStore, self._bare).root / key, "rb", buffering=0) as file:
-                    part = target.T if self.layout.order == "F" else target
-                    read_block(
-                        file, 0, chunks[transposed], inside[transposed], part, f"{self.layout.name}, chunk {key}"
-                    )
+                    read_block(file, 0, chunks, inside, target, f"{self.layout.name}, chunk {key}")
             except FileNotFoundError:
-                target[...] = self._array.fill_value
+                # Version 2 may have no fill value; zarr then fills with zeros.
+                target[...] = 0 if self._array.fill_value is None else self._array.fill_value
                 if self._begins_in(index, piece):
                     self._store.absent.add(key)
 
@@ -153,7 +150,7 @@ class ZarrSource:
             shards=array.shards,
             divisible=_divisible(array),
             codec=_codec(array),
-            order=array.order if array.metadata.zarr_format == 2 else "C",
+            order=_order(array),
             dims=tuple(names) if names else (),
             **cf_attributes(array.attrs),
         )
@@ -275,7 +272,7 @@ def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple
 def _divisible(array: zarr.Array[Any]) -> bool:
     """Whether a chunk is a file that holds its values as they are."""
     metadata: Any = array.metadata
-    if not isinstance(array.store, LocalStore) or array.shards:
+    if not isinstance(array.store, LocalStore) or array.shards or _order(array) == "F":
         return False
     if metadata.zarr_format == 2:
         return metadata.compressor is None and not metadata.filters
@@ -283,6 +280,12 @@ def _divisible(array: zarr.Array[Any]) -> bool:
     # Without an order in the metadata a value is a single byte.
     order = codecs[0].get("configuration", {}).get("endian", sys.byteorder)
     return [codec["name"] for codec in codecs] == ["bytes"] and bool(order == sys.byteorder)
+
+
+def _order(array: zarr.Array[Any]) -> str:
+    """Order of the values in a chunk; "C" where a chunk is a single line, since it makes no difference there."""
+    lines = sum(length > 1 for length in array.chunks) < 2
+    return "C" if lines or array.metadata.zarr_format != 2 else array.order
 
 
 def _codec(array: zarr.Array[Any]) -> str:
