@@ -1,0 +1,150 @@
+"""Runs that end badly: what is said, what is left, with which exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from tests.commands.calls import X, dpca
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "message"),
+    [
+        (["input.uri=nowhere.zarr"], 2, "nowhere.zarr: does not exist"),
+        (["input.array=sst"], 2, "x.zarr: is itself an array"),
+        (["input.samples_axis=3"], 2, "samples_axis is 3, but the array has 3 axes, shape (12, 20, 30)"),
+        (["input.samples_axis=month"], 2, "samples_axis is 'month', but the array has dimensions 'time', 'lat', 'lon'"),
+        (["model.n_components=13"], 2, "n_components is 13, but x.zarr has 12 samples and 600 features"),
+        (["model.ddof=12"], 2, "ddof is 12, but from 0 to n_samples - 1 = 11 is allowed"),
+        (["compute.cluster={scheduler: nonsense}"], 1, "no Dask scheduler answers at 'nonsense'"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_written(config, capsys, keys, code, message, monkeypatch):
+    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 1)
+    assert dpca("run", config, *(part for key in keys for part in ("--set", key))) == code
+    shown = capsys.readouterr().err.splitlines()
+    assert message in shown[0]
+    assert shown[0].startswith("dpca: error: ")
+    assert shown[1].startswith("  ")
+    assert not Path("out/r/manifest.json").exists()
+    assert not Path("out/r/ledger").exists()
+
+
+def test_an_error_in_a_value_names_the_line_that_sets_it(config, capsys):
+    Path("n.yaml").write_text(Path(config).read_text().replace("n_components: 4", "n_components: 400"))
+    assert dpca("run", "n.yaml") == 2
+    assert "n.yaml:4:17: n_components is 400, but x.zarr has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shape", "message"), [((1, 50), "has 1 sample(s)"), ((5, 0), "has no features")])
+def test_data_that_pca_is_not_defined_for(config, capsys, shape, message):
+    np.save("e.npy", np.ones(shape))
+    assert dpca("run", config, "--set", "input.uri=e.npy", "--set", "model.n_components=1") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_value_stops_the_run_and_leaves_no_result(config, capsys):
+    x = X.copy()
+    x[2, 3, 4] = np.nan
+    np.save("nan.npy", x)
+    assert dpca("run", config, "--set", "input.uri=nan.npy") == 2
+    shown = capsys.readouterr().err
+    assert "nan.npy: 1 missing values (NaN)" in shown
+    assert "the first at index [2, 3, 4] (sample 2): nan" in shown
+    assert os.listdir("out/r") == ["status.json"]
+    status = json.loads(Path("out/r/status.json").read_text())
+    assert status["state"] == "failed"
+    assert "[2, 3, 4]" in status["message"]
+    assert dpca("run", config, "--set", "input.uri=nan.npy", "--set", "preprocess.missing=mean") == 0
+    assert "1 missing values were replaced" in capsys.readouterr().err
+
+
+def test_a_failed_overwrite_keeps_the_old_result(config):
+    assert dpca("run", config) == 0
+    before = Path("out/r/manifest.json").read_bytes()
+    (Path("x.zarr") / "c" / "1" / "0" / "2").write_bytes(b"no zstd frame")
+    assert dpca("run", config, "--overwrite") == 1
+    assert Path("out/r/manifest.json").read_bytes() == before
+    assert zarr.open_group("out/r/result.zarr", mode="r")["scores"].shape == (12, 4)
+
+
+def test_a_chunk_that_fails_to_decode_is_named(config, capsys):
+    (Path("x.zarr") / "c" / "1" / "0" / "2").write_bytes(b"no zstd frame")
+    assert dpca("run", config) == 1
+    assert "x.zarr: chunk (1, 0, 2), region [5:10, 0:20, 14:21], could not be read" in capsys.readouterr().err
+
+
+def test_absent_chunks_are_reported_or_refused(config, capsys):
+    (Path("x.zarr") / "c" / "1" / "0" / "2").unlink()
+    assert dpca("run", config) == 0
+    assert "x.zarr: 1 chunks were never written and read as fill values" in capsys.readouterr().err
+    assert json.loads(Path("out/r/manifest.json").read_text())["counts"]["absent_chunks"] == 1
+    assert dpca("run", config, "--overwrite", "--set", "input.absent_chunks=error") == 2
+    assert "chunk 'c/1/0/2' was never written" in capsys.readouterr().err
+
+
+def test_ambiguous_and_absent_arrays_are_named(config, capsys):
+    with h5py.File("two.h5", "w") as file:
+        file["a"], file["b"] = X, X
+    assert dpca("run", config, "--set", "input.uri=two.h5") == 2
+    assert "two.h5: which array? It holds a (12, 20, 30), b (12, 20, 30)" in capsys.readouterr().err
+    assert dpca("run", config, "--set", "input.uri=two.h5", "--set", "input.array=c") == 2
+    assert "--set input.array=c: two.h5: has no array 'c'; it holds a (12, 20, 30)" in capsys.readouterr().err
+
+
+def test_unreliable_components_are_said_on_stderr(config, capsys):
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.normal(size=(10, 3)))[0], np.linalg.qr(rng.normal(size=(60000, 3)))[0]
+    np.save("steep.npy", (u * [1.0, 1e-2, 3e-4] @ v.T).astype("f4"))
+    keys = ["input.uri=steep.npy", "preprocess.center=false", "model.n_components=3"]
+    assert dpca("run", config, *(part for key in keys for part in ("--set", key))) == 0
+    shown = capsys.readouterr()
+    assert "not reliable" in shown.out
+    assert "components 2 have singular values below" in shown.err
+    assert "set model.precision: double" in shown.err
+
+
+def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
+    """The signal comes from inside the run, at its first slab: no sleeping, no race."""
+    Path("interrupted.py").write_text(
+        "import os, signal, sys\n"
+        "import dpca.passes\n"
+        "read = dpca.passes.Standardizer.panels\n"
+        "def panels(self, raw):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    yield from read(self, raw)\n"
+        "dpca.passes.Standardizer.panels = panels\n"
+        "from dpca.cli import main\n"
+        "main(['run', 'c.yaml'])\n"
+    )
+    done = subprocess.run([sys.executable, "interrupted.py"], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "dpca: interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert os.listdir("out/r") == ["status.json"]
+    assert json.loads(Path("out/r/status.json").read_text())["state"] == "interrupted"
+
+
+def test_a_killed_run_is_an_unfinished_one(config, capsys):
+    Path("killed.py").write_text(
+        "import os, signal\n"
+        "import dpca.run\n"
+        "def kill(*args): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dpca.run.ResultDirectory.publish = kill\n"
+        "from dpca.cli import main\n"
+        "main(['run', 'c.yaml'])\n"
+    )
+    done = subprocess.run([sys.executable, "killed.py"], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL
+    assert not Path("out/r/manifest.json").exists()
+    assert dpca("run", config) == 2
+    assert "holds an unfinished run" in capsys.readouterr().err
+    assert dpca("run", config, "--overwrite") == 0

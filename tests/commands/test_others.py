@@ -1,0 +1,69 @@
+"""The commands besides run, plan, inspect and init; what all commands share."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import zarr
+
+from tests.commands.calls import dpca
+
+
+def test_debug_shows_the_traceback(config):
+    done = subprocess.run(
+        [sys.executable, "-m", "dpca", "run", config, "--debug", "--set", "input.uri=no"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_validate(config, capsys):
+    assert dpca("validate", config) == 0
+    assert capsys.readouterr().out == "c.yaml: valid\n"
+    assert dpca("validate", config, "--set", "model.n_component=3") == 2
+    assert "Did you mean model.n_components?" in capsys.readouterr().err
+    assert dpca("validate", config, "--set", "input.uri=no.zarr") == 0
+    assert "its input no.zarr does not exist here" in capsys.readouterr().err
+
+
+def test_status(config, capsys):
+    assert dpca("status", "out/r") == 2
+    assert "out/r: has no readable status.json" in capsys.readouterr().err
+    assert dpca("run", config) == 0
+    capsys.readouterr()
+    assert dpca("status", "out/r") == 0
+    assert "out/r: done (4 of 4 components reliable" in capsys.readouterr().out
+    status = json.loads(Path("out/r/status.json").read_text())
+    status.update(state="running", message="", done_bytes=5, total_bytes=10, seconds_left=75.0, bytes_per_second=2e6)
+    Path("out/r/status.json").write_text(json.dumps(status))
+    assert dpca("status", "out/r") == 0
+    assert "stage 3 of 3, components: 50 % of 10 B, 2 MB/s, 1:15 left" in capsys.readouterr().out
+    assert dpca("status", "out/r", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["total_bytes"] == 10
+
+
+def test_schema(capsys):
+    assert dpca("schema") == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["model"]
+
+
+def test_usage_errors_exit_2(capsys):
+    assert dpca("run") == 2
+    assert dpca("fly") == 2
+    assert dpca("--help") == 0
+    assert "Exit codes" in capsys.readouterr().out
+
+
+def test_demo(capsys, monkeypatch):
+    assert dpca("demo", "--samples", "60", "--features", "3000") == 0
+    shown = capsys.readouterr().out
+    assert "$ dpca run dpca-demo/demo.yaml --overwrite" in shown
+    assert "demo: right" in shown
+    result = zarr.open_group("dpca-demo/result/result.zarr", mode="r+")
+    result["singular_values"][3] *= 1.01
+    from dpca.demo import check, make
+
+    assert check(Path("dpca-demo"), make(Path("dpca-demo"), 60, 3000))[1] is False
