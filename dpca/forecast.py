@@ -50,7 +50,7 @@ def forecast(
         tasks : at the same time, on all processes
         passes : name, bytes and flops of each read; worst_case_passes
         bytes_read, flops : in all, the eigensolve included
-        output : bytes before compression, and for each array its shape, dtype and number of files
+        output : the most files and bytes (before compression), and for each array its shape, dtype and chunk files
         scratch : bytes, path and bytes free there
         memory : budget_bytes and where it is from, peak_bytes, and for every process each stage's arrays
         time : seconds in all and of each stage, and the rates that were measured
@@ -132,7 +132,7 @@ def forecast(
 def _arrays(
     made: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
 ) -> list[dict[str, Any]]:
-    """The arrays of the result that take room, with their files."""
+    """The arrays of the result, with the files of their chunks; coordinates of the input are not among them."""
     plan = made.plan
     n, d, features = plan.n_samples, plan.n_features, list(plan.feature_shape)
     tiles = plan.n_tiles
@@ -143,13 +143,15 @@ def _arrays(
     ]
     found += [(name, [k], "float64", 1) for name in ("singular_values", "explained_variance")]
     found += [(name, [k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
-    if keep_gram:
-        found += [("gram", [n, n], "float64", -(-8 * n * n // 2**26)), ("gram_mean_product", [n], "float64", 1)]
     rules = model.rules
-    if rules.center or rules.missing != "error":
-        found.append(("mean", features, "float64", tiles))
-    if rules.scale != "none" or rules.missing != "error":
-        found.append(("scale", features, "float64", tiles))
+    means = rules.center or rules.missing != "error"
+    if keep_gram:
+        found += [("gram", [n, n], "float64", -(-8 * n * n // 2**26))]
+        found += [("gram_mean_product", [n], "float64", int(means)), ("gram_mean_norm2", [], "float64", int(means))]
+    # Chunks of zeros in the mean, and of ones in the others, are not written.
+    found.append(("mean", features, "float64", tiles * means))
+    found.append(("scale", features, "float64", tiles * (rules.scale != "none" or rules.missing != "error")))
+    found.append(("weights", features, "float64", 0))
     if components:
         parts = -(-k * plan.tile_features * dtype.itemsize // 2**26)
         found.append(("components", [k, *features], dtype.name, tiles * parts))
@@ -158,7 +160,7 @@ def _arrays(
             "name": name,
             "shape": shape,
             "dtype": kind,
-            "bytes": math.prod(shape) * np.dtype(kind).itemsize,
+            "bytes": math.prod(shape) * np.dtype(kind).itemsize if files else 0,
             "files": files,
         }
         for name, shape, kind, files in found

@@ -89,6 +89,11 @@ class Process:
         return max(stage.bytes for stage in self.stages)
 
     @property
+    def share(self) -> float:
+        """Of its budget, at the peak."""
+        return self.peak_bytes / max(1, self.budget.bytes)
+
+    @property
     def peak_stage(self) -> Stage:
         return max(self.stages, key=lambda stage: stage.bytes)
 
@@ -137,7 +142,7 @@ class RunPlan:
     @property
     def tightest(self) -> Process:
         """The process that comes closest to its budget, or exceeds it most."""
-        return max(self.processes, key=lambda process: process.peak_bytes / max(1, process.budget.bytes))
+        return max(self.processes, key=lambda process: process.share)
 
     @property
     def fits(self) -> bool:
@@ -277,13 +282,13 @@ def _readings(
                 yield "parts" if divide else "columns", plan, None
     if not layout.chunked:
         return  # storage that can be cut anywhere was tried with the smallest cuts already
+    copies: list[Copy] = []
     for size in sizes:
-        copy = plan_copy(layout, axis, size, budget.bytes)
-        if copy is not None:
-            made = plan_layout(copy.layout, axis, n_components, slab_bytes=size)
-            if made not in seen:
-                seen.append(made)
-                yield "copy", made, copy
+        for band in (budget.bytes, 0):  # 0: the narrowest band, which takes what it takes whatever the budget is
+            copy = plan_copy(layout, axis, size, band)
+            if copy is not None and copy not in copies:
+                copies.append(copy)
+                yield "copy", plan_layout(copy.layout, axis, n_components, slab_bytes=size), copy
 
 
 def _processes(
@@ -395,7 +400,7 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
             f"{enough(in_place.tightest.peak_bytes)} or more to read them in place.",
             key="compute.scratch",
         )
-    smallest = min(tried, key=lambda made: made.tightest.peak_bytes / made.tightest.budget.bytes)
+    smallest = min(tried, key=lambda made: made.tightest.share)
     process = smallest.tightest
     budget, stage = process.budget, process.peak_stage
     largest = max(stage.arrays, key=lambda array: array.bytes * array.count)

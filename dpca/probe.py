@@ -24,12 +24,13 @@ from dpca.engine import Executor, run_pass
 from dpca.errors import writing
 from dpca.model import Model, working_dtype
 from dpca.passes import Pass
-from dpca.planning import RunPlan, Scratch
+from dpca.planning import RunPlan, Scratch, plan_layout
 from dpca.preprocess import Panel
-from dpca.slabs import split
+from dpca.slabs import Plan, split
 from dpca.sources import Source
 
 MAX_TASKS = 16
+MAX_CHUNKS = 1024
 WRITTEN_BYTES = 16 * 2**20
 EIGENSOLVE_SAMPLES = 600
 
@@ -60,6 +61,8 @@ class ProbeTask:
 
     work: Pass
     made: RunPlan
+    looks: Plan
+    """The run's cuts, or narrower ones where a slab is of so many chunks that it would take long to read."""
     n_components: int
     n_parts: int
 
@@ -71,7 +74,8 @@ class ProbeTask:
         """The same with the part of the source that one task reads."""
         if self.made.copy is not None:
             return self  # bands of a copy lie apart; what is copied is in files, or the whole graph of a Dask array
-        return replace(self, work=replace(self.work, source=self.source.restrict(self.work.region(self.span(number)))))
+        span = replace(self.work, plan=self.looks).region(self.span(number))
+        return replace(self, work=replace(self.work, source=self.source.restrict(span)))
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
         """Two regions to read one after the other; the same where there is only one."""
@@ -79,14 +83,14 @@ class ProbeTask:
         if copy is not None:
             band = number * copy.n_units // self.n_parts
             return map(copy.region, (band, min(band + 1, copy.n_units - 1)))
-        plan = self.made.plan
+        plan = self.looks
         slabs = (plan.region(slab) for tile in plan.tiles_of(self.span(number)) for slab in plan.slabs_of(tile))
         first = next(slabs)
         return iter((first, next(slabs, first)))
 
     def span(self, number: int) -> int:
         """The span that a task of the probe looks into."""
-        return number * self.made.plan.n_spans // self.n_parts
+        return number * self.looks.n_spans // self.n_parts
 
 
 def probe(
@@ -105,13 +109,16 @@ def probe(
     StorageError
         When a chunk can't be read.
     """
-    plan = made.plan
-    work = Pass(source, plan, model.rules, working_dtype(source.layout.dtype, model.precision))
+    plan, layout = made.plan, source.layout
+    looks, slab_bytes = plan, plan.slab_features * plan.n_samples * layout.dtype.itemsize
+    if made.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
+        looks = plan_layout(layout, plan.samples_axis, 1, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
+    work = Pass(source, plan, model.rules, working_dtype(layout.dtype, model.precision))
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
     k = (model.n_components or min(plan.n_samples, plan.n_features)) if components else 0
     rates = run_pass(
         probe_task,
-        ProbeTask(work, made, k, n_tasks),
+        ProbeTask(work, made, looks, k, n_tasks),
         total=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
         merge=Rates.merge,
         executor=executor,

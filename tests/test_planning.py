@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpca.errors import ConfigError, InputError, OverBudgetError
@@ -106,6 +106,7 @@ layouts = st.builds(
 )
 
 
+@settings(max_examples=500)
 @given(layouts, st.integers(100, 4000), st.integers(1, 8))
 def test_a_plan_keeps_to_its_budget_and_the_budget_that_an_error_names_does(source, memory, threads):
     model = Model(min(5, *source.layout.shape))

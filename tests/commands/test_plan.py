@@ -1,0 +1,230 @@
+"""dpca plan: what it promises is what dpca run then does; over budget, both refuse with exit code 3."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+
+from tests.commands.calls import dpca
+from tests.stores import random_array
+
+
+def sets(*keys):
+    return [part for key in keys for part in ("--set", key)]
+
+
+def planned(capsys, config, *keys):
+    capsys.readouterr()
+    assert dpca("plan", config, "--json", *sets(*keys)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def files_in(path):
+    return [file for file in Path(path).rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        ["output.components=false"],
+        ["output.gram=false", "preprocess.scale=std", "model.precision=double"],
+        ["preprocess.center=false"],
+        ["input.samples_axis=lat", "preprocess.scale=std"],
+    ],
+)
+def test_files_bytes_and_arrays_are_those_of_the_run(config, capsys, keys):
+    document = planned(capsys, config, *keys)
+    assert sorted(os.listdir()) == ["c.yaml", "x.zarr"]
+    assert dpca("run", config, *sets(*keys)) == 0
+    manifest = json.loads(Path("out/r/manifest.json").read_text())
+    assert document["bytes_read"] == manifest["counts"]["bytes_decoded"]
+    assert len(document["passes"]) == manifest["counts"]["passes"]
+    assert document["memory"]["peak_bytes"] == manifest["memory"]["planned_bytes"]["dpca"]
+    assert document["spans"] == manifest["plan"]["n_spans"]
+    result = zarr.open_group("out/r/result.zarr", mode="r")
+    for array in document["output"]["arrays"]:
+        assert list(result[array["name"]].shape) == array["shape"]
+        assert str(result[array["name"]].dtype) == array["dtype"]
+    assert {name for name, _ in result.arrays()} == {array["name"] for array in document["output"]["arrays"]}
+    assert len(files_in("out/r")) <= document["output"]["files"] <= len(files_in("out/r")) + 2
+    stored = sum(file.stat().st_size for file in files_in("out/r/result.zarr") if "c" in file.parts)
+    assert stored <= document["output"]["bytes"] + 1000
+
+
+def test_flops_are_those_of_the_textbook(config, capsys):
+    document = planned(capsys, config)
+    n, d, k = 12, 600, 4
+    assert [item["flops"] for item in document["passes"]] == [n * n * d, (4 * n * k + 2 * k * k) * d]
+    assert document["flops"] == sum(item["flops"] for item in document["passes"]) + 9 * n**3
+
+
+def test_memory_is_listed_array_by_array(config, capsys):
+    document = planned(capsys, config, "compute.memory=1GiB", "compute.workers=2")
+    assert document["memory"]["budget_bytes"] == 2**30
+    (process,) = document["memory"]["processes"]
+    stages = {stage["name"]: stage for stage in process["stages"]}
+    assert set(stages) == {"gram", "eigensolve", "components"}
+    for stage in stages.values():
+        assert stage["bytes"] == sum(array["bytes"] * array["count"] for array in stage["arrays"])
+    assert process["peak_bytes"] == max(stage["bytes"] for stage in stages.values())
+    gram = {array["name"]: array for array in stages["gram"]["arrays"]}
+    assert gram["Gram matrix"]["bytes"] == 8 * 12**2
+    # LAPACK's syevd: 1 + 6 n + 2 n^2 reals of workspace and 3 + 5 n integers.
+    assert any("workspace" in array["name"] for array in stages["eigensolve"]["arrays"])
+
+
+def test_the_text_says_what_a_person_wants_to_know(config, capsys):
+    assert dpca("plan", config, *sets("compute.memory=1GiB", "compute.workers=1")) == 0
+    shown = capsys.readouterr().out
+    assert "x.zarr: 12 x 20 x 30 float32 in chunks of 5 x 20 x 7 (zstd), 28.8 kB" in shown
+    assert "12 samples, 600 features, 4 components; products in float32" in shown
+    assert "passes   2 (at worst 2): gram 28.8 kB" in shown
+    assert "scratch  none" in shown
+    assert "of 1 GiB, as asked for" in shown
+    assert "interpreter and libraries" in shown
+    assert "GFLOP/s, disk" in shown
+    for line in shown.splitlines():
+        assert len(line) < 200
+
+
+def test_time_is_measured_and_every_stage_has_some(config, capsys):
+    document = planned(capsys, config)
+    assert document["time"]["seconds"] == pytest.approx(sum(document["time"]["stages"].values()))
+    assert all(seconds > 0 for seconds in document["time"]["stages"].values())
+    assert all(rate > 0 and math.isfinite(rate) for rate in document["time"]["rates"].values())
+
+
+def wide_rows(n_bytes):
+    """Whole rows that are compressed: neither a column of chunks nor a part of one is cheap."""
+    with h5py.File("rows.h5", "w") as file:
+        dataset = file.create_dataset("x", (8, n_bytes // 8), "f4", chunks=(1, n_bytes // 8), compression="lzf")
+        dataset[:] = random_array(0, (8, n_bytes // 8), "f4")
+    return "input.uri=rows.h5"
+
+
+def test_a_copy_is_announced_with_the_disk_that_it_takes(config, capsys):
+    uri = wide_rows(2**23)
+    document = planned(capsys, config, uri, "compute.memory=245MiB", "compute.workers=1")
+    assert document["reading"]["kind"] == "copy"
+    assert [item["name"] for item in document["passes"]] == ["copy", "gram", "components"]
+    assert document["bytes_read"] == 3 * document["input"]["bytes"]
+    assert document["scratch"]["bytes"] >= document["input"]["bytes"]
+    assert document["scratch"]["path"] == str(Path("out/r/ledger/scratch.zarr").absolute())
+    assert document["time"]["stages"]["copy"] > 0
+    assert any("need a copy in scratch" in sentence for sentence in document["advice"])
+    elsewhere = planned(capsys, config, uri, "compute.memory=245MiB", "compute.workers=1", "compute.scratch=fast")
+    assert Path(elsewhere["scratch"]["path"]).parent == Path("fast").absolute()
+    assert not Path("fast").exists()
+
+
+def test_a_run_with_a_copy_keeps_to_its_plan_and_removes_it(config, capsys):
+    keys = [wide_rows(2**23), "compute.memory=245MiB", "compute.workers=1", "compute.scratch=fast"]
+    document = planned(capsys, config, *keys)
+    assert dpca("run", config, *sets(*keys)) == 0
+    manifest = json.loads(Path("out/r/manifest.json").read_text())
+    assert manifest["reading"] == "copy"
+    assert manifest["counts"]["bytes_decoded"] == document["bytes_read"]
+    assert manifest["counts"]["bytes_copied_to_scratch"] == document["scratch"]["bytes"]
+    assert not files_in("fast")
+    with h5py.File("rows.h5") as file:
+        x = file["x"][...].astype("f8")
+    x -= x.mean(0)
+    found = zarr.open_group("out/r/result.zarr", mode="r")["singular_values"][:]
+    np.testing.assert_allclose(found, np.sqrt(np.linalg.eigvalsh(x @ x.T)[::-1][:4]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_over_budget_is_exit_code_3_with_the_budget_and_chunks_that_would_do(config, capsys, command):
+    zarr.create_array("big.zarr", shape=(20, 2**24), chunks=(20, 2**24), dtype="f4")
+    keys = sets("input.uri=big.zarr", "compute.memory=300MiB")
+    assert dpca(command, config, *keys) == 3
+    error, remedy = capsys.readouterr().err.splitlines()
+    assert "big.zarr: the smallest plan takes" in error
+    assert "but the budget is 300 MiB, as asked for" in error
+    assert "chunks of 20 x 16,777,216 (1.25 GiB each)" in remedy
+    enough = int(remedy.split("Set compute.memory to ")[1].split(" MiB")[0])
+    assert not Path("out").exists()
+    assert dpca("plan", config, *sets("input.uri=big.zarr", f"compute.memory={enough - 1}MiB")) == 3
+    if command == "plan":
+        capsys.readouterr()
+        assert dpca("plan", config, "--json", *keys) == 3
+        document = json.loads(capsys.readouterr().out)
+        assert document["fits"] is False
+        assert document["remedy"] == remedy.strip()
+
+
+def test_more_samples_than_the_eigensolve_can_take_say_how_many_could(config, capsys):
+    zarr.create_array("tall.zarr", shape=(40_000, 60_000), chunks=(40_000, 100), dtype="f4")
+    assert dpca("plan", config, *sets("input.uri=tall.zarr", "compute.memory=2GiB")) == 3
+    shown = capsys.readouterr().err
+    most = int(shown.split("the eigensolve of up to ")[1].split(" samples")[0])
+    assert 5000 < most < 16_000
+
+
+def test_a_budget_that_is_lowered_to_a_limit_says_so(config, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "400")
+    document = planned(capsys, config, "compute.memory=200GiB")
+    assert document["memory"]["budget_bytes"] == 400 * 2**20
+    assert any("all of Slurm's allocation, which is less than the 200 GiB asked for" in s for s in document["advice"])
+    assert dpca("run", config, *sets("compute.memory=200GiB")) == 0
+    assert "planned with 400 MiB, all of Slurm's allocation, which is less than" in capsys.readouterr().err
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
+    assert dpca("run", config, "--overwrite") == 3
+    assert "free of Slurm's allocation" in capsys.readouterr().err
+
+
+CONTROL_GROUP = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.skipif(not os.access(CONTROL_GROUP, os.W_OK), reason="no writable control groups of version 1 here")
+def test_a_real_control_group_bounds_the_budget(config):
+    group = CONTROL_GROUP / f"dpca-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(500 * 2**20))
+        script = (
+            f"import os; open('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+            "from dpca.cli import main; main(['plan', 'c.yaml', '--json', '--set', 'compute.memory=200GiB'])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        memory = json.loads(done.stdout)["memory"]
+        assert memory["budget_bytes"] == 500 * 2**20
+        assert f"all of control group /{group.name}" in memory["budget_origin"]
+    finally:
+        group.rmdir()
+
+
+def test_a_cluster_is_planned_process_by_process(config, capsys, tmp_path):
+    how = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1", "memory_limit": "1GiB"}
+    with LocalCluster(2, **how, local_directory=str(tmp_path / "dask")) as cluster:
+        keys = [f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}", "output.path=far"]
+        document = planned(capsys, config, *keys)
+        processes = {process["name"]: process for process in document["memory"]["processes"]}
+        assert processes["worker"]["count"] == 2
+        assert set(processes) == {"client", "worker"}
+        assert {stage["name"] for stage in processes["worker"]["stages"]} == {"gram", "components"}
+        assert dpca("run", config, *sets(*keys)) == 0
+        manifest = json.loads(Path("far/manifest.json").read_text())
+        assert set(manifest["memory"]["planned_bytes"]) == {"client", "worker"}
+        assert dpca("plan", config, *sets(*keys, "compute.memory=100MiB")) == 3
+        assert "of memory in each worker" in capsys.readouterr().err
+
+
+def test_a_million_chunks_are_planned_without_listing_them(config, capsys):
+    shape = (1000, 1_000_000)
+    zarr.create_array("many.zarr", shape=shape, chunks=(10, 100), dtype="f4")
+    document = planned(capsys, config, "input.uri=many.zarr", "compute.memory=1GiB", "compute.workers=2")
+    assert document["reading"]["kind"] == "columns"
+    assert document["slab_features"] % 100 == 0
+    assert document["spans"] < 200
+    assert any("chunks of 10 x 100 are 3.91 KiB each" in sentence for sentence in document["advice"])
