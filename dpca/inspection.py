@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -23,6 +24,7 @@ from dpca.planning import (
     Workers,
     better_chunks,
     by,
+    check_axis,
     plan_run,
     reading_of,
 )
@@ -36,6 +38,10 @@ SAMPLE_NAMES = frozenset(
     {"sample", "samples", "time", "t", "subject", "subjects", "individual", "individuals", "participant", "patient"}
     | {"snapshot", "snapshots", "observation", "observations", "obs", "member", "realization", "ensemble"}
 )
+MARKS_OF_MISSING = frozenset(
+    {-1, -9, -99, -999, -9999, -99999, -32768, -32767, -2147483648, 1e20, 9.969209968386869e36}
+)
+"""What files say for "missing" by custom: of genetics, of station data, of CF and netCDF."""
 SAMPLED_BYTES = 2**22
 MANY_SAMPLES = 20_000
 WIDTH = 100
@@ -83,6 +89,8 @@ def inspect(
         axis, reason = guess_samples_axis(layout)
     else:
         axis, reason = layout.axis_of(samples_axis), "as told"
+    if len(layout.shape) < 2 or not layout.n_values:
+        check_axis(layout, axis)  # there is nothing to describe
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
     values = _values(source, axis)
@@ -181,6 +189,12 @@ def _watch_out(
             f"{100 * values['missing']:.3g} % of the values of one chunk are missing: a run refuses them unless "
             "preprocess.missing is mean"
         )
+    found += [
+        f"the {end} of one chunk is {values[end]:.6g}: if that marks missing values, say so in the array's attribute "
+        "_FillValue, else it counts as a number"
+        for end in ("minimum", "maximum")
+        if values and _is_mark(values.get(end, 0.0), layout)
+    ]
     if values and "mean" not in values and values["missing"] < 1:
         found.append("one chunk holds infinities: a run refuses them")
     if layout.packing != (1.0, 0.0):
@@ -190,6 +204,14 @@ def _watch_out(
             f"{layout.dtype} is multiplied in double precision, at half the speed: store 16 bits if they hold it"
         )
     return found
+
+
+def _is_mark(extreme: float, layout: Layout) -> bool:
+    """Whether a chunk's extreme looks like a mark: a small negative one only among integers."""
+    return any(
+        math.isclose(extreme, mark, rel_tol=1e-6) and (mark != -1 or layout.dtype.kind == "i")
+        for mark in MARKS_OF_MISSING
+    )
 
 
 def as_text(found: Mapping[str, Any]) -> str:
@@ -249,7 +271,7 @@ def starting_config(found: Mapping[str, Any]) -> str:
         ("compute", Compute),
         ("output", Output),
     ):
-        lines.append(f"{section}:  # {Config.model_fields[section].annotation.__doc__}")
+        lines.append(f"\n{section}:  # {Config.model_fields[section].annotation.__doc__}")
         for key, field in model.model_fields.items():
             value = chosen.get(f"{section}.{key}", field.default)
             lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]

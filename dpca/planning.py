@@ -231,8 +231,15 @@ def plan_projection(
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:
-    """The samples axis as a number, of an array that has two samples or more."""
+    """The samples axis as a number, of an array that has features, and two samples or more."""
     axis = layout.axis_of(samples_axis)
+    features = [length for other, length in enumerate(layout.shape) if other != axis]
+    if not features or 0 in features:
+        raise InputError(
+            f"{layout.name}: an array of shape {layout.shape} with samples along axis {axis} has no features",
+            "PCA needs at least one value per sample besides the samples axis.",
+            key="input.uri",
+        )
     if layout.shape[axis] < 2:
         raise InputError(
             f"{layout.name}: has {layout.shape[axis]} sample(s) along axis {axis} of shape {layout.shape}, "

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import TypeVar
 
-from dpca.errors import InputError
-
 T = TypeVar("T")
 
 Box = tuple[slice, ...]
@@ -242,20 +240,10 @@ def make_plan(
     slab_bytes : what a slab is grown to; a single column of chunks may exceed it
     n_spans : the number of spans instead of the rule: 16 n features at least, so that an n x n partial is
         small beside what it sums, and 256 spans at most
-
-    Raises
-    ------
-    InputError
-        When the array has no samples axis beside which features remain.
     """
     n_samples = shape[samples_axis]
     axes = [axis for axis in range(len(shape)) if axis != samples_axis]
     features = [shape[axis] for axis in axes]
-    if not axes or not math.prod(features):
-        raise InputError(
-            f"an array of shape {shape} with samples along axis {samples_axis} has no features",
-            "PCA needs at least one value per sample besides the samples axis.",
-        )
     fastest_first = range(len(axes)) if order == "F" else range(len(axes) - 1, -1, -1)
     slab_features = max(1, slab_bytes // (max(1, n_samples) * itemsize))
     grid = [Cuts.of(shape[axis], chunks[axis]) for axis in axes]

@@ -84,3 +84,21 @@ def test_sea_surface_temperature_with_land_left_out(shared_data):
     np.testing.assert_array_equal(np.isnan(found), np.isnan(eofs))
     overlap = np.nansum(found * eofs, axis=(1, 2)) / np.sqrt(np.nansum(eofs**2, axis=(1, 2)))
     np.testing.assert_allclose(np.abs(overlap), 1, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "npy"])
+def test_a_config_that_init_prints_runs_on_real_data(shared_data, kind, capsys):
+    """Land in the temperatures is missing, which init sees and sets; the answer is the published one."""
+    folder = shared_data("climate-sst")
+    uri = write(kind, "ocean", np.load(folder / "sst.npy"), (15, 4, 18) if kind != "npy" else None)
+    main(["init", uri])
+    Path("started.yaml").write_text(capsys.readouterr().out)
+    main(["run", "started.yaml"])
+    result = xr.open_zarr("results/ocean/result.zarr")
+    eigenvalues = np.load(folder / "eigenvalues.equal.npy")
+    np.testing.assert_allclose(result.explained_variance[: len(eigenvalues)], eigenvalues, rtol=1e-6, atol=1e-10)
+
+
+def test_genotypes_that_mark_missing_by_minus_1_are_warned_of(shared_data, capsys):
+    main(["inspect", str(shared_data("hapmap-genotypes") / "genotype_279x9088_int8.npy")])
+    assert "the minimum of one chunk is -1: if that marks missing values" in capsys.readouterr().out

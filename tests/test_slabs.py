@@ -1,11 +1,9 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.errors import InputError
 from dpca.slabs import Cuts, grow, make_plan, split
 
 lengths = st.integers(1, 60)
@@ -144,9 +142,3 @@ def test_slabs_follow_shards_that_fit():
     assert packed.slabs[0].step == 2000
     too_big = make_plan((10, 10_000), 4, (10, 100), shards=(10, 1000), slab_bytes=300 * 40)
     assert too_big.slabs[0].step == 300
-
-
-@pytest.mark.parametrize("shape", [(5,), (5, 0), (5, 3, 0)])
-def test_no_features_is_an_error(shape):
-    with pytest.raises(InputError, match="has no features"):
-        make_plan(shape, 4, (1,) * len(shape))

@@ -1,0 +1,201 @@
+"""dpca inspect and dpca init: what a file holds, and a config that runs on it."""
+
+import json
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from dpca.config import Config, load
+from tests.commands.calls import X, dpca
+from tests.stores import random_array
+
+
+def inspected(capsys, *arguments):
+    capsys.readouterr()
+    assert dpca("inspect", *arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def started(capsys, *arguments):
+    """A config written by dpca init, as a user redirects it."""
+    capsys.readouterr()
+    assert dpca("init", *arguments) == 0
+    Path("started.yaml").write_text(capsys.readouterr().out)
+    return "started.yaml"
+
+
+def make(kind):
+    if kind == "zarr v2":
+        zarr.create_array("x.zarr", data=X, chunks=(5, 20, 7), zarr_format=2)
+        return "x.zarr"
+    if kind == "zarr v3 in shards":
+        zarr.create_array("x.zarr", data=X, chunks=(4, 10, 5), shards=(12, 10, 15))
+        return "x.zarr"
+    if kind == "zarr group":
+        group = zarr.create_group("g.zarr")
+        group.create_array("station", data=np.arange(12.0))
+        group.create_array("fields/small", data=X[:, :2, :2])
+        group.create_array("fields/sst", data=X, chunks=(12, 5, 30))
+        return "g.zarr"
+    if kind == "npy":
+        np.save("x.npy", X)
+        return "x.npy"
+    with h5py.File("x.h5", "w") as file:
+        how = {"chunks": (6, 10, 30), "compression": "gzip"} if kind == "hdf5 gzip" else {}
+        file.create_dataset("deep/x", data=X, **how)
+        file.create_dataset("deep/y", data=np.arange(3.0))
+    return "x.h5"
+
+
+KINDS = ["zarr v2", "zarr v3 in shards", "zarr group", "npy", "hdf5", "hdf5 gzip"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_lies_there(kind, capsys):
+    found = inspected(capsys, make(kind))
+    assert found["shape"] == [12, 20, 30]
+    assert found["dtype"] == "float32"
+    assert found["bytes"] == X.nbytes
+    assert 0 < found["stored_bytes"] < 2 * X.nbytes
+    assert (found["samples_axis"], found["n_samples"], found["n_features"]) == (0, 12, 600)
+    assert found["values"]["minimum"] >= X.min()
+    assert found["values"]["maximum"] <= X.max()
+    assert found["array"] == {"zarr group": "fields/sst", "hdf5": "deep/x", "hdf5 gzip": "deep/x"}.get(kind)
+    chunks = {
+        "zarr v2": [5, 20, 7],
+        "zarr v3 in shards": [4, 10, 5],
+        "zarr group": [12, 5, 30],
+        "hdf5 gzip": [6, 10, 30],
+    }
+    assert found["chunks"] == chunks.get(kind)
+    assert "zstd" in found["codec"] if "zarr" in kind else {"hdf5 gzip": "deflate"}.get(kind, "none") == found["codec"]
+    assert dpca("inspect", found["uri"]) == 0
+    shown = capsys.readouterr().out
+    assert "12 x 20 x 30 float32, 28.8 kB, " in shown
+    assert "samples  axis 0: 12 samples of 600 features" in shown
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_started_config_runs_as_it_is(kind, capsys):
+    config = started(capsys, make(kind))
+    text = Path(config).read_text()
+    assert dpca("run", config) == 0
+    (result,) = Path("results").glob("*/result.zarr")
+    assert zarr.open_group(result, mode="r")["components"].shape == (12, 20, 30)
+    for section in Config.model_fields:
+        assert f"\n{section}:" in text
+    # Every key is there, explained, with the value that would hold without it unless the data need another.
+    found = load(config).config
+    plain = Config.model_validate({"input": {"uri": found.input.uri}, "output": {"path": found.output.path}})
+    assert found.model_dump(exclude={"input"}) == plain.model_dump(exclude={"input"})
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_samples_axis_is_known_by_its_name_or_guessed_and_says_why(capsys):
+    def guess(shape, dims=None, *arguments):
+        zarr.create_array("a.zarr", data=np.ones(shape), dimension_names=dims, overwrite=True)
+        found = inspected(capsys, "a.zarr", *arguments)
+        return found["samples_axis"], found["samples_axis_reason"], any("is a guess" in s for s in found["watch_out"])
+
+    assert guess((40, 5, 6), ("lat", "lon", "time")) == (2, "its dimension is called 'time'", False)
+    assert guess((7, 900)) == (0, "the shorter of two axes: there are fewer samples than features", False)
+    assert guess((900, 7)) == (1, "the shorter of two axes: there are fewer samples than features", False)
+    axis, reason, warned = guess((30, 5, 6))
+    assert (axis, warned) == (0, True)
+    assert "by convention" in reason
+    assert guess((30, 5, 6), None, "--samples-axis", "2") == (2, "as told", False)
+    assert guess((30, 5, 6), ("a", "b", "c"), "--samples-axis", "b") == (1, "as told", False)
+
+
+def watched_for(capsys, *arguments):
+    return "\n".join(inspected(capsys, *arguments)["watch_out"])
+
+
+def test_what_to_watch_out_for_in_the_values(capsys):
+    x = random_array(0, (10, 50), "f8")
+    x[3, 4] = np.nan
+    np.save("nan.npy", x)
+    assert "0.2 % of the values of one chunk are missing: a run refuses them unless" in watched_for(capsys, "nan.npy")
+    assert load(started(capsys, "nan.npy")).config.preprocess.missing == "mean"
+    np.save("inf.npy", np.where(np.isnan(x), np.inf, x))
+    assert "one chunk holds infinities" in watched_for(capsys, "inf.npy")
+    genotypes = np.random.default_rng(0).integers(-1, 3, (10, 50), dtype="i1")
+    np.save("genotypes.npy", genotypes)
+    assert "the minimum of one chunk is -1: if that marks missing values" in watched_for(capsys, "genotypes.npy")
+    np.save("station.npy", np.where(np.isnan(x), 9.96921e36, x).astype("f4"))
+    assert "the maximum of one chunk is 9.96921e+36: if that marks" in watched_for(capsys, "station.npy")
+    np.save("signs.npy", np.sign(x[:, 5:]))
+    assert not watched_for(capsys, "signs.npy")
+    np.save("long.npy", np.arange(500).reshape(10, 50))
+    assert "int64 is multiplied in double precision" in watched_for(capsys, "long.npy")
+
+
+def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
+    zarr.create_array("small.zarr", data=np.ones((50, 2000), "f4"), chunks=(1, 10))
+    assert "chunks are small (40 B): chunks of 50 x 2,000 would be read faster" in watched_for(capsys, "small.zarr")
+    np.save("tall.npy", np.ones((900, 7)))
+    assert "fewer features (7) than samples (900): perhaps the axes are swapped" in watched_for(
+        capsys, "tall.npy", "--samples-axis", "0"
+    )
+    zarr.create_array("tall.zarr", shape=(50_000, 10**6), chunks=(50_000, 10), dtype="f4")
+    assert "the eigensolve of 50,000 samples takes 93.1 GiB" in watched_for(capsys, "tall.zarr")
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1500")
+    zarr.create_array("rows.zarr", shape=(500, 10**7), chunks=(1, 10**7), dtype="f4")
+    assert "a run copies it to scratch once (20.1 GB). Chunks of 500 x" in watched_for(capsys, "rows.zarr")
+
+
+def test_packed_values_are_shown_as_they_count(capsys):
+    array = zarr.create_array("packed.zarr", data=np.full((4, 30), 10, "i2"), fill_value=0)
+    array.attrs.update({"scale_factor": 0.5, "add_offset": 270.0, "_FillValue": -1})
+    array[0, 0] = -1
+    found = inspected(capsys, "packed.zarr")
+    assert (found["values"]["minimum"], found["values"]["maximum"]) == (275.0, 275.0)
+    assert found["values"]["missing"] == pytest.approx(1 / 120)
+    assert any("values are packed: stored * 0.5 + 270 is what is analysed" in s for s in found["watch_out"])
+
+
+def test_netcdf_names_its_dimensions(capsys):
+    with h5py.File("ocean.nc", "w") as file:
+        sst = file.create_dataset("sst", data=X)
+        for axis, (dim, values) in enumerate({"time": np.arange(12.0), "lat": np.arange(20.0)}.items()):
+            file[dim] = values
+            file[dim].make_scale(dim)
+            sst.dims[axis].attach_scale(file[dim])
+    found = inspected(capsys, "ocean.nc")
+    assert found["array"] == "sst"
+    assert found["dims"] == ["time", "lat", None]
+    assert {item["path"] for item in found["arrays"]} == {"sst", "time", "lat"}
+    assert "samples_axis: time" in Path(started(capsys, "ocean.nc")).read_text()
+
+
+def test_metadata_and_one_chunk_are_all_that_is_read(capsys):
+    """Other chunks are damaged here: reading any of them would end in an error."""
+    zarr.create_array("x.zarr", data=X, chunks=(12, 20, 10))
+    for chunk in ("1", "2"):
+        (Path("x.zarr/c/0/0") / chunk).write_bytes(b"no zstd frame")
+    assert inspected(capsys, "x.zarr")["shape"] == [12, 20, 30]
+
+
+@pytest.mark.parametrize("command", ["inspect", "init"])
+def test_nothing_to_analyse_is_said_by_name(command, capsys):
+    np.save("line.npy", np.arange(5.0))
+    np.save("text.npy", np.array(["a", "b"]))
+    zarr.create_group("empty.zarr")
+    zarr.create_group("lines.zarr").create_array("a", data=np.arange(4.0))
+    zarr.open_group("lines.zarr").create_array("b", data=np.arange(4.0))
+    Path("page.html").write_text("<html>")
+    for uri, message in [
+        ("absent.zarr", "absent.zarr: does not exist"),
+        ("line.npy", "line.npy: an array of shape (5,) with samples along axis 0 has no features"),
+        ("text.npy", "text.npy: values are of dtype <U1"),
+        ("empty.zarr", "empty.zarr"),
+        ("lines.zarr", "lines.zarr: holds no array of two axes or more"),
+        ("page.html", "page.html"),
+    ]:
+        assert dpca(command, uri) == 2, uri
+        assert f"dpca: error: {message}" in capsys.readouterr().err
+    assert not os.path.exists("results")
