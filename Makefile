@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint compare clean
+.PHONY: demo test lint compare memory sizes clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -23,10 +23,20 @@ lint: $(READY)
 compare: $(READY)
 	$(BIN)/python workflows/compare/compare.py
 
+## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
+memory: $(READY)
+	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 4000000
+	$(BIN)/python workflows/memory/measure.py --samples 4000 --features 1000000
+
+## sizes: time and memory against the number of samples and of features
+sizes: $(READY)
+	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000
+	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 100000 400000 1600000
+
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo results
+	rm -rf $(VENV) dpca-demo dpca-memory results
