@@ -30,7 +30,7 @@ memory: $(READY)
 
 ## sizes: time and memory against the number of samples and of features
 sizes: $(READY)
-	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000
+	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
 	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 100000 400000 1600000
 
 $(READY): pyproject.toml

@@ -90,7 +90,10 @@ def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int,
         f"input:\n  uri: {data}\ncompute:\n  memory: {memory}\noutput:\n  path: {result}\n", encoding="utf-8"
     )
     dpca = [sys.executable, "-m", "dpca"]
-    plan = json.loads(subprocess.run([*dpca, "plan", config, "--json"], check=True, capture_output=True).stdout)
+    planned = subprocess.run([*dpca, "plan", config, "--json"], capture_output=True, text=True)
+    if planned.returncode:
+        sys.exit(planned.stderr)
+    plan = json.loads(planned.stdout)
     seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
     stages = json.loads((result / "manifest.json").read_text(encoding="utf-8"))["seconds"]
     shutil.rmtree(result)
