@@ -1,5 +1,8 @@
 """Calling the commands, and the array that their tests share."""
 
+import subprocess
+import sys
+
 from dpca.cli import main
 from tests.stores import random_array
 
@@ -13,3 +16,8 @@ def dpca(*arguments):
     except SystemExit as stop:
         return stop.code
     return 0
+
+
+def dpca_process(*arguments):
+    """In a process of its own, for what depends on its memory or environment."""
+    return subprocess.run([sys.executable, "-m", "dpca", *map(str, arguments)], capture_output=True, text=True)

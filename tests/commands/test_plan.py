@@ -13,7 +13,7 @@ import pytest
 import zarr
 from distributed import LocalCluster
 
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, dpca_process
 from tests.stores import random_array
 
 
@@ -129,7 +129,8 @@ def test_a_copy_is_announced_with_the_disk_that_it_takes(config, capsys):
 def test_a_run_with_a_copy_keeps_to_its_plan_and_removes_it(config, capsys):
     keys = [wide_rows(2**23), "compute.memory=245MiB", "compute.workers=1", "compute.scratch=fast"]
     document = planned(capsys, config, *keys)
-    assert dpca("run", config, *sets(*keys)) == 0
+    done = dpca_process("run", config, *sets(*keys))
+    assert done.returncode == 0, done.stderr
     manifest = json.loads(Path("out/r/manifest.json").read_text())
     assert manifest["reading"] == "copy"
     assert manifest["counts"]["bytes_decoded"] == document["bytes_read"]
@@ -175,11 +176,13 @@ def test_a_budget_that_is_lowered_to_a_limit_says_so(config, capsys, monkeypatch
     document = planned(capsys, config, "compute.memory=200GiB")
     assert document["memory"]["budget_bytes"] == 400 * 2**20
     assert any("all of Slurm's allocation, which is less than the 200 GiB asked for" in s for s in document["advice"])
-    assert dpca("run", config, *sets("compute.memory=200GiB")) == 0
-    assert "planned with 400 MiB, all of Slurm's allocation, which is less than" in capsys.readouterr().err
+    done = dpca_process("run", config, *sets("compute.memory=200GiB"))
+    assert done.returncode == 0, done.stderr
+    assert "planned with 400 MiB, all of Slurm's allocation, which is less than" in done.stderr
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
-    assert dpca("run", config, "--overwrite") == 3
-    assert "free of Slurm's allocation" in capsys.readouterr().err
+    done = dpca_process("run", config, "--overwrite")
+    assert done.returncode == 3
+    assert "free of Slurm's allocation" in done.stderr
 
 
 CONTROL_GROUP = Path("/sys/fs/cgroup/memory")
