@@ -12,6 +12,9 @@ from dpca.preprocess import Panel
 
 F64 = NDArray[np.float64]
 
+LOST_EPS = 64
+"""Orthogonality that is lost by more than so many eps is repaired."""
+
 
 @dataclass
 class BackprojectionPartial:
@@ -44,6 +47,42 @@ class BackprojectionPartial:
         self.projection += panel.matrix @ components.T
         return components
 
+    def merge(self, other: BackprojectionPartial) -> BackprojectionPartial:
+        """Add another span's, in place."""
+        self.overlap += other.overlap
+        self.projection += other.projection
+        self.bytes_read += other.bytes_read
+        return self
+
+
+def orthogonalizer(overlap: F64, nonzero: NDArray[np.bool_], working_dtype: np.dtype[Any]) -> F64 | None:
+    """What makes components orthonormal that are not: T with (T W')(T W')' = I.
+
+    Back-projection divides by sigma, so W'W is off by about eps sigma_1 / sigma_j. With W'W = L L' its
+    factor repairs it: T = L^-1, as in Cholesky-QR (Golub and Van Loan, 5.2.9). T is lower triangular, so a
+    component changes by stronger ones alone.
+
+    Parameters
+    ----------
+    overlap : W'W
+    nonzero : which components are not zero rows
+    working_dtype : of W
+
+    Returns
+    -------
+    (n_components, n_components), or None where W is orthonormal to working precision, or too far from it
+    """
+    part = np.ix_(nonzero, nonzero)
+    if np.abs(overlap[part] - np.eye(int(nonzero.sum()))).max(initial=0.0) <= LOST_EPS * np.finfo(working_dtype).eps:
+        return None
+    try:
+        lower = np.linalg.cholesky(overlap[part])
+    except np.linalg.LinAlgError:
+        return None
+    transform = np.zeros_like(overlap)
+    transform[part] = np.linalg.inv(lower)
+    return transform
+
 
 def held(n_samples: int, n_components: int, slab_features: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
     """Bytes of what the back-projection of a span holds, by name."""
@@ -52,11 +91,3 @@ def held(n_samples: int, n_components: int, slab_features: int, working_dtype: n
         "components of a slab": n_components * slab_features * working_dtype.itemsize,
         "products of a panel": n_components * (n_components + n_samples + 4096) * working_dtype.itemsize,
     }
-
-
-def merge(total: BackprojectionPartial, partial: BackprojectionPartial) -> BackprojectionPartial:
-    """Add a partial to a total, in place."""
-    total.overlap += partial.overlap
-    total.projection += partial.projection
-    total.bytes_read += partial.bytes_read
-    return total

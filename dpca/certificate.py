@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dpca.accumulators.factors import F64
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import PrecisionError
+from dpca.model import Rung
 from dpca.spectrum import Spectrum
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TRACE_LIMIT = 1e-3
 
 
@@ -35,51 +38,97 @@ def check_trace(trace: float, squares: float, working_dtype: Any) -> float:
     return difference
 
 
-def certify(spectrum: Spectrum, trace_difference: float, measured: BackprojectionPartial | None) -> dict[str, Any]:
+def certify(
+    spectrum: Spectrum,
+    rung: Rung,
+    trace_difference: float,
+    squares: float,
+    measured: BackprojectionPartial | None,
+    repaired: F64 | None = None,
+    effective_samples: float | None = None,
+) -> dict[str, Any]:
     """The certificate of a decomposition.
 
     Parameters
     ----------
-    spectrum : the n x n side
+    spectrum : what the solver found
+    rung : solver and dtype of the products
     trace_difference : from `check_trace`
-    measured : from the back-projection, or None when no components were asked for
+    squares : sum of squares of X_c, added up without products
+    measured : from the back-projection, X_c W with what was done to W since; None when no components were asked for
+    repaired : W'W after W was made orthonormal, if it was
+    effective_samples : number of independent samples, for sampling errors; the number of samples if None
 
     Returns
     -------
     dict with keys
-        format_version : 1
+        format_version : 2
+        solver, precision : that gave the answer
         rank : eigenvalues that differ from rounding
         largest_rank : what the rank can be at most, min(n - 1, d) for centred data
-        supported_ratio : smallest sigma_j / sigma_1 that the working precision supports
-        trace_check : relative difference of trace(K) and the independently summed total
+        supported_ratio : smallest sigma_j / sigma_1 that solver and precision support
+        trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
-        components : for each its index, singular_value, residual_gram = |K v - lambda v| / lambda_1,
-            residual_data = |X_c w - sigma v| / sigma (null without components), reliable
+        orthogonality_before : the same before W was made orthonormal; null where that was not needed
+        effective_samples : as given
+        projection_error_predicted, projection_error_measured : variance that all components together leave, from
+            the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
+        components : for each its
+            index, singular_value
+            digits : decimal digits of the singular value that solver and precision support
+            residual_small : how well it fits the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
+            residual_data : |X_c w - sigma v| / sigma; null without components
+            orthogonality : largest entry of its row of |W'W - I|; null without components
+            gap : (lambda_j - lambda_{j+1}) / lambda_j
+            sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
+            distinct : whether both neighbours are further than the sampling error; else the components may mix
+                (North et al., Monthly Weather Review 110, 1982, eq. 24)
+            reliable : whether its singular value is above what is supported
         reliable_components : how many are
         verdict : all of it in words
     """
-    sigma, reliable = spectrum.singular_values, spectrum.reliable
-    orthogonality: float | None = None
+    sigma, reliable, nonzero = spectrum.singular_values, spectrum.reliable, spectrum.singular_values > 0
+    before = after = None
+    by_component: list[float | None] = [None] * sigma.size
     data_side: list[float | None] = [None] * sigma.size
+    error_measured: float | None = None
     if measured is not None:
-        nonzero = sigma > 0
-        overlap = measured.overlap[np.ix_(nonzero, nonzero)]
-        orthogonality = float(np.abs(overlap - np.eye(len(overlap))).max(initial=0.0))
+        before = _deviation(measured.overlap, nonzero)
+        after = before if repaired is None else _deviation(repaired, nonzero)
+        overlap = measured.overlap if repaired is None else repaired
+        by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
         difference = np.linalg.norm(measured.projection - spectrum.scores, axis=0)
         data_side = [float(r / s) if s > 0 else None for r, s in zip(difference, sigma, strict=True)]
+        captured = measured.projection.T @ measured.projection
+        left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, overlap))
+        error_measured = max(left, 0.0) / spectrum.divisor
+    samples = effective_samples or spectrum.n_samples
+    gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
+    predicted = spectrum.projection_error
     certificate = {
         "format_version": FORMAT_VERSION,
+        "solver": rung.solver,
+        "precision": "single" if rung.dtype == np.float32 else "double",
         "rank": spectrum.rank,
         "largest_rank": spectrum.largest_rank,
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
-        "orthogonality": orthogonality,
+        "orthogonality": None if after is None else float(after.max(initial=0.0)),
+        "orthogonality_before": None if repaired is None or before is None else float(before.max(initial=0.0)),
+        "effective_samples": samples,
+        "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
+        "projection_error_measured": error_measured,
         "components": [
             {
                 "index": index,
                 "singular_value": float(sigma[index]),
-                "residual_gram": float(spectrum.residuals[index]),
+                "digits": round(float(spectrum.digits[index]), 1),
+                "residual_small": float(spectrum.residuals[index]),
                 "residual_data": data_side[index],
+                "orthogonality": by_component[index],
+                "gap": float(gaps[index]),
+                "sampling_error": sampling,
+                "distinct": bool(min(gaps[index], spectrum.gap_above(index)) > sampling),
                 "reliable": bool(reliable[index]),
             }
             for index in range(sigma.size)
@@ -89,10 +138,16 @@ def certify(spectrum: Spectrum, trace_difference: float, measured: Backprojectio
     return {**certificate, "verdict": _verdict(certificate)}
 
 
+def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
+    """|W'W - I|, 0 where a component is a zero row."""
+    difference = np.abs(overlap - np.eye(len(overlap)))
+    return np.where(np.outer(nonzero, nonzero), difference, 0.0)
+
+
 def _verdict(certificate: dict[str, Any]) -> str:
     components = certificate["components"]
     total, good = len(components), certificate["reliable_components"]
-    words = [f"{good} of {total} components reliable"]
+    words = [f"{good} of {total} components reliable ({certificate['solver']}, {certificate['precision']})"]
     residuals = [c["residual_data"] for c in components if c["reliable"] and c["residual_data"] is not None]
     if certificate["orthogonality"] is not None:
         words.append(f"orthogonal to {certificate['orthogonality']:.1e}")
@@ -105,18 +160,20 @@ def _verdict(certificate: dict[str, Any]) -> str:
 def caveats(certificate: dict[str, Any]) -> list[str]:
     """What the user must be told: which components are not to be trusted, why, and what helps."""
     components = certificate["components"]
-    single = certificate["supported_ratio"] > 1e-6
-    remedy = "set model.precision: double" if single else "ask for fewer components"
+    single, squared = certificate["precision"] == "single", certificate["solver"] != "tsqr"
+    remedy = "ask for fewer components"
+    if squared:
+        remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"
     weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
     found = []
     if weak:
         found.append(
             f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the largest, "
-            f"less than the Gram matrix supports in {'single' if single else 'double'} precision: {remedy}"
+            f"less than {certificate['solver']} supports in {certificate['precision']} precision: {remedy}"
         )
     if zero:
-        lost = single and zero[0] < certificate["largest_rank"]
+        lost = squared and zero[0] < certificate["largest_rank"]
         found.append(
             f"components {_runs(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")

@@ -1,4 +1,4 @@
-"""PCA by the Gram matrix, whole: one pass for spectrum and scores, one more for components.
+"""PCA, whole: one pass for spectrum and scores, one more for components; more passes where digits are lacking.
 
 The workflow behind both `dpca run` and `dpca.PCA`: it takes plain values and writes arrays through
 `Outputs`; where those live, and what is kept beside them, is the caller's.
@@ -10,32 +10,33 @@ import operator
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpca.accumulators import gram
-from dpca.accumulators.gram import GramPartial
-from dpca.backproject import BackprojectionPartial
-from dpca.backproject import merge as merge_backprojections
+from dpca.accumulators import SOLVERS, Accumulator
+from dpca.backproject import BackprojectionPartial, orthogonalizer
 from dpca.certificate import certify, check_trace
 from dpca.engine import Executor, run_pass
 from dpca.errors import PrecisionError
-from dpca.model import Model, working_dtype
+from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
-from dpca.passes import Fitted, Pass, backprojection_span, gram_span, projection_span
-from dpca.planning import RunPlan
+from dpca.passes import Fitted, Pass, Sweep, backprojection_span, first_span, orthogonalize_span, projection_span
+from dpca.planning import Attempt, RunPlan
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.spectrum import Spectrum, center_gram, solve
+from dpca.spectrum import Spectrum, spectrum_of
+
+P = TypeVar("P")
 
 THREADED_EIGENSOLVE = 1000
 MAX_EIGENSOLVE_THREADS = 8
@@ -50,7 +51,10 @@ class Decomposition:
     certificate: dict[str, Any]
     outputs: Outputs
     feature_dims: tuple[str, ...]
-    working_dtype: np.dtype[Any]
+    rung: Rung
+    """Solver and dtype of the products that gave the answer."""
+    choices: tuple[str, ...]
+    """Why that one, a sentence for each solver that was tried."""
     eigensolve_threads: int
     counts: dict[str, int]
     """absent_chunks, missing_values, constant_features, passes, bytes_decoded."""
@@ -96,87 +100,184 @@ def decompose(
     PrecisionError
         When the products can't carry the data.
     """
-    plan = made.plan
-    dtype = working_dtype(source.layout.dtype, model.precision)
+    plan, rules = made.plan, model.rules
     n_components = model.n_components or min(plan.n_samples, plan.n_features)
     n_bytes = source.layout.bytes
-    seconds: dict[str, float] = {}
     if not plan.regular:
         outputs = Outputs(outputs.store, executor.guard())
-    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    how: dict[str, Any] = {"executor": executor, "progress": progress.advance}
-    how |= {"n_tasks": made.n_tasks, "window": made.window}
+    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": rules.ddof})
+    steps = _Steps(executor, progress)
+    measured: BackprojectionPartial | None = None
+    repaired: NDArray[np.float64] | None = None
 
     began = time.perf_counter()
     with streamed(source, made, scratch, executor, progress) as (streams, copied_absent):
         if made.copy is not None:
-            seconds["copy"] = time.perf_counter() - began
-        work = Pass(streams, plan, model.rules, dtype, outputs)
-
-        began = time.perf_counter()
-        with progress.stage("gram", n_bytes):
+            steps.seconds["copy"] = time.perf_counter() - began
+        work = Pass(streams, plan, rules, made.attempts[0].rung.dtype, outputs=outputs)
+        for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+            work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
             try:
-                partial = run_pass(gram_span, work, total=GramPartial.empty(plan.n_samples), merge=gram.merge, **how)
-                trace_difference = check_trace(float(np.trace(partial.gram)), partial.squares, dtype)
+                found = steps.first_pass(work, attempt, n_bytes)
             except PrecisionError as error:
-                raise PrecisionError(f"{source.layout.name}: {error.message}", error.remedy) from error
-        seconds["gram"] = time.perf_counter() - began
-
-        began = time.perf_counter()
-        threads = eigensolve_threads(plan.n_samples)
-        with progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
-            centred = center_gram(partial.gram) if model.rules.center else partial.gram
-            spectrum = solve(
-                centred,
-                n_features=plan.n_features,
-                n_components=n_components,
-                center=model.rules.center,
-                ddof=model.rules.ddof,
-                working_dtype=dtype,
-            )
+                if following is None:
+                    raise PrecisionError(f"{source.layout.name}: {error.message}", error.remedy) from error
+                steps.choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
+                continue
+            spectrum = steps.solve(found, plan, rules, attempt.rung, n_components)
+            work = replace(work, outputs=None)  # means and scales are written
+            if following is None or not spectrum.lacking.any():
+                break
+            steps.choose(f"{attempt.rung.name}: {_lacking(spectrum)}, so {following.rung.name} is tried")
+        steps.choose(_chosen(attempt.rung, spectrum, made))
         write_spectrum(outputs, spectrum, model.whiten)
         if keep_gram:
-            outputs.write("gram", centred, ("sample", "sample_b"))
-            outputs.write("gram_mean_product", partial.mean_product, ("sample",))
-            outputs.write("gram_mean_norm2", partial.mean_norm2, ())
-        seconds["eigensolve"] = time.perf_counter() - began
-        counts = {
-            "passes": 1 + components,
-            "absent_chunks": partial.absent_chunks + copied_absent,
-            "missing_values": partial.n_missing,
-            "constant_features": partial.n_constant,
-            "bytes_decoded": partial.bytes_read + (n_bytes if made.copy else 0),
-            "bytes_copied_to_scratch": made.scratch_bytes,
-        }
-        del partial, centred
+            outputs.write(*_kept(attempt.rung, found))
+            outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
+            outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+        tally, difference = found.tally, steps.trace_difference
+        del found
 
-        measured: BackprojectionPartial | None = None
         if components:
-            began = time.perf_counter()
-            outputs.create_tiled("components", plan, dims, dtype, n_components)
-            with progress.stage("components", n_bytes):
-                measured = run_pass(
+            outputs.create_tiled("components", plan, dims, attempt.rung.dtype, n_components)
+            alpha = spectrum.alpha.astype(attempt.rung.dtype)
+            with steps.timed("components"), progress.stage("components", n_bytes):
+                measured = steps.sum_up(
                     backprojection_span,
-                    work,
-                    spectrum.alpha.astype(dtype),
+                    replace(work, outputs=outputs),
+                    alpha,
                     total=BackprojectionPartial.empty(plan.n_samples, n_components),
-                    merge=merge_backprojections,
-                    **how,
+                    merge=BackprojectionPartial.merge,
+                    attempt=attempt,
                 )
-            counts["bytes_decoded"] += measured.bytes_read
-            seconds["components"] = time.perf_counter() - began
+            steps.bytes_decoded += measured.bytes_read
+            transform = orthogonalizer(measured.overlap, spectrum.singular_values > 0, attempt.rung.dtype)
+            if transform is not None:
+                size = n_components * plan.n_features * attempt.rung.dtype.itemsize
+                with steps.timed("orthogonalize"), progress.stage("orthogonalize", size):
+                    repaired = steps.sum_up(
+                        orthogonalize_span,
+                        Sweep(plan, outputs),
+                        transform,
+                        total=np.zeros_like(measured.overlap),
+                        merge=operator.iadd,
+                        attempt=attempt,
+                    )
+                measured.projection = measured.projection @ transform.T
     outputs.finish()
+    counts = {
+        "passes": steps.passes + components,
+        "absent_chunks": tally.absent_chunks + copied_absent,
+        "missing_values": tally.n_missing,
+        "constant_features": tally.n_constant,
+        "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
+        "bytes_copied_to_scratch": made.scratch_bytes,
+    }
     return Decomposition(
         plan=plan,
         spectrum=spectrum,
-        certificate=certify(spectrum, trace_difference, measured),
+        certificate=certify(spectrum, attempt.rung, difference, tally.squares, measured, repaired),
         outputs=outputs,
         feature_dims=dims,
-        working_dtype=dtype,
-        eigensolve_threads=threads,
+        rung=attempt.rung,
+        choices=tuple(steps.choices),
+        eigensolve_threads=eigensolve_threads(plan.n_samples),
         counts=counts,
-        seconds=seconds,
+        seconds=steps.seconds,
     )
+
+
+class _Steps:
+    """The steps of one decomposition, and what they cost."""
+
+    def __init__(self, executor: Executor, progress: Progress) -> None:
+        self._executor, self._progress = executor, progress
+        self.seconds: dict[str, float] = {}
+        self.choices: list[str] = []
+        self.passes = self.bytes_decoded = 0
+        self.trace_difference = 0.0
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+    def choose(self, sentence: str) -> None:
+        """Record why a solver was taken or left, and say so."""
+        self.choices.append(sentence)
+        self._progress.say(sentence)
+
+    def sum_up(
+        self,
+        task: Callable[..., P],
+        work: Any,
+        *shared: Any,
+        total: P,
+        merge: Callable[[P, P], P],
+        attempt: Attempt,
+    ) -> P:
+        """`run_pass` with what the plan says of an attempt."""
+        return run_pass(
+            task,
+            work,
+            *shared,
+            total=total,
+            merge=merge,
+            executor=self._executor,
+            progress=self._progress.advance,
+            n_tasks=attempt.n_tasks,
+            window=attempt.window,
+        )
+
+    def first_pass(self, work: Pass, attempt: Attempt, n_bytes: int) -> Accumulator:
+        """Add up what a solver needs; checks it against the sum of squares."""
+        self.passes += 1
+        solver, name = SOLVERS[attempt.rung.solver], attempt.rung.name
+        with self.timed(name), self._progress.stage(name, n_bytes):
+            found = self.sum_up(
+                first_span, work, total=solver.empty(work.plan.n_samples), merge=solver.merge, attempt=attempt
+            )
+            self.bytes_decoded += found.tally.bytes_read
+            self.trace_difference = check_trace(found.trace, found.tally.squares, attempt.rung.dtype)
+        return found
+
+    def solve(self, found: Accumulator, plan: Plan, rules: Rules, rung: Rung, n_components: int) -> Spectrum:
+        """The small decomposition in memory."""
+        threads = eigensolve_threads(plan.n_samples)
+        with self.timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
+            return spectrum_of(
+                found.finish(n_components, rules.center),
+                n_samples=plan.n_samples,
+                n_features=plan.n_features,
+                center=rules.center,
+                ddof=rules.ddof,
+                working_dtype=rung.dtype,
+            )
+
+
+def _lacking(spectrum: Spectrum) -> str:
+    """Which component is the first that a solver does not support, and by how much."""
+    index = int(np.argmax(spectrum.lacking))
+    ratio = spectrum.singular_values[index] / spectrum.singular_values[0]
+    size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
+    return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
+
+
+def _chosen(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
+    """What the answer is from, and what it lacks."""
+    if not spectrum.lacking.any():
+        return f"{rung.name} supports every component that was asked for"
+    if made.too_large:
+        return f"{rung.name}: {_lacking(spectrum)}; {made.too_large[0].name} does not fit the memory"
+    return f"{rung.name}: {_lacking(spectrum)}"
+
+
+def _kept(rung: Rung, found: Accumulator) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
+    """Name, values and dimensions of the matrix that is kept."""
+    if rung.solver == "tsqr":
+        return "r_factor", found.matrix, ("row", "sample")
+    return "gram", found.matrix, ("sample", "sample_b")
 
 
 def project(

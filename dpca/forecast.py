@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpca.machine import free_disk
-from dpca.model import Model, working_dtype
+from dpca.model import Model, Rung
 from dpca.planning import READINGS, SMALL_CHUNK_BYTES, RunPlan, Scratch, better_chunks, by, enough, reading_of
 from dpca.probe import Rates
 from dpca.sources.base import Layout, Source
@@ -48,7 +48,10 @@ def forecast(
         reading : columns, anywhere, parts or copy; and what that means
         slabs, tiles, spans : how many; slab_features and slab_bytes of the largest slab
         tasks : at the same time, on all processes
-        passes : name, bytes and flops of each read; worst_case_passes
+        solver : that is tried first
+        passes : name, bytes and flops of each read
+        worst_case_passes, worst_case : how many there are, and those that are added, if components that were asked
+            for turn out to be smaller than the first solver supports
         bytes_read, flops : in all, the eigensolve included
         output : the most files and bytes (before compression), and for each array its shape, dtype and chunk files
         scratch : bytes, path and bytes free there
@@ -59,8 +62,9 @@ def forecast(
     plan, layout = made.plan, source.layout
     n, d = plan.n_samples, plan.n_features
     k = model.n_components or min(n, d)
-    dtype = working_dtype(layout.dtype, model.precision)
-    passes: list[dict[str, Any]] = [{"name": "gram", "bytes": layout.bytes, "flops": n * n * d}]
+    first, *later = (attempt.rung for attempt in made.attempts)
+    dtype = first.dtype
+    passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, n, d)}]
     if components:
         # X_c' alpha and X_c W take 2 n k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
         passes.append({"name": "components", "bytes": layout.bytes, "flops": (4 * n * k + 2 * k * k) * d})
@@ -85,6 +89,7 @@ def forecast(
         "n_samples": n,
         "n_features": d,
         "n_components": k,
+        "solver": first.solver,
         "working_dtype": dtype.name,
         "reading": {"kind": reading, "meaning": READINGS[reading]},
         "slabs": plan.n_slabs,
@@ -94,7 +99,8 @@ def forecast(
         "spans": plan.n_spans,
         "tasks": made.n_tasks,
         "passes": passes,
-        "worst_case_passes": len(passes),
+        "worst_case_passes": len(passes) + len(later),
+        "worst_case": [{"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, n, d)} for rung in later],
         "bytes_read": sum(item["bytes"] for item in passes),
         # Tridiagonal reduction, its eigenvectors and their transformation: about 9 n^3 (Golub and Van Loan, 8.3).
         "flops": sum(item["flops"] for item in passes) + 9 * n**3,
@@ -129,6 +135,11 @@ def forecast(
     }
 
 
+def _flops(rung: Rung, n: int, d: int) -> int:
+    """Of a first pass: a symmetric product takes n^2 d, a QR factorization 2 n^2 d (Golub and Van Loan, 5.2)."""
+    return (2 if rung.solver == "tsqr" else 1) * n * n * d
+
+
 def _arrays(
     made: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
 ) -> list[dict[str, Any]]:
@@ -146,7 +157,8 @@ def _arrays(
     rules = model.rules
     means = rules.center or rules.missing != "error"
     if keep_gram:
-        found += [("gram", [n, n], "float64", -(-8 * n * n // 2**26))]
+        kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
+        found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
         found += [("gram_mean_product", [n], "float64", int(means)), ("gram_mean_norm2", [], "float64", int(means))]
     # Chunks of zeros in the mean, and of ones in the others, are not written.
     found.append(("mean", features, "float64", tiles * means))
@@ -175,7 +187,7 @@ def _seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int, com
         seconds["copy"] = read + rates.write * made.scratch_bytes
         # The copy is not compressed: reading it costs what writing it did, at most.
         read = min(read, rates.write * made.scratch_bytes)
-    seconds["gram"] = read + rates.product * layout.n_values / at_once
+    seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve
     if components:
         seconds["components"] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
@@ -216,6 +228,10 @@ def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) 
             f"only {made.n_tasks} of {made.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
             f"{enough(made.wanted_bytes)} all would"
         )
+    found += [
+        f"{rung.name} does not fit the memory: components that need it would be marked as not reliable"
+        for rung in made.too_large
+    ]
     if process.budget.lowered:
         found.append(f"the budget is {process.budget.origin}")
     if output_bytes > free_disk(output_path):
@@ -241,7 +257,7 @@ def as_text(document: dict[str, Any]) -> str:
         f"         {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "
         f"({document['slab_features']:,} features) in {document['tiles']:,} tiles and {document['spans']:,} spans, "
         f"{document['tasks']} at a time",
-        f"passes   {len(document['passes'])} (at worst {document['worst_case_passes']}): "
+        f"passes   {len(document['passes'])} (at worst {document['worst_case_passes']}{_at_worst(document)}): "
         + ", ".join(
             f"{item['name']} {describe_bytes(item['bytes'])}"
             + (f" and {item['flops'] / 1e9:,.3g} GFLOP" if item["flops"] else "")
@@ -275,6 +291,11 @@ def as_text(document: dict[str, Any]) -> str:
     )
     lines.extend(f"advice   {sentence}" for sentence in document["advice"] or ["none: this is a good way to read it"])
     return "\n".join(lines)
+
+
+def _at_worst(document: dict[str, Any]) -> str:
+    names = [item["name"] for item in document["worst_case"]]
+    return f": {' and '.join(names)}, if components need them" if names else ""
 
 
 def _duration(seconds: float) -> str:

@@ -11,7 +11,22 @@ from dpca.errors import ConfigError
 from dpca.preprocess import Rules
 
 Precision = Literal["auto", "single", "double"]
-Solver = Literal["auto", "gram_eigh"]
+Solver = Literal["auto", "gram_eigh", "tsqr"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A solver and the dtype of its products."""
+
+    solver: str
+    """A key of `dpca.accumulators.SOLVERS`."""
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """As people say it, and as its stage of a run is called: gram, gram in double, tsqr."""
+        short = self.solver.removesuffix("_eigh")
+        return short if self.solver == "tsqr" or self.dtype == np.float32 else f"{short} in double"
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,7 @@ class Model:
     """Preprocessing of each feature."""
     precision: Precision = "auto"
     """Of the products; accumulators are float64 always."""
+    solver: Solver = "auto"
     whiten: bool = False
     """Divide scores by the square root of their explained variance."""
 
@@ -58,6 +74,34 @@ class Model:
                 "Set it to 1 or 0.",
                 key="model.ddof",
             )
+        if self.solver == "tsqr" and self.precision == "single":
+            raise ConfigError(
+                "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
+                "Set model.precision: double, or leave it out.",
+                key="model.precision",
+            )
+
+    def ladder(self, dtype: np.dtype[Any]) -> tuple[Rung, ...]:
+        """Solvers to try in turn, until one supports every component that was asked for.
+
+        "auto" begins with the Gram matrix in the precision of the data, goes on to double unless `precision`
+        says otherwise, then to TSQR, which costs 3 to 4 times as much and does not square the condition number.
+
+        Parameters
+        ----------
+        dtype : of the data as stored
+        """
+        working = working_dtype(dtype, self.precision)
+        double = np.dtype(np.float64)
+        if self.solver == "tsqr":
+            return (Rung("tsqr", double),)
+        if self.solver == "gram_eigh" or self.precision == "single":
+            return (Rung("gram_eigh", working),)
+        return (
+            *([Rung("gram_eigh", working)] if working != double else []),
+            Rung("gram_eigh", double),
+            Rung("tsqr", double),
+        )
 
 
 def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators.gram import GramPartial
+from dpca.accumulators import SOLVERS, Accumulator
+from dpca.accumulators.factors import Tally
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.outputs import Outputs
@@ -35,6 +36,7 @@ class Pass:
     plan: Plan
     rules: Rules
     working_dtype: np.dtype[Any]
+    solver: str = "gram_eigh"
     outputs: Outputs | None = None
     """Where outputs with feature axes go; None where there are none."""
 
@@ -56,8 +58,7 @@ class Pass:
 
     def part(self, span: int) -> Pass:
         """The same with what a span has to carry of its source, and no more."""
-        source = self.source.restrict(self.region(span))
-        return Pass(source, self.plan, self.rules, self.working_dtype, self.outputs)
+        return replace(self, source=self.source.restrict(self.region(span)))
 
     def write_tile(self, name: str, tile: Box, values: NDArray[Any]) -> None:
         """Write a tile of an output with feature axes."""
@@ -69,28 +70,27 @@ class Pass:
         return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_value, layout.packing)
 
 
-def gram_span(work: Pass, span: int, report: Report) -> GramPartial:
-    """First pass: add up the Gram matrix of a span; write means and scales."""
-    partial = GramPartial.empty(work.plan.n_samples)
+def first_span(work: Pass, span: int, report: Report) -> Accumulator:
+    """First pass: add up what the solver needs of a span; write means and scales, where there are outputs."""
+    found = SOLVERS[work.solver].empty(work.plan.n_samples)
     standardizer = work.standardizer()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, panels in _slabs(work, reader, standardizer, tile, partial, report):
+            for slab, panels in _slabs(work, reader, standardizer, tile, found.tally, report):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
-                for panel in panels:
-                    partial.add(panel)
+                for panel in found.of_slab(panels):
                     slab_mean[panel.start : panel.stop] = panel.mean
                     slab_scale[panel.start : panel.stop] = panel.divisor
                 inside = _within(slab, tile)
                 mean[inside] = slab_mean.reshape(_shape(slab))
                 scale[inside] = slab_scale.reshape(_shape(slab))
-            if work.rules.center or work.rules.missing != "error":
+            if work.outputs is not None and (work.rules.center or work.rules.missing != "error"):
                 work.write_tile("mean", tile, mean)
-            if work.rules.scale != "none" or work.rules.missing != "error":
+            if work.outputs is not None and (work.rules.scale != "none" or work.rules.missing != "error"):
                 work.write_tile("scale", tile, scale)
-        partial.absent_chunks = reader.absent_chunks
-    return partial.finish()
+        found.tally.absent_chunks = reader.absent_chunks
+    return found.close()
 
 
 def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
@@ -115,6 +115,37 @@ def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Repo
                 components[(slice(None), *_within(slab, tile))] = found.reshape(n_components, *_shape(slab))
             work.write_tile("components", tile, components)
     return partial
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What every span of a sweep over components shares; it reads no data."""
+
+    plan: Plan
+    outputs: Outputs
+    source: None = None
+
+    @property
+    def n_parts(self) -> int:
+        return self.plan.n_spans
+
+    def part(self, span: int) -> Sweep:
+        """The same: there is nothing to leave out."""
+        return self
+
+
+def orthogonalize_span(work: Sweep, transform: NDArray[np.float64], span: int, report: Report) -> NDArray[np.float64]:
+    """Replace a span's components W' by T W'; returns what it adds to W'W, (n_components, n_components)."""
+    overlap = np.zeros_like(transform)
+    for tile in work.plan.tiles_of(span):
+        stored = work.outputs.read_tile("components", tile)
+        rows = stored.reshape(len(stored), -1)
+        found = (transform @ rows).astype(stored.dtype)
+        work.outputs.write_tile("components", tile, found.reshape(stored.shape))
+        found = np.nan_to_num(found).astype(np.float64)
+        overlap += found @ found.T
+        report(stored.nbytes)
+    return overlap
 
 
 @dataclass(frozen=True)
@@ -152,7 +183,7 @@ def _slabs(
     reader: Reader,
     standardizer: Standardizer,
     tile: Box,
-    partial: GramPartial | BackprojectionPartial,
+    counts: Tally | BackprojectionPartial,
     report: Report,
 ) -> Iterator[tuple[Box, Iterator[Panel]]]:
     """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
@@ -166,7 +197,7 @@ def _slabs(
                 raise _not_finite(work, raw, slab) from None
 
         yield slab, panels()
-        partial.bytes_read += raw.nbytes
+        counts.bytes_read += raw.nbytes
         report(raw.nbytes)
 
 

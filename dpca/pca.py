@@ -195,7 +195,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         allowed = {
-            "svd_solver": ("auto", "gram_eigh"),
+            "svd_solver": ("auto", "gram_eigh", "tsqr"),
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
@@ -220,6 +220,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
             n_components=None if self.n_components is None else int(self.n_components),
             rules=self._rules(),
             precision=self.precision,
+            solver=self.svd_solver,
             whiten=self.whiten,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()

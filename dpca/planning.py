@@ -21,11 +21,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpca import backproject, outputs, preprocess, spectrum
-from dpca.accumulators import gram
+from dpca import backproject, outputs, preprocess
+from dpca.accumulators import SOLVERS
+from dpca.accumulators.gram import largest_m
 from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
-from dpca.model import Model, working_dtype
+from dpca.model import Model, Rung
 from dpca.rechunk import Copy, plan_copy
 from dpca.slabs import SLAB_BYTES, Plan, make_plan
 from dpca.sources.base import Layout, Region, Source
@@ -121,6 +122,17 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """A solver that a run may try, and how many of its tasks fit the budget."""
+
+    rung: Rung
+    n_tasks: int
+    """Tasks at the same time, on all processes."""
+    window: int
+    """Spans that are submitted and not added up yet."""
+
+
+@dataclass(frozen=True)
 class RunPlan:
     """What a run will do and hold."""
 
@@ -134,6 +146,10 @@ class RunPlan:
     window: int
     """Spans that are submitted and not added up yet."""
     processes: tuple[Process, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    """What to try in turn, until one supports every component; the first is expected to."""
+    too_large: tuple[Rung, ...] = ()
+    """What might have been tried after those, did it fit the budget."""
     wanted_tasks: int = 0
     """Tasks at the same time if memory were no matter."""
     wanted_bytes: int = 0
@@ -203,10 +219,24 @@ def plan_run(
         model.check(layout.name, layout.shape[axis], n_features)
     k = model.n_components or min(layout.shape[axis], n_features)
 
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        return _processes(made, source, model, k, workers, threads, components, keep_gram)
+    first, *later = model.ladder(layout.dtype)
 
-    return _first_that_fits(source, axis, k, workers, scratch, forecast)
+    def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
+        return _processes(made, rung, source, k, workers, threads, components, keep_gram)
+
+    made = _first_that_fits(source, axis, k, workers, scratch, forecast)
+    attempts, too_large, processes = [Attempt(first, made.n_tasks, made.window)], [], made.processes
+    for rung in later:
+        for threads, n_tasks, window in _at_once(made.plan, workers):
+            tried = replace(made, n_tasks=n_tasks, window=window)
+            tried = replace(tried, processes=forecast(tried, threads, rung))
+            if tried.fits:
+                attempts.append(Attempt(rung, n_tasks, window))
+                processes = _joined(processes, tried.processes)
+                break
+        else:
+            too_large.append(rung)
+    return replace(made, attempts=tuple(attempts), too_large=tuple(too_large), processes=processes)
 
 
 def plan_projection(
@@ -262,18 +292,36 @@ def _first_that_fits(
     tried: list[RunPlan] = []
     for reading, plan, copy in _readings(source.layout, axis, n_components, workers.budget):
         wanted: RunPlan | None = None
-        for threads in range(workers.threads, 0, -1):
-            at_once = threads * max(1, workers.processes)
-            for ahead in (WAITING, 1):
-                window = min(ahead * at_once, plan.n_spans)
-                made = RunPlan(plan, reading, copy, min(at_once, window), window)
-                made = replace(made, processes=forecast(made, min(threads, window)))
-                wanted = made if threads == workers.threads else wanted or made
-                if made.fits and made.scratch_bytes <= scratch.free_bytes:
-                    _check_sharing(source, made)
-                    return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
-                tried.append(made)
+        for threads, n_tasks, window in _at_once(plan, workers):
+            made = RunPlan(plan, reading, copy, n_tasks, window)
+            made = replace(made, processes=forecast(made, threads))
+            wanted = wanted or made
+            if made.fits and made.scratch_bytes <= scratch.free_bytes:
+                _check_sharing(source, made)
+                return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
+            tried.append(made)
     raise _over_budget(source.layout, tried, scratch)
+
+
+def _at_once(plan: Plan, workers: Workers) -> Iterator[tuple[int, int, int]]:
+    """Tasks a process, tasks on all and spans submitted, from many to few."""
+    for threads in range(workers.threads, 0, -1):
+        at_once = threads * max(1, workers.processes)
+        for ahead in (WAITING, 1):
+            window = min(ahead * at_once, plan.n_spans)
+            yield min(threads, window), min(at_once, window), window
+
+
+def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Process, ...]:
+    """Processes with the stages of both; of stages with one name the larger."""
+
+    def stages(a: Process, b: Process) -> tuple[Stage, ...]:
+        found = {stage.name: stage for stage in a.stages}
+        for stage in b.stages:
+            found[stage.name] = max(stage, found.get(stage.name, stage), key=lambda stage: stage.bytes)
+        return tuple(found.values())
+
+    return tuple(replace(a, stages=stages(a, b)) for a, b in zip(first, second, strict=True))
 
 
 def _readings(
@@ -300,23 +348,23 @@ def _readings(
 
 def _processes(
     made: RunPlan,
+    rung: Rung,
     source: Source,
-    model: Model,
     k: int,
     workers: Workers,
     threads: int,
     components: bool,
     keep_gram: bool,
 ) -> tuple[Process, ...]:
-    """What every process of a plan holds, stage by stage."""
+    """What every process of a plan holds, stage by stage, with one of the solvers that may be tried."""
     plan, n = made.plan, made.plan.n_samples
-    dtype = working_dtype(source.layout.dtype, model.precision)
+    solver, dtype = SOLVERS[rung.solver], rung.dtype
     reader, standardizer = _held_to_read(made, source), preprocess.held(plan, dtype)
     tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
-    tasks["gram"] = {
+    tasks[rung.name] = {
         **reader,
         **standardizer,
-        **gram.held(n, dtype),
+        **solver.held(n, dtype),
         "means and scales of a tile": 2 * 8 * (plan.tile_features + plan.slab_features),
         "tile being written": outputs.held_to_write(8 * plan.tile_features),
     }
@@ -329,17 +377,25 @@ def _processes(
             "components of a tile": tile,
             "tile being written": outputs.held_to_write(tile),
         }
+        tasks["orthogonalize"] = {
+            "components of a tile, before and after": 2 * tile + 2 * 8 * k * plan.tile_features,
+            "tile being written": outputs.held_to_write(tile),
+        }
     waiting = made.window - made.n_tasks
     sums = {
-        "gram": [Array("Gram matrix", 8 * n * n), Array("Gram matrices of spans, to be added", 8 * n * n, waiting)],
+        rung.name: [
+            *(Array(name, size) for name, size in solver.held_to_merge(n).items()),
+            Array("sums of spans, to be added", 8 * n * n, waiting),
+        ],
         "components": [
             Array("vectors and alpha", n * k * (8 + dtype.itemsize)),
             Array("W'W and X_c W", 8 * k * (n + k), 1 + waiting),
         ],
+        "orthogonalize": [Array("W'W", 8 * k * k, 1 + waiting)],
     }
-    solve = [Array(name, size) for name, size in spectrum.held(n, k).items()]
+    solve = [Array(name, size) for name, size in solver.held_to_finish(n, k).items()]
     if keep_gram:
-        written = [Array("Gram matrix", 8 * n * n), Array("being written", outputs.held_to_write(8 * n * n))]
+        written = [Array("matrix", 8 * n * n), Array("being written", outputs.held_to_write(8 * n * n))]
         solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
     return _arranged(tasks, sums, solve, workers, threads)
 
@@ -416,7 +472,7 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
     remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more."
     if process.name == "client":
         remedy = f"Run the client where {enough(process.peak_bytes)} are free."
-    solvable = spectrum.largest_n(budget.bytes - LIBRARIES_BYTES)
+    solvable = largest_m(budget.bytes - LIBRARIES_BYTES)
     if solvable < n:
         remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} samples fits."
     elif layout.chunk_bytes > SLAB_BYTES or in_place.plan.slab_features * n * layout.dtype.itemsize > SLAB_BYTES:

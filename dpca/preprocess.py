@@ -61,6 +61,9 @@ class Panel:
     n_missing: int
     n_constant: int
     """Features without variation, counted only under scaling."""
+    center: F64 | None = None
+    """Where features are kept whole and samples stream: the mean of this panel's `count` samples, by which it is centred."""
+    count: int = 0
 
 
 class Standardizer:

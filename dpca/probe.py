@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpca.accumulators.gram import GramPartial
+from dpca.accumulators import SOLVERS
 from dpca.backproject import BackprojectionPartial
 from dpca.decomposition import eigensolve_threads
 from dpca.engine import Executor, run_pass
 from dpca.errors import writing
-from dpca.model import Model, working_dtype
+from dpca.model import Model
 from dpca.passes import Pass
 from dpca.planning import RunPlan, Scratch, plan_layout
 from dpca.preprocess import Panel
@@ -113,7 +113,8 @@ def probe(
     looks, slab_bytes = plan, plan.slab_features * plan.n_samples * layout.dtype.itemsize
     if made.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
         looks = plan_layout(layout, plan.samples_axis, 1, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
-    work = Pass(source, plan, model.rules, working_dtype(layout.dtype, model.precision))
+    rung = made.attempts[0].rung
+    work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
     k = (model.n_components or min(plan.n_samples, plan.n_features)) if components else 0
     rates = run_pass(
@@ -144,19 +145,27 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     box = next(split([cut.step for cut in plan.slabs], plan.panel_features))[0]
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
     raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
-    standardizer, gram = work.standardizer(), GramPartial.empty(plan.n_samples)
+    standardizer, solver = work.standardizer(), SOLVERS[work.solver].empty(plan.n_samples)
     measured = BackprojectionPartial.empty(plan.n_samples, task.n_components)
     alpha = np.ones((plan.n_samples, task.n_components), work.working_dtype)
 
-    def per_value(step: Callable[[Panel], object]) -> float:
+    def per_value(step: Callable[[Iterator[Panel]], object]) -> float:
         began = time.perf_counter()
-        for panel in standardizer.panels(raw):
-            step(panel)
+        step(standardizer.panels(raw))
         return (time.perf_counter() - began) / raw.size
 
-    per_value(gram.add)  # once unmeasured: memory that is touched for the first time is slow
-    product = per_value(gram.add)
-    backprojection = per_value(lambda panel: measured.add(panel, alpha)) if task.n_components else 0.0
+    def accumulate(panels: Iterator[Panel]) -> None:
+        for _ in solver.of_slab(panels):
+            pass
+        solver.close()
+
+    def project_back(panels: Iterator[Panel]) -> None:
+        for panel in panels:
+            measured.add(panel, alpha)
+
+    per_value(accumulate)  # once unmeasured: memory that is touched for the first time is slow
+    product = per_value(accumulate)
+    backprojection = per_value(project_back) if task.n_components else 0.0
     return Rates(read, product, backprojection, 0.0, 0.0)
 
 

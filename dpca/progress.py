@@ -39,6 +39,7 @@ class Display(Protocol):
     def begin(self, stage: str, total: int) -> None: ...
     def update(self, done: int, total: int, seconds: float) -> None: ...
     def end(self) -> None: ...
+    def say(self, sentence: str) -> None: ...
 
 
 class Silent:
@@ -51,6 +52,9 @@ class Silent:
         pass
 
     def end(self) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
         pass
 
 
@@ -82,6 +86,9 @@ class LogLines:
     def end(self) -> None:
         pass
 
+    def say(self, sentence: str) -> None:
+        print(f"dpca: {sentence}", file=self._file, flush=True)
+
 
 class Bar:
     """A live bar with rate and time left, on a terminal."""
@@ -90,6 +97,7 @@ class Bar:
         from rich import progress
         from rich.console import Console
 
+        self._file = file
         self._bar = progress.Progress(
             progress.TextColumn("{task.description:<16}"),
             progress.BarColumn(),
@@ -109,6 +117,9 @@ class Bar:
 
     def end(self) -> None:
         self._bar.stop()
+
+    def say(self, sentence: str) -> None:
+        print(f"dpca: {sentence}", file=self._file, flush=True)
 
 
 def display_for(file: TextIO | None = None) -> Display:
@@ -171,6 +182,10 @@ class Progress:
         with self._lock:
             self._done += n_bytes
             self._display.update(self._done, self._total, time.monotonic() - self._began)
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence between stages."""
+        self._display.say(sentence)
 
     def finish(self, state: str, message: str = "") -> None:
         """Write the last status: done, failed or interrupted."""

@@ -96,6 +96,7 @@ def model_of(config: Config, source: Source) -> Model:
         config.model.n_components or max(1, min(DEFAULT_COMPONENTS, n_samples, n_features)),
         Rules(given.center, given.scale, given.missing, config.model.ddof),
         config.model.precision,
+        config.model.svd_solver,
         config.model.whiten,
     )
 
@@ -260,8 +261,9 @@ def _manifest(
             "peak_bytes_of_this_process": peak_bytes,
         },
         "numerics": {
-            "solver": "gram_eigh",
-            "working_dtype": found.working_dtype.name,
+            "solver": found.rung.solver,
+            "working_dtype": found.rung.dtype.name,
+            "choices": list(found.choices),
             "accumulator_dtype": "float64",
             "blas_threads": {"passes": 1, "eigensolve": found.eigensolve_threads},
         },

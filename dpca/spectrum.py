@@ -1,4 +1,4 @@
-"""From the Gram matrix to singular values, scores and alpha. In memory, n x n.
+"""What a solver found, as singular values, scores and alpha; how far each is to be trusted.
 
 With rows as samples and K = X_c X_c' = V diag(lambda) V' (the method of snapshots: Sirovich, Quart. Appl.
 Math. 45, 1987): sigma_j = sqrt(lambda_j), scores Z = V diag(sigma), alpha_k = v_k / sigma_k, components
@@ -7,15 +7,15 @@ w_k = X_c' alpha_k. The eigenvalues of the covariance X_c' X_c / (n - ddof) are 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from dpca.accumulators.factors import F64, Factors
 
+MAX_DIGITS = 15.0
 SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
 
 
@@ -24,7 +24,7 @@ class Spectrum:
     """The decomposition on the n x n side."""
 
     eigenvalues: F64
-    """lambda of K, descending, (min(n, d),); 0 beyond the numerical rank."""
+    """lambda = sigma^2, descending, (min(n, d),); 0 beyond the numerical rank."""
     vectors: F64
     """V, (n_samples, n_components), signs set; columns beyond the rank are orthonormal and arbitrary."""
     total: float
@@ -34,11 +34,13 @@ class Spectrum:
     largest_rank: int
     """What the rank can be at most: min(n, d), one less of n where the data were centred."""
     supported: float
-    """Smallest sigma_j / sigma_1 that the working precision supports: sqrt(eps), since K squares it."""
+    """Smallest sigma_j / sigma_1 that solver and precision support: sqrt(eps) where the solver squares it, else m eps."""
+    power: int
+    """Power of sigma that the solver's matrix holds, 2 or 1."""
     n_samples: int
     ddof: int
     residuals: F64
-    """|K v - lambda v| / lambda_1 of each component, (n_components,)."""
+    """How well each fits the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram."""
 
     @property
     def n_components(self) -> int:
@@ -89,80 +91,86 @@ class Spectrum:
         return (sigma > 0) & (sigma >= self.supported * (sigma[0] if sigma.size else 0.0))
 
     @property
+    def digits(self) -> F64:
+        """Decimal digits that solver and precision support in each singular value, (n_components,).
+
+        One at the limit of what is supported, and `power` more for each factor of ten above it: the solver's
+        error is eps sigma_1^power in sigma_j^power.
+        """
+        sigma = self.singular_values
+        with np.errstate(divide="ignore"):
+            above = np.log10(sigma / (sigma[0] or 1.0) / self.supported)
+        digits: F64 = np.clip(1 + self.power * above, 0.0, MAX_DIGITS)
+        return digits
+
+    @property
+    def gaps(self) -> F64:
+        """(lambda_j - lambda_{j+1}) / lambda_j, (n_components,); 0 where lambda_j is 0."""
+        below = np.append(self.eigenvalues, 0.0)[1 : self.n_components + 1]
+        kept = self.eigenvalues[: self.n_components]
+        gaps: F64 = np.divide(kept - below, kept, out=np.zeros_like(kept), where=kept > 0)
+        return gaps
+
+    def gap_above(self, index: int) -> float:
+        """(lambda_{j-1} - lambda_j) / lambda_j of component j; infinite for the first."""
+        here = self.eigenvalues[index]
+        return float((self.eigenvalues[index - 1] - here) / here) if index and here > 0 else np.inf
+
+    @property
+    def lacking(self) -> NDArray[np.bool_]:
+        """Which components another solver might still tell from 0, (n_components,): not reliable, below the largest rank.
+
+        Those that came out as 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
+        """
+        return ~self.reliable & (np.arange(self.n_components) < self.largest_rank) & (self.total > 0)
+
+    @property
     def whitening(self) -> F64:
         """What whitened scores are divided by: sqrt(explained variance), 1 where it is 0."""
         deviation = np.sqrt(self.explained_variance)
         return np.where(deviation > 0, deviation, 1.0)
 
 
-def held(n_samples: int, n_components: int) -> dict[str, int]:
-    """Bytes of what `solve` holds, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
-
-    Its workspace is 1 + 6n + 2n^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
-    takes the vectors out of it.
-    """
-    n = n_samples
-    return {
-        "Gram matrix": 8 * n * n,
-        "its copy for LAPACK": 8 * n * n,
-        "eigenvectors": 8 * n * n,
-        "LAPACK's workspace": 8 * (1 + 6 * n + 2 * n * n),
-        "chosen vectors and their residuals": 3 * 8 * n * n_components,
-    }
-
-
-def largest_n(free_bytes: int) -> int:
-    """The most samples for which `solve` fits into so much memory."""
-    return math.isqrt(max(0, free_bytes) // 40)
-
-
-def center_gram(gram: F64) -> F64:
-    """H K H with H = I - 11'/n, in place: removes what is left of the mean after rounding."""
-    row = gram.mean(axis=1)
-    gram -= row[:, None]
-    gram -= gram.mean(axis=0)
-    return gram
-
-
-def solve(
-    gram: F64, *, n_features: int, n_components: int, center: bool, ddof: int, working_dtype: np.dtype[Any]
+def spectrum_of(
+    factors: Factors,
+    *,
+    n_samples: int,
+    n_features: int,
+    center: bool,
+    ddof: int,
+    working_dtype: np.dtype[Any],
 ) -> Spectrum:
-    """Eigendecomposition of a finished Gram matrix.
+    """What a solver found, as a spectrum of the data.
 
     Parameters
     ----------
-    gram : K, (n, n) float64, after `center_gram` where the data were centred
-    n_features : d, which bounds the rank
-    n_components : how many to keep, at most min(n, d)
-    center : whether the data were centred, which takes one from the rank
-    ddof : the divisor is n - ddof
-    working_dtype : dtype of the products that made K
+    factors : of `finish`
+    n_samples, n_features : their smaller one bounds the rank, which centring takes one sample from
+    center, ddof : of the data; the divisor is n - ddof
+    working_dtype : dtype of the products
 
     Notes
     -----
-    An eigenvalue counts as zero below n eps64 lambda_1 (the backward error of the eigensolve) or below
-    twice the magnitude of the most negative one: K has none but through rounding, so that one measures it.
+    Signs are those of `SIGN_RULE` where samples are kept whole; where features are, scores are not known yet.
     """
-    n = gram.shape[0]
-    eigenvalues, vectors = np.linalg.eigh(gram)
-    eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
-    largest = max(float(eigenvalues[0]), 0.0)
-    floor = max(n * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1]))
-    limit = min(n - 1 if center else n, n_features)
-    rank = min(int(np.count_nonzero(eigenvalues > floor)), limit)
-    kept = np.where(np.arange(n) < rank, eigenvalues, 0.0)[: min(n, n_features)]
-    chosen = np.ascontiguousarray(vectors[:, :n_components])
-    largest_entry = np.argmax(np.abs(chosen), axis=0)
-    chosen *= np.where(chosen[largest_entry, np.arange(n_components)] < 0, -1.0, 1.0)
-    residuals = np.linalg.norm(gram @ chosen - chosen * eigenvalues[:n_components], axis=0)
+    limit = min(n_samples - 1 if center else n_samples, n_features)
+    eigenvalues = factors.eigenvalues[: min(n_samples, n_features)]
+    rank = min(int(np.count_nonzero(eigenvalues > factors.floor)), limit)
+    vectors = factors.vectors
+    n_components = vectors.shape[1]
+    largest_entry = np.argmax(np.abs(vectors), axis=0)
+    vectors = vectors * np.where(vectors[largest_entry, np.arange(n_components)] < 0, -1.0, 1.0)
+    # A matrix that holds sigma^power to within eps supports sigma down to eps^(1 / power).
+    eps = float(np.finfo(working_dtype).eps)
     return Spectrum(
-        eigenvalues=kept,
-        vectors=chosen,
-        total=float(np.trace(gram)),
+        eigenvalues=np.where(np.arange(eigenvalues.size) < rank, eigenvalues, 0.0),
+        vectors=vectors,
+        total=factors.total,
         rank=rank,
         largest_rank=limit,
-        supported=float(np.sqrt(np.finfo(working_dtype).eps)),
-        n_samples=n,
+        supported=eps ** (1 / factors.power) * (len(vectors) if factors.power == 1 else 1),
+        power=factors.power,
+        n_samples=n_samples,
         ddof=ddof,
-        residuals=residuals / largest if largest else residuals,
+        residuals=factors.residuals,
     )

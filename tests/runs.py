@@ -8,7 +8,7 @@ from dpca.engine import Threads
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.outputs import Outputs
-from dpca.planning import RunPlan, plan_layout
+from dpca.planning import Attempt, RunPlan, plan_layout
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.sources import as_source
@@ -26,6 +26,7 @@ def decompose_array(
     store=None,
     components=True,
     precision="auto",
+    solver="auto",
     window=None,
     **plan,
 ):
@@ -33,10 +34,13 @@ def decompose_array(
     source = x if hasattr(x, "layout") else as_source(x)
     executor = executor or Threads(2)
     cuts = plan_layout(source.layout, samples_axis, n_components, **plan)
-    made = RunPlan(cuts, "columns", None, executor.n_workers, window or 2 * executor.n_workers)
+    n_tasks, window = executor.n_workers, window or 2 * executor.n_workers
+    model = Model(n_components, rules, precision, solver)
+    attempts = tuple(Attempt(rung, n_tasks, window) for rung in model.ladder(source.layout.dtype))
+    made = RunPlan(cuts, "columns", None, n_tasks, window, attempts=attempts)
     return decompose(
         source,
-        Model(n_components, rules, precision),
+        model,
         made,
         Outputs(MemoryStore() if store is None else str(store)),
         executor,
@@ -48,7 +52,7 @@ def decompose_array(
 def arrays_of(found):
     """Everything that was computed, as bytes, by name."""
     names = [
-        "gram",
+        "r_factor" if found.rung.solver == "tsqr" else "gram",
         "gram_mean_product",
         "gram_mean_norm2",
         "eigenvalues",

@@ -1,6 +1,6 @@
 import numpy as np
 
-from dpca.backproject import BackprojectionPartial, merge
+from dpca.backproject import BackprojectionPartial
 from tests.accumulators.test_gram import panel
 
 
@@ -10,7 +10,7 @@ def test_components_and_what_is_measured_of_them_add_up_over_panels():
     halves = [BackprojectionPartial.empty(6, 3) for _ in range(2)]
     parts = [half.add(panel(block), alpha) for half, block in zip(halves, np.split(x, [20], axis=1), strict=True)]
     components = np.concatenate(parts, axis=1)
-    both = merge(*halves)
+    both = halves[0].merge(halves[1])
     np.testing.assert_allclose(components, alpha.T @ x)
     np.testing.assert_allclose(both.overlap, components @ components.T)
     np.testing.assert_allclose(both.projection, x @ components.T)

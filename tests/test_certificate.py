@@ -6,6 +6,7 @@ import pytest
 from dpca.backproject import BackprojectionPartial
 from dpca.certificate import caveats, certify, check_trace
 from dpca.errors import PrecisionError
+from dpca.model import Rung
 from tests.accumulators.test_gram import panel
 from tests.test_spectrum import normal, spectrum_of
 
@@ -16,12 +17,16 @@ def measured(x, spectrum):
     return partial
 
 
+def certified(x, spectrum, found, dtype=np.float64, **how):
+    return certify(spectrum, Rung("gram_eigh", np.dtype(dtype)), 0.0, ((x - x.mean(0)) ** 2).sum(), found, **how)
+
+
 def test_a_right_answer_is_certified():
     x = normal(8, 60)
     spectrum = spectrum_of(x, 5)
-    certificate = certify(spectrum, 0.0, measured(x, spectrum))
+    certificate = certified(x, spectrum, measured(x, spectrum))
     assert certificate["orthogonality"] < 1e-13
-    assert all(c["residual_data"] < 1e-13 and c["residual_gram"] < 1e-13 for c in certificate["components"])
+    assert all(c["residual_data"] < 1e-13 and c["residual_small"] < 1e-13 for c in certificate["components"])
     assert certificate["reliable_components"] == 5
     assert "5 of 5 components reliable" in certificate["verdict"]
     assert caveats(certificate) == []
@@ -34,22 +39,22 @@ def test_a_wrong_component_shows_in_the_measurements():
     partial = measured(x, spectrum)
     partial.projection[:, 2] *= 1.01
     partial.overlap[0, 1] += 0.03
-    certificate = certify(spectrum, 0.0, partial)
+    certificate = certified(x, spectrum, partial)
     np.testing.assert_allclose(certificate["orthogonality"], 0.03, rtol=1e-6)
     np.testing.assert_allclose(certificate["components"][2]["residual_data"], 0.01, rtol=1e-6)
 
 
 def test_without_components_it_holds_what_the_n_side_tells():
-    certificate = certify(spectrum_of(normal(8, 60), 5), 0.0, None)
+    certificate = certified(normal(8, 60), spectrum_of(normal(8, 60), 5), None)
     assert certificate["orthogonality"] is None
     assert {c["residual_data"] for c in certificate["components"]} == {None}
-    assert certificate["components"][0]["residual_gram"] < 1e-13
+    assert certificate["components"][0]["residual_small"] < 1e-13
 
 
 def test_zero_and_weak_components_are_told_apart():
     x = np.diag([1.0, 1e-5, 0.0]) @ np.linalg.qr(normal(40, 3))[0].T
     spectrum = spectrum_of(x, 3, center=False, dtype=np.float32)
-    weak, zero = caveats(certify(spectrum, 0.0, None))
+    weak, zero = caveats(certified(x, spectrum, None, np.float32))
     assert "components 1 have singular values below 3.5e-04" in weak
     assert "precision: double" in weak
     assert "components 2 can't be told from rounding (numerical rank 2)" in zero
@@ -59,7 +64,7 @@ def test_zero_and_weak_components_are_told_apart():
 def test_zeros_that_centring_makes_need_no_second_look():
     x = normal(4, 60)
     spectrum = spectrum_of(x, 4, dtype=np.float32)
-    (zero,) = caveats(certify(spectrum, 0.0, measured(x, spectrum)))
+    (zero,) = caveats(certified(x, spectrum, measured(x, spectrum)))
     assert zero.endswith("singular values and components are zero")
 
 

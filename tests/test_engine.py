@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.gram import GramPartial
+from dpca.accumulators.gram import Gram
 from dpca.engine import Distributed, Session, Threads, fold
 from dpca.errors import ClusterError, DataError
 from dpca.sources import as_source, open_source
@@ -125,7 +125,7 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
 def test_a_result_that_was_added_is_let_go_of(stored):
     """No more n x n partials exist than the window has places."""
     alive, most = weakref.WeakSet(), []
-    original = GramPartial.empty.__func__
+    original = Gram.empty.__func__
 
     def counted(cls, n):
         partial = original(cls, n)
@@ -134,8 +134,8 @@ def test_a_result_that_was_added_is_let_go_of(stored):
         return partial
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GramPartial, "empty", classmethod(counted))
-        patch.setattr(GramPartial, "__hash__", object.__hash__)
+        patch.setattr(Gram, "empty", classmethod(counted))
+        patch.setattr(Gram, "__hash__", object.__hash__)
         decompose_array(open_source(stored), 4, executor=Threads(1), window=2, **PLAN)
     assert len(most) == 12  # the total and 11 spans
     assert max(most) <= 3

@@ -45,10 +45,10 @@ def watched(command):
     return peak
 
 
-def measured_run(uri, memory):
+def measured_run(uri, memory, *keys):
     """(peak, planned, reading) of `dpca run`."""
     Path("c.yaml").write_text(CONFIG.format(uri=uri, memory=memory))
-    peak = watched([sys.executable, "-m", "dpca", "run", "c.yaml", "--overwrite"])
+    peak = watched([sys.executable, "-m", "dpca", "run", "c.yaml", "--overwrite", *keys])
     manifest = json.loads(Path("r/manifest.json").read_text())
     return peak, manifest["memory"]["planned_bytes"]["dpca"], manifest["reading"]
 
@@ -125,6 +125,17 @@ def test_a_run_takes_no_more_memory_than_planned(case):
     uri = make()
     peak, planned, reading = measured_run(uri, memory)
     assert reading == expected
+    assert_kept(peak, idle_bytes(), planned)
+
+
+@pytest.mark.parametrize("solver", ["tsqr", "auto"])
+def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(solver):
+    """Rank 5 of 10 components: auto looks for the others with every solver that it has."""
+    n, d = 400, 150_000
+    low = values((n, 5), "f4") @ values((5, d), "f4")
+    zarr.create_array("low.zarr", data=low, chunks=(n, 4096))
+    peak, planned, _ = measured_run("low.zarr", "1 GiB", "--set", f"model.svd_solver={solver}")
+    assert json.loads(Path("r/manifest.json").read_text())["numerics"]["solver"] == "tsqr"
     assert_kept(peak, idle_bytes(), planned)
 
 

@@ -15,7 +15,7 @@ from dpca.engine import Threads
 from dpca.errors import DataError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model
-from dpca.planning import RunPlan, Scratch, Workers, plan_layout, plan_run
+from dpca.planning import Attempt, RunPlan, Scratch, Workers, plan_layout, plan_run
 from dpca.progress import Progress
 from dpca.rechunk import plan_copy
 from dpca.sources import as_source, open_source
@@ -108,7 +108,8 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
     from dpca.decomposition import decompose
     from dpca.outputs import Outputs
 
-    made = RunPlan(plan, "copy", copy, 2, 4)
+    attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype))
+    made = RunPlan(plan, "copy", copy, 2, 4, attempts=attempts)
     found = decompose(source, model, made, Outputs("r.zarr"), Threads(2), Progress(), scratch="scratch.zarr")
     assert not os.path.exists("scratch.zarr")
     expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)

@@ -1,16 +1,19 @@
 import numpy as np
 import pytest
 
-from dpca.spectrum import center_gram, solve
+from dpca.accumulators import SOLVERS
+from dpca.spectrum import spectrum_of as of_factors
+from tests.accumulators.test_gram import panel
 
 
-def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64):
+def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64, solver="gram_eigh"):
     x = x - x.mean(0) if center else x
-    gram = center_gram(x @ x.T) if center else x @ x.T
-    return solve(
-        gram,
+    found = SOLVERS[solver].empty(len(x))
+    list(found.of_slab([panel(x)]))
+    return of_factors(
+        found.close().finish(k or min(x.shape), center),
+        n_samples=len(x),
         n_features=x.shape[1],
-        n_components=k or min(x.shape),
         center=center,
         ddof=ddof,
         working_dtype=np.dtype(dtype),

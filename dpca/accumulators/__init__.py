@@ -1,1 +1,71 @@
-"""What a pass adds up: `add` a panel, `merge` two spans' partials. NumPy only; knows no scheduler."""
+"""What a pass adds up, by solver: one contract, one file each. NumPy only; they know no scheduler.
+
+An accumulator sees the data as panels P of the side that is kept whole: n samples, or d features where
+there are fewer of those. `of_slab` adds a slab panel by panel, `merge` another span's sum, and `finish`
+decomposes what is there in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from dpca.accumulators.covariance import Covariance
+from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.accumulators.gram import Gram
+from dpca.accumulators.tsqr import Tsqr
+from dpca.preprocess import Panel
+
+
+class Accumulator(Protocol):
+    """The contract of the solvers."""
+
+    matrix: F64
+    """What is added up, (m, m) with m the length of the kept side."""
+    tally: Tally
+
+    @property
+    def trace(self) -> float:
+        """Sum of the squared singular values so far."""
+        ...
+
+    @classmethod
+    def empty(cls, m: int) -> Self:
+        """The sum over nothing."""
+        ...
+
+    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+        """Add the panels of a slab; yields each when it is in."""
+        ...
+
+    def close(self) -> Self:
+        """The end of a span: let go of what only `of_slab` needs, before the sum waits or travels."""
+        ...
+
+    def merge(self, other: Self) -> Self:
+        """Add another span's sum, in place."""
+        ...
+
+    def finish(self, n_components: int, center: bool) -> Factors:
+        """Decompose; destroys the sum where that saves memory."""
+        ...
+
+    @staticmethod
+    def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
+        """Bytes of what the accumulation of a span holds, by name."""
+        ...
+
+    @staticmethod
+    def held_to_merge(m: int) -> dict[str, int]:
+        """Bytes of what adding up spans holds, by name, besides those that wait."""
+        ...
+
+    @staticmethod
+    def held_to_finish(m: int, n_components: int) -> dict[str, int]:
+        """Bytes of what `finish` holds, by name."""
+        ...
+
+
+SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}

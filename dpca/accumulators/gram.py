@@ -10,52 +10,50 @@ relative error of K does not grow with the number of features: a panel's width b
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.accumulators.factors import F64, Factors, Tally
 from dpca.errors import PrecisionError
 from dpca.preprocess import Panel
 
-F64 = NDArray[np.float64]
-
 
 @dataclass
-class GramPartial:
+class Gram:
     """The Gram matrix of some features, and what else one reading of them gives."""
 
-    gram: F64
+    matrix: F64
     """X_c X_c', (n_samples, n_samples)."""
-    mean_product: F64
-    """r = X_c m~ with m~ = mean / scale, (n_samples,): with it X X' = K + r 1' + 1 r' + c 11'."""
-    mean_norm2: float = 0.0
-    """c = m~' m~."""
-    squares: float = 0.0
-    """Sum of squares of X_c, added up in float64 without the products: what the trace has to equal."""
-    n_missing: int = 0
-    n_constant: int = 0
-    absent_chunks: int = 0
-    bytes_read: int = 0
-    """Bytes of slabs as decoded."""
+    tally: Tally
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def empty(cls, n_samples: int) -> GramPartial:
-        return cls(np.zeros((n_samples, n_samples)), np.zeros(n_samples))
+    def empty(cls, m: int) -> Self:
+        """The sum over nothing."""
+        return cls(np.zeros((m, m)), Tally(np.zeros(m)))
 
-    def add(self, panel: Panel) -> None:
-        """Add a panel.
+    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+        """Add the panels of a slab; yields each when it is in.
 
         Raises
         ------
         PrecisionError
             When a product overflows the working precision.
         """
-        matrix = panel.matrix
+        for panel in panels:
+            self.add(panel.matrix)
+            self.tally.add(panel)
+            yield panel
+
+    def add(self, matrix: NDArray[Any]) -> None:
+        """Add P P'."""
         if self._product is None or self._product.dtype != matrix.dtype:
-            self._product = np.empty(self.gram.shape, matrix.dtype)
+            self._product = np.empty(self.matrix.shape, matrix.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             # NumPy calls BLAS syrk for A @ A.T, half the work of a general product, and drops the GIL.
             np.matmul(matrix, matrix.T, out=self._product)
@@ -64,32 +62,88 @@ class GramPartial:
                 f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
                 "Set model.precision: double, or store the data in other units.",
             )
-        self.gram += self._product
-        self.mean_product += panel.mean_product
-        self.mean_norm2 += panel.mean_norm2
-        self.squares += panel.squares
-        self.n_missing += panel.n_missing
-        self.n_constant += panel.n_constant
+        self.matrix += self._product
 
-    def finish(self) -> GramPartial:
-        """Let go of what only `add` needs, before the partial waits or travels."""
+    def close(self) -> Self:
+        """The end of a span."""
         self._product = None
         return self
 
+    def merge(self, other: Gram) -> Self:
+        """Add another span's sum, in place, so that no third n x n matrix is needed."""
+        self.matrix += other.matrix
+        self.tally.merge(other.tally)
+        return self
 
-def held(n_samples: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
-    """Bytes of what the accumulation of a span holds, by name."""
-    return {"Gram matrix of a span": 8 * n_samples**2, "product of a panel": working_dtype.itemsize * n_samples**2}
+    @property
+    def trace(self) -> float:
+        """Sum of the squared singular values so far."""
+        return float(np.trace(self.matrix))
+
+    def finish(self, n_components: int, center: bool) -> Factors:
+        """Eigendecomposition of H K H, in place; H removes what rounding left of the mean."""
+        if center:
+            center_gram(self.matrix)
+        return eigh(self.matrix, n_components)
+
+    @staticmethod
+    def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
+        """Bytes of what the accumulation of a span holds, by name."""
+        return {"Gram matrix of a span": 8 * m * m, "product of a panel": working_dtype.itemsize * m * m}
+
+    @staticmethod
+    def held_to_merge(m: int) -> dict[str, int]:
+        """Bytes of what adding up spans holds, by name, besides those that wait."""
+        return {"Gram matrix": 8 * m * m}
+
+    @staticmethod
+    def held_to_finish(m: int, n_components: int) -> dict[str, int]:
+        """Bytes of what `finish` holds, by name."""
+        return {"Gram matrix": 8 * m * m, **held_to_solve(m, n_components)}
 
 
-def merge(total: GramPartial, partial: GramPartial) -> GramPartial:
-    """Add a partial to a total, in place, so that no third n x n matrix is needed."""
-    total.gram += partial.gram
-    total.mean_product += partial.mean_product
-    total.mean_norm2 += partial.mean_norm2
-    total.squares += partial.squares
-    total.n_missing += partial.n_missing
-    total.n_constant += partial.n_constant
-    total.absent_chunks += partial.absent_chunks
-    total.bytes_read += partial.bytes_read
-    return total
+def center_gram(gram: F64) -> F64:
+    """H K H with H = I - 11'/n, in place: removes what is left of the mean after rounding."""
+    row = gram.mean(axis=1)
+    gram -= row[:, None]
+    gram -= gram.mean(axis=0)
+    return gram
+
+
+def eigh(matrix: F64, n_components: int) -> Factors:
+    """Eigendecomposition of a symmetric matrix that is semidefinite but for rounding.
+
+    An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve) or below
+    twice the magnitude of the most negative one: there is none but through rounding, so that one measures it.
+    """
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    eigenvalues, chosen = eigenvalues[::-1], np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
+    largest = max(float(eigenvalues[0]), 0.0)
+    residuals = np.linalg.norm(matrix @ chosen - chosen * eigenvalues[:n_components], axis=0)
+    return Factors(
+        eigenvalues,
+        chosen,
+        residuals / largest if largest else residuals,
+        floor=max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1])),
+        total=float(np.trace(matrix)),
+        power=2,
+    )
+
+
+def largest_m(free_bytes: int) -> int:
+    """The largest matrix that `eigh` decomposes in so much memory."""
+    return math.isqrt(max(0, free_bytes) // 40)
+
+
+def held_to_solve(m: int, n_components: int) -> dict[str, int]:
+    """Bytes of what `eigh` holds besides the matrix, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
+
+    Its workspace is 1 + 6m + 2m^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
+    takes the vectors out of it.
+    """
+    return {
+        "its copy for LAPACK": 8 * m * m,
+        "eigenvectors": 8 * m * m,
+        "LAPACK's workspace": 8 * (1 + 6 * m + 2 * m * m),
+        "chosen vectors and their residuals": 3 * 8 * m * n_components,
+    }

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.gram import GramPartial, merge
+from dpca.accumulators.gram import Gram
 from dpca.errors import PrecisionError
 from dpca.preprocess import Panel
 from tests.reference import gram_tolerance
@@ -18,10 +18,9 @@ def panel(matrix):
 
 
 def summed(matrices):
-    partial = GramPartial.empty(len(matrices[0]))
-    for matrix in matrices:
-        partial.add(panel(matrix))
-    return partial.finish()
+    found = Gram.empty(len(matrices[0]))
+    list(found.of_slab(panel(matrix) for matrix in matrices))
+    return found.close()
 
 
 @given(
@@ -32,31 +31,35 @@ def test_any_partition_and_merge_order_is_the_dense_product(n, widths, dtype, da
     parts = np.split(x, np.cumsum(widths)[:-1], axis=1)
     partials = [summed([part]) for part in data.draw(st.permutations(parts))]
     while len(partials) > 1:
-        partials.append(merge(partials.pop(0), partials.pop(data.draw(st.integers(0, len(partials) - 1)))))
+        partials.append(partials.pop(0).merge(partials.pop(data.draw(st.integers(0, len(partials) - 1)))))
     (total,) = partials
     dense = x.astype(float) @ x.T.astype(float)
-    assert np.linalg.norm(total.gram - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
-    np.testing.assert_allclose(total.squares, np.trace(dense), rtol=1e-12)
-    np.testing.assert_allclose(total.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
-    assert (total.mean_norm2, total.n_missing, total.n_constant) == (x.shape[1], len(widths), 2 * len(widths))
+    assert np.linalg.norm(total.matrix - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
+    np.testing.assert_allclose(total.tally.squares, np.trace(dense), rtol=1e-12)
+    np.testing.assert_allclose(total.tally.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
+    assert (total.tally.mean_norm2, total.tally.n_missing, total.tally.n_constant) == (
+        x.shape[1],
+        len(widths),
+        2 * len(widths),
+    )
 
 
 def test_the_product_is_symmetric_to_the_bit():
-    gram = summed([np.random.default_rng(0).normal(size=(30, 200)).astype("f4")]).gram
+    gram = summed([np.random.default_rng(0).normal(size=(30, 200)).astype("f4")]).matrix
     np.testing.assert_array_equal(gram, gram.T)
 
 
 def test_merge_adds_in_place_and_leaves_the_partial_alone():
     total, partial = (summed([np.full((2, 3), value)]) for value in (1.0, 2.0))
-    matrix, before = total.gram, partial.gram.copy()
-    assert merge(total, partial) is total
-    assert total.gram is matrix
-    np.testing.assert_array_equal(partial.gram, before)
-    np.testing.assert_array_equal(total.gram, 3.0 + 12.0)
+    matrix, before = total.matrix, partial.matrix.copy()
+    assert total.merge(partial) is total
+    assert total.matrix is matrix
+    np.testing.assert_array_equal(partial.matrix, before)
+    np.testing.assert_array_equal(total.matrix, 3.0 + 12.0)
 
 
 def test_overflow_of_single_precision_is_an_error_and_not_infinity():
     with pytest.raises(PrecisionError, match="float32.*overflows") as caught:
         summed([np.full((3, 4), 1e25, np.float32)])
     assert "precision: double" in caught.value.remedy
-    assert np.isfinite(summed([np.full((3, 4), 1e25)]).gram).all()
+    assert np.isfinite(summed([np.full((3, 4), 1e25)]).matrix).all()

@@ -105,11 +105,20 @@ def test_unreliable_components_are_said_on_stderr(config, capsys):
     u, v = np.linalg.qr(rng.normal(size=(10, 3)))[0], np.linalg.qr(rng.normal(size=(60000, 3)))[0]
     np.save("steep.npy", (u * [1.0, 1e-2, 3e-4] @ v.T).astype("f4"))
     keys = ["input.uri=steep.npy", "preprocess.center=false", "model.n_components=3"]
-    assert dpca("run", config, *(part for key in keys for part in ("--set", key))) == 0
+    sets = [part for key in keys for part in ("--set", key)]
+    assert dpca("run", config, *sets, "--set", "model.svd_solver=gram_eigh") == 0
     shown = capsys.readouterr()
     assert "not reliable" in shown.out
     assert "components 2 have singular values below" in shown.err
-    assert "set model.precision: double" in shown.err
+    assert "set model.precision: double, or leave both to auto" in shown.err
+    assert dpca("run", config, *sets, "--overwrite") == 0
+    shown = capsys.readouterr()
+    assert "3 of 3 components reliable (gram_eigh, double)" in shown.out
+    assert "dpca: gram: component 2 has a singular value of " in shown.err
+    assert " of the largest, below the 3.5e-04 that it supports, so gram in double is tried" in shown.err
+    manifest = json.loads(Path("out/r/manifest.json").read_text())
+    assert manifest["counts"]["passes"] == 3
+    assert manifest["numerics"]["choices"][-1] == "gram in double supports every component that was asked for"
 
 
 def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):

@@ -72,7 +72,7 @@ def test_memory_is_listed_array_by_array(config, capsys):
     assert document["memory"]["budget_bytes"] == 2**30
     (process,) = document["memory"]["processes"]
     stages = {stage["name"]: stage for stage in process["stages"]}
-    assert set(stages) == {"gram", "eigensolve", "components"}
+    assert set(stages) == {"gram", "gram in double", "tsqr", "eigensolve", "components", "orthogonalize"}
     for stage in stages.values():
         assert stage["bytes"] == sum(array["bytes"] * array["count"] for array in stage["arrays"])
     assert process["peak_bytes"] == max(stage["bytes"] for stage in stages.values())
@@ -87,7 +87,7 @@ def test_the_text_says_what_a_person_wants_to_know(config, capsys):
     shown = capsys.readouterr().out
     assert "x.zarr: 12 x 20 x 30 float32 in chunks of 5 x 20 x 7 (zstd), 28.8 kB" in shown
     assert "12 samples, 600 features, 4 components; products in float32" in shown
-    assert "passes   2 (at worst 2): gram 28.8 kB" in shown
+    assert "passes   2 (at worst 4: gram in double and tsqr, if components need them): gram 28.8 kB" in shown
     assert "scratch  none" in shown
     assert "of 1 GiB, as asked for" in shown
     assert "interpreter and libraries" in shown
@@ -218,7 +218,9 @@ def test_a_cluster_is_planned_process_by_process(config, capsys, tmp_path):
         processes = {process["name"]: process for process in document["memory"]["processes"]}
         assert processes["worker"]["count"] == 2
         assert set(processes) == {"client", "worker"}
-        assert {stage["name"] for stage in processes["worker"]["stages"]} == {"gram", "components"}
+        assert {stage["name"] for stage in processes["worker"]["stages"]} == {
+            *("gram", "gram in double", "tsqr", "components", "orthogonalize")
+        }
         assert dpca("run", config, *sets(*keys)) == 0
         manifest = json.loads(Path("far/manifest.json").read_text())
         assert set(manifest["memory"]["planned_bytes"]) == {"client", "worker"}

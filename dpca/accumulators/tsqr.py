@@ -1,0 +1,150 @@
+"""R of X_c' = Q R, n x n, panel after panel: singular values without squaring their condition number.
+
+Tall-skinny QR (Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012): R of [R; P'] is R of
+all panels so far, within a span and from span to span, in their order. Q is never formed: X_c' = Q R and
+R = U S V' give sigma and the right singular vectors V, which are the score directions. Householder QR is
+backward stable, so that each sigma is off by a small multiple of eps sigma_1, where the Gram matrix gives
+eps sigma_1^2 / sigma_j (Golub and Van Loan, Matrix Computations, 4th ed., 8.6).
+
+Where features are kept whole and samples stream, P holds samples about their own mean, and one more row for
+the means of what was joined makes up for that (`dpca.accumulators.covariance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.accumulators.covariance import Moments
+from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.preprocess import Panel
+
+STACK_BYTES = 2**27
+
+
+@dataclass
+class Tsqr:
+    """The R factor of some features."""
+
+    matrix: F64
+    """R, (n_samples, n_samples), upper triangular."""
+    tally: Tally
+    moments: Moments
+    _stack: F64 | None = field(default=None, repr=False)
+    """R, and under it the rows that wait to be factored."""
+    _waiting: int = 0
+
+    @classmethod
+    def empty(cls, m: int) -> Self:
+        """The factor of nothing."""
+        return cls(np.zeros((m, m)), Tally(np.zeros(m)), Moments(np.zeros(m)))
+
+    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+        """Factor the panels of a slab; yields each when it is in."""
+        for panel in panels:
+            self._push(panel.matrix.T)
+            self.tally.add(panel)
+            if panel.center is not None:
+                self._push(self._correction(panel.count, panel.center))
+            yield panel
+
+    def close(self) -> Self:
+        """The end of a span: factor what waits."""
+        self._factor()
+        self._stack = None
+        return self
+
+    def merge(self, other: Tsqr) -> Self:
+        """R of this one's rows and another's."""
+        rows = [self.matrix, other.matrix]
+        if other.moments.count:
+            rows.append(self._correction(other.moments.count, other.moments.mean))
+        self.matrix = _r_of(np.vstack(rows))
+        self.tally.merge(other.tally)
+        return self
+
+    @property
+    def trace(self) -> float:
+        """Sum of the squared singular values so far."""
+        return float(np.einsum("ij,ij->", self.matrix, self.matrix))
+
+    def finish(self, n_components: int, center: bool) -> Factors:
+        """SVD of R, after R H: removes what rounding left of the mean."""
+        m = len(self.matrix)
+        if center and not self.moments.count:
+            self.matrix -= self.matrix.mean(axis=1)[:, None]
+        left, sigma, right = np.linalg.svd(self.matrix)
+        vectors = np.ascontiguousarray(right[:n_components].T)
+        residuals = np.linalg.norm(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components], axis=0)
+        largest = float(sigma[0])
+        return Factors(
+            sigma**2,
+            vectors,
+            residuals / largest if largest else residuals,
+            floor=(m * np.finfo(np.float64).eps * largest) ** 2,
+            total=float(np.einsum("ij,ij->", self.matrix, self.matrix)),
+            power=1,
+        )
+
+    def _correction(self, count: int, mean: F64) -> F64:
+        difference = self.moments.join(count, mean)
+        self.tally.squares += float(difference @ difference)
+        return difference[None]
+
+    def _push(self, rows: NDArray[Any]) -> None:
+        m = len(self.matrix)
+        if self._stack is None:
+            self._stack = np.empty((m + waiting_rows(m), m))
+        while len(rows):
+            start = m + self._waiting
+            taken = rows[: len(self._stack) - start]
+            self._stack[start : start + len(taken)] = taken
+            self._waiting += len(taken)
+            rows = rows[len(taken) :]
+            if m + self._waiting == len(self._stack):
+                self._factor()
+
+    def _factor(self) -> None:
+        if not self._waiting:
+            return
+        assert self._stack is not None
+        m = len(self.matrix)
+        self._stack[:m] = self.matrix
+        self.matrix = _r_of(self._stack[: m + self._waiting])
+        self._waiting = 0
+
+    @staticmethod
+    def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:  # noqa: ARG004  always float64
+        """Bytes of what the accumulation of a span holds, by name."""
+        rows = m + waiting_rows(m)
+        return {"R factor of a span": 2 * 8 * m * m, "rows to be factored, and LAPACK's copy": 2 * 8 * rows * m}
+
+    @staticmethod
+    def held_to_merge(m: int) -> dict[str, int]:
+        """Bytes of what merging spans holds, by name, besides those that wait."""
+        return {"R factor": 8 * m * m, "two of them stacked, and LAPACK's copy": 2 * 2 * 8 * m * m}
+
+    @staticmethod
+    def held_to_finish(m: int, n_components: int) -> dict[str, int]:
+        """Bytes of what `finish` holds, by name: LAPACK's dgesdd with all vectors, which needs 4 m^2 + 7 m."""
+        return {
+            "R factor": 8 * m * m,
+            "its copy for LAPACK": 8 * m * m,
+            "singular vectors": 2 * 8 * m * m,
+            "LAPACK's workspace": 8 * (4 * m * m + 7 * m + 64 * 2 * m),
+            "chosen vectors and their residuals": 3 * 8 * m * n_components,
+        }
+
+
+def _r_of(rows: F64) -> F64:
+    factor: F64 = np.asarray(np.linalg.qr(rows, mode="r"))
+    return factor
+
+
+def waiting_rows(m: int) -> int:
+    """Rows that are factored together: 4 m, which costs 1.2 times the least; fewer where that takes 128 MiB, but m."""
+    return max(m, min(4 * m, STACK_BYTES // (8 * m)), 1)
