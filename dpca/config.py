@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError, DpcaError
 
 DEFAULT_COMPONENTS = 20
@@ -66,9 +67,11 @@ class Model(_Section):
 
     kind: Annotated[Literal["pca"], Field(description="Principal component analysis.")] = "pca"
     n_components: Annotated[
-        int | None,
+        Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
         Field(
-            ge=1, description=f"How many components; {DEFAULT_COMPONENTS} or min(n, d) if that is less when left out."
+            description=f"How many components: a number; a share of the variance such as 0.9; rank; or a rule from the "
+            "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle). "
+            f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, when left out."
         ),
     ] = None
     svd_solver: Annotated[
@@ -86,6 +89,14 @@ class Model(_Section):
         ),
     ] = "auto"
     ddof: Annotated[int, Field(ge=0, description="Explained variance is sigma^2 / (n - ddof).")] = 1
+    effective_samples: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="How many independent samples correlated ones are as good as, for sampling errors (North's rule); "
+            "null for as many as there are.",
+        ),
+    ] = None
     whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
 
 
@@ -138,6 +149,12 @@ class Config(_Section):
 
 
 Path_ = tuple[str | int, ...]
+
+ALLOWED = {
+    "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
+    + ", ".join(RULES)
+}
+"""What is allowed, where the members of a union would not say it well."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +293,9 @@ def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Pat
             allowed = re.sub("a valid dictionary or instance of .*", "a mapping of keys", allowed)
             if error["type"].startswith("byte_size"):
                 allowed = "an amount such as 8 GiB"
+            if key in ALLOWED:
+                lines.pop(path, None)
+                allowed = ALLOWED[key]
             text = f"{marks.get(path, name)}: {key} is {value!r}, but "
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed

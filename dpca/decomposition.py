@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, Accumulator
+from dpca.accumulators.factors import F64
 from dpca.backproject import BackprojectionPartial, orthogonalizer
 from dpca.certificate import certify, check_trace
+from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
 from dpca.engine import Executor, run_pass
-from dpca.errors import PrecisionError
+from dpca.errors import AssumptionError, PrecisionError
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import Fitted, Pass, Sweep, backprojection_span, first_span, orthogonalize_span, projection_span
@@ -101,7 +103,6 @@ def decompose(
         When the products can't carry the data.
     """
     plan, rules = made.plan, model.rules
-    n_components = model.n_components or min(plan.n_samples, plan.n_features)
     n_bytes = source.layout.bytes
     if not plan.regular:
         outputs = Outputs(outputs.store, executor.guard())
@@ -124,17 +125,26 @@ def decompose(
                     raise PrecisionError(f"{source.layout.name}: {error.message}", error.remedy) from error
                 steps.choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
                 continue
-            spectrum = steps.solve(found, plan, rules, attempt.rung, n_components)
+            spectrum, chosen, suggested = steps.solve(found, plan, model, attempt.rung)
             work = replace(work, outputs=None)  # means and scales are written
             if following is None or not spectrum.lacking.any():
                 break
             steps.choose(f"{attempt.rung.name}: {_lacking(spectrum)}, so {following.rung.name} is tried")
-        steps.choose(_chosen(attempt.rung, spectrum, made))
+        steps.choose(_verdict(attempt.rung, spectrum, made))
+        n_components = spectrum.n_components
         write_spectrum(outputs, spectrum, model.whiten)
         if keep_gram:
             outputs.write(*_kept(attempt.rung, found))
             outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
             outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+        if chosen.problem:
+            raise AssumptionError(
+                f"{source.layout.name}: model.n_components is {model.n_components}: {chosen.problem}. The noise is not white: "
+                "its eigenvalues do not follow Marchenko and Pastur's distribution",
+                "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
+                f"{suggested['broken_stick']} here.",
+                key="model.n_components",
+            )
         tally, difference = found.tally, steps.trace_difference
         del found
 
@@ -176,7 +186,10 @@ def decompose(
     return Decomposition(
         plan=plan,
         spectrum=spectrum,
-        certificate=certify(spectrum, attempt.rung, difference, tally.squares, measured, repaired),
+        certificate={
+            **certify(spectrum, attempt.rung, difference, tally.squares, measured, repaired, model.effective_samples),
+            "n_components": {"chosen": n_components, "reason": chosen.reason, "suggested": suggested},
+        },
         outputs=outputs,
         feature_dims=dims,
         rung=attempt.rung,
@@ -242,18 +255,27 @@ class _Steps:
             self.trace_difference = check_trace(found.trace, found.tally.squares, attempt.rung.dtype)
         return found
 
-    def solve(self, found: Accumulator, plan: Plan, rules: Rules, rung: Rung, n_components: int) -> Spectrum:
-        """The small decomposition in memory."""
-        threads = eigensolve_threads(plan.n_samples)
+    def solve(
+        self, found: Accumulator, plan: Plan, model: Model, rung: Rung
+    ) -> tuple[Spectrum, Chosen, dict[str, int | str]]:
+        """The small decomposition in memory; how many components were chosen, and what other rules say."""
+        n, d, center = plan.n_samples, plan.n_features, model.rules.center
+        seen: list[Eigenvalues] = []
+
+        def choosing(eigenvalues: F64, floor: float) -> int:
+            values = eigenvalues[: min(n, d)]
+            rank = min(int(np.count_nonzero(values > floor)), n - center, d)
+            kept = np.where(np.arange(values.size) < rank, values, 0.0)
+            seen.append(Eigenvalues(kept, rank, n, max(1, d - found.tally.n_constant), center))
+            return choose(model.n_components, seen[0]).n_components
+
+        threads = eigensolve_threads(n)
         with self.timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
-            return spectrum_of(
-                found.finish(n_components, rules.center),
-                n_samples=plan.n_samples,
-                n_features=plan.n_features,
-                center=rules.center,
-                ddof=rules.ddof,
-                working_dtype=rung.dtype,
-            )
+            factors = found.finish(center, choosing)
+        spectrum = spectrum_of(
+            factors, n_samples=n, n_features=d, center=center, ddof=model.rules.ddof, working_dtype=rung.dtype
+        )
+        return spectrum, choose(model.n_components, seen[0]), suggestions(seen[0])
 
 
 def _lacking(spectrum: Spectrum) -> str:
@@ -264,7 +286,7 @@ def _lacking(spectrum: Spectrum) -> str:
     return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
 
 
-def _chosen(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
+def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
     """What the answer is from, and what it lacks."""
     if not spectrum.lacking.any():
         return f"{rung.name} supports every component that was asked for"

@@ -64,6 +64,12 @@ class PrecisionError(DpcaError, ArithmeticError):
     """The arithmetic asked for cannot carry the data: the answer would be wrong."""
 
 
+class AssumptionError(DpcaError, ValueError):
+    """A rule was asked for whose assumption the data contradict."""
+
+    exit_code = 2
+
+
 class OutputExistsError(DpcaError, ValueError):
     """The output path holds something that the run was not allowed to replace."""
 

@@ -44,7 +44,8 @@ def forecast(
         format_version : 1
         fits : true
         input : name, shape, dtype, chunks, codec, bytes as decoded
-        n_samples, n_features, n_components, working_dtype
+        n_samples, n_features, working_dtype
+        n_components : or the most that there can be, where the spectrum will tell
         reading : columns, anywhere, parts or copy; and what that means
         slabs, tiles, spans : how many; slab_features and slab_bytes of the largest slab
         tasks : at the same time, on all processes
@@ -61,7 +62,7 @@ def forecast(
     """
     plan, layout = made.plan, source.layout
     n, d = plan.n_samples, plan.n_features
-    k = model.n_components or min(n, d)
+    k = model.most_components(n, d)
     first, *later = (attempt.rung for attempt in made.attempts)
     dtype = first.dtype
     passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, n, d)}]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpca.dimension import NComponents
 from dpca.errors import ConfigError
 from dpca.preprocess import Rules
 
@@ -33,15 +34,22 @@ class Rung:
 class Model:
     """What is asked for."""
 
-    n_components: int | None = None
-    """How many components; None for min(n_samples, n_features)."""
+    n_components: NComponents = None
+    """A number, a share of the variance between 0 and 1, a key of RULES, or None for min(n_samples, n_features)."""
     rules: Rules = field(default_factory=Rules)
     """Preprocessing of each feature."""
     precision: Precision = "auto"
     """Of the products; accumulators are float64 always."""
     solver: Solver = "auto"
+    effective_samples: float | None = None
+    """How many independent samples there are as good as, for sampling errors; None for as many as there are."""
     whiten: bool = False
     """Divide scores by the square root of their explained variance."""
+
+    def most_components(self, n_samples: int, n_features: int) -> int:
+        """How many components there may be; exact where a number is asked for."""
+        asked = self.n_components
+        return asked if isinstance(asked, int) else min(n_samples, n_features)
 
     def check(self, name: str, n_samples: int, n_features: int) -> None:
         """Refuse what the data can't give.
@@ -53,10 +61,18 @@ class Model:
         Raises
         ------
         ConfigError
-            When n_components exceeds min(n_samples, n_features), or ddof leaves nothing to divide by.
+            When n_components exceeds min(n_samples, n_features), when a rule does not apply to such data, or when
+            ddof leaves nothing to divide by.
         """
         most = min(n_samples, n_features)
-        if self.n_components is not None and not 1 <= self.n_components <= most:
+        if self.n_components == "mle" and n_samples <= n_features:
+            raise ConfigError(
+                f"n_components is 'mle', but {name} has {n_samples} samples and {n_features} features: Minka's rule is "
+                "for more samples than features",
+                "Use broken_stick, gavish_donoho, marchenko_pastur, rank, a number, or a share of the variance.",
+                key="model.n_components",
+            )
+        if isinstance(self.n_components, int) and not 1 <= self.n_components <= most:
             raise ConfigError(
                 f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
                 f"{n_features} features: from 1 to min(n_samples, n_features) = {most} is allowed",

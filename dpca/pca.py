@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import tempfile
 import uuid
@@ -17,6 +18,7 @@ from zarr.storage import MemoryStore
 
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose, project
+from dpca.dimension import RULES, NComponents
 from dpca.errors import ConfigError, InputError
 from dpca.machine import free_disk
 from dpca.model import Model, Precision, Solver
@@ -37,10 +39,14 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_components : int or None
-        How many components; None keeps min(n_samples, n_features).
-    svd_solver : "auto" or "gram_eigh"
-        The route; both name the Gram matrix.
+    n_components : int, float, str or None
+        How many components: a number; the fewest that have more than this share of the variance, in (0, 1); or a
+        rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
+        (`dpca.dimension` has their formulas).
+        None keeps min(n_samples, n_features).
+    svd_solver : "auto", "gram_eigh" or "tsqr"
+        "auto" begins with the Gram matrix, and goes on to double precision and then to TSQR where a component is
+        smaller than that supports (each a further read); "gram_eigh" marks such components as not reliable.
     whiten : bool
         Divide scores by the square root of their explained variance.
     center : bool
@@ -85,7 +91,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: NComponents = None,
         *,
         svd_solver: Solver = "auto",
         whiten: bool = False,
@@ -190,6 +196,12 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
         return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
 
+    def _n_components(self) -> NComponents:
+        asked: Any = self.n_components
+        if isinstance(asked, numbers.Integral):
+            return int(asked)
+        return float(asked) if isinstance(asked, numbers.Real) else asked
+
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof)
 
@@ -206,9 +218,14 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
                     f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
                     "Pass one of these.",
                 )
-        if self.n_components is not None and not isinstance(self.n_components, int | np.integer):
+        asked: Any = self.n_components
+        number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
+        share = isinstance(asked, numbers.Real) and not number and 0 < float(asked) < 1
+        if not (asked is None or number or share or (isinstance(asked, str) and asked in RULES)):
             raise ConfigError(
-                f"n_components is {self.n_components!r}, but an integer or None is allowed", "Pass one of these."
+                f"n_components is {asked!r}, but an integer, a share of the variance between 0 and 1, None, "
+                f"{', '.join(map(repr, RULES))} are allowed",
+                "Pass one of these.",
             )
 
     def _fit(self, X: Any) -> Decomposition:
@@ -217,7 +234,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         executor = of_client(self.client)
         in_memory = isinstance(source, MemorySource)
         model = Model(
-            n_components=None if self.n_components is None else int(self.n_components),
+            n_components=self._n_components(),
             rules=self._rules(),
             precision=self.precision,
             solver=self.svd_solver,

@@ -217,7 +217,7 @@ def plan_run(
     n_features = math.prod(layout.shape) // layout.shape[axis]
     if n_features:
         model.check(layout.name, layout.shape[axis], n_features)
-    k = model.n_components or min(layout.shape[axis], n_features)
+    k = model.most_components(layout.shape[axis], n_features)
 
     first, *later = model.ladder(layout.dtype)
 

@@ -116,7 +116,7 @@ def probe(
     rung = made.attempts[0].rung
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
-    k = (model.n_components or min(plan.n_samples, plan.n_features)) if components else 0
+    k = model.most_components(plan.n_samples, plan.n_features) if components else 0
     rates = run_pass(
         probe_task,
         ProbeTask(work, made, looks, k, n_tasks),

@@ -15,7 +15,7 @@ from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
-from dpca.errors import DiskFullError, DpcaError, OverBudgetError
+from dpca.errors import AssumptionError, DiskFullError, DpcaError, OverBudgetError
 from dpca.forecast import forecast
 from dpca.machine import Peak, free_disk, watched_memory
 from dpca.model import Model
@@ -91,13 +91,17 @@ def model_of(config: Config, source: Source) -> Model:
     shape = source.layout.shape
     n_samples = shape[check_axis(source.layout, config.input.samples_axis)]
     n_features = source.layout.n_values // n_samples
-    given = config.preprocess
+    given, asked = config.preprocess, config.model
+    n_components = asked.n_components
+    if n_components is None:
+        n_components = max(1, min(DEFAULT_COMPONENTS, n_samples, n_features))
     return Model(
-        config.model.n_components or max(1, min(DEFAULT_COMPONENTS, n_samples, n_features)),
-        Rules(given.center, given.scale, given.missing, config.model.ddof),
-        config.model.precision,
-        config.model.svd_solver,
-        config.model.whiten,
+        n_components,
+        Rules(given.center, given.scale, given.missing, asked.ddof),
+        precision=asked.precision,
+        solver=asked.svd_solver,
+        effective_samples=asked.effective_samples,
+        whiten=asked.whiten,
     )
 
 
@@ -171,8 +175,8 @@ def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = No
             directory.publish(found.certificate, manifest)
         except BaseException as error:
             state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            if isinstance(error, DiskFullError) and directory.has_spectrum():
-                error = _kept(error, directory)
+            if isinstance(error, DiskFullError | AssumptionError) and directory.has_spectrum():
+                error = _kept(loaded.locate(error), directory)
             else:
                 directory.discard()
             progress.finish(
@@ -206,9 +210,9 @@ def _keep_to(process: Process, peak: Peak) -> Callable[[], None]:
     return check
 
 
-def _kept(error: DiskFullError, directory: ResultDirectory) -> DiskFullError:
-    """Say what a full disk has left of the run."""
-    return DiskFullError(
+def _kept(error: DpcaError, directory: ResultDirectory) -> DpcaError:
+    """Say what is left of a run that ended after its first pass."""
+    return type(error)(
         f"{error.message}; there is no result, but its first pass is finished and kept: scores, singular values and "
         f"eigenvalues are in {directory.staged_arrays}",
         f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",

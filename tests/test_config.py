@@ -44,10 +44,10 @@ def test_every_key_has_a_default_but_two():
         ("modle:\n  kind: pca\n", "c.yaml:5:1: unknown key modle", "Did you mean model?"),
         ("model:\n  n_component: 3\n", "c.yaml:6:3: unknown key model.n_component", "Did you mean model.n_components?"),
         ("model:\n  zzz: 3\n", "c.yaml:6:3: unknown key model.zzz", "Allowed here are kind, n_components,"),
-        ("model:\n  n_components: many\n", "c.yaml:6:17: model.n_components is 'many', but a valid integer is allowed", ""),
-        ("model:\n  n_components: '3'\n", "c.yaml:6:17: model.n_components is '3', but a valid integer is allowed", ""),
-        ("model:\n  n_components: 0\n", "c.yaml:6:17: model.n_components is 0, but at least 1 is allowed", ""),
-        ("model:\n  n_components: true\n", "c.yaml:6:17: model.n_components is True, but a valid integer is allowed", ""),
+        ("model:\n  n_components: many\n", "c.yaml:6:17: model.n_components is 'many', but an integer of 1 or more, a share", ""),
+        ("model:\n  n_components: '3'\n", "c.yaml:6:17: model.n_components is '3', but an integer of 1 or more, a share", ""),
+        ("model:\n  n_components: 0\n", "c.yaml:6:17: model.n_components is 0, but an integer of 1 or more, a share", ""),
+        ("model:\n  n_components: true\n", "c.yaml:6:17: model.n_components is True, but an integer of 1 or more, a share", ""),
         ("model: {whiten: 1}\n", "c.yaml:5:17: model.whiten is 1, but a valid boolean is allowed", ""),
         ("preprocess:\n  scale: pareto\n", "c.yaml:6:10: preprocess.scale is 'pareto', but 'none' or 'std' is allowed", ""),
         ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but 'local' or {scheduler: ADDRESS} is allowed", ""),
@@ -98,7 +98,8 @@ def test_set_overrides_and_its_errors_name_it():
     assert loaded.config.compute.cluster.scheduler == "tcp://h:1"
     assert loaded.config.input.uri == "x"
     assert refusal(MINIMAL, "model.n_components=x").message == (
-        "--set model.n_components=x: model.n_components is 'x', but a valid integer is allowed"
+        "--set model.n_components=x: model.n_components is 'x', but an integer of 1 or more, a share of the variance "
+        "between 0 and 1, or one of rank, broken_stick, gavish_donoho, marchenko_pastur, mle is allowed"
     )
     assert "--set model.rank=3: unknown key model.rank" in refusal(MINIMAL, "model.rank=3").message
     assert "is not KEY=VALUE" in refusal(MINIMAL, "model").message

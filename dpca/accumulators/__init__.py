@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dpca.accumulators.covariance import Covariance
-from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.accumulators.gram import Gram
 from dpca.accumulators.tsqr import Tsqr
 from dpca.preprocess import Panel
@@ -48,8 +48,8 @@ class Accumulator(Protocol):
         """Add another span's sum, in place."""
         ...
 
-    def finish(self, n_components: int, center: bool) -> Factors:
-        """Decompose; destroys the sum where that saves memory."""
+    def finish(self, center: bool, choose: Choose) -> Factors:
+        """Decompose; `choose` says how many components, once the eigenvalues are known."""
         ...
 
     @staticmethod

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.accumulators.gram import Gram, eigh
 from dpca.preprocess import Panel
 
@@ -61,9 +61,9 @@ class Covariance(Gram):
             self._correct(self.moments.join(other.moments.count, other.moments.mean))
         return self
 
-    def finish(self, n_components: int, center: bool) -> Factors:
+    def finish(self, center: bool, choose: Choose) -> Factors:
         """Eigendecomposition of the scatter matrix."""
-        return eigh(self.matrix, n_components)
+        return eigh(self.matrix, choose)
 
     def _correct(self, difference: F64) -> None:
         self.matrix += np.outer(difference, difference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from dpca.preprocess import Panel
 
 F64 = NDArray[np.float64]
+Choose = Callable[[F64, float], int]
+"""How many components, from the eigenvalues, descending, and the floor below which they count as 0."""
 
 
 @dataclass

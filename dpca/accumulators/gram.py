@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.errors import PrecisionError
 from dpca.preprocess import Panel
 
@@ -80,11 +80,11 @@ class Gram:
         """Sum of the squared singular values so far."""
         return float(np.trace(self.matrix))
 
-    def finish(self, n_components: int, center: bool) -> Factors:
+    def finish(self, center: bool, choose: Choose) -> Factors:
         """Eigendecomposition of H K H, in place; H removes what rounding left of the mean."""
         if center:
             center_gram(self.matrix)
-        return eigh(self.matrix, n_components)
+        return eigh(self.matrix, choose)
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
@@ -110,21 +110,24 @@ def center_gram(gram: F64) -> F64:
     return gram
 
 
-def eigh(matrix: F64, n_components: int) -> Factors:
+def eigh(matrix: F64, choose: Choose) -> Factors:
     """Eigendecomposition of a symmetric matrix that is semidefinite but for rounding.
 
     An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve) or below
     twice the magnitude of the most negative one: there is none but through rounding, so that one measures it.
     """
     eigenvalues, vectors = np.linalg.eigh(matrix)
-    eigenvalues, chosen = eigenvalues[::-1], np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
+    eigenvalues = eigenvalues[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
+    floor = max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1]))
+    n_components = choose(eigenvalues, floor)
+    chosen = np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
     residuals = np.linalg.norm(matrix @ chosen - chosen * eigenvalues[:n_components], axis=0)
     return Factors(
         eigenvalues,
         chosen,
         residuals / largest if largest else residuals,
-        floor=max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1])),
+        floor=floor,
         total=float(np.trace(matrix)),
         power=2,
     )

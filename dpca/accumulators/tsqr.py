@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.accumulators.covariance import Moments
-from dpca.accumulators.factors import F64, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.preprocess import Panel
 
 STACK_BYTES = 2**27
@@ -72,12 +72,14 @@ class Tsqr:
         """Sum of the squared singular values so far."""
         return float(np.einsum("ij,ij->", self.matrix, self.matrix))
 
-    def finish(self, n_components: int, center: bool) -> Factors:
+    def finish(self, center: bool, choose: Choose) -> Factors:
         """SVD of R, after R H: removes what rounding left of the mean."""
         m = len(self.matrix)
         if center and not self.moments.count:
             self.matrix -= self.matrix.mean(axis=1)[:, None]
         left, sigma, right = np.linalg.svd(self.matrix)
+        floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
+        n_components = choose(sigma**2, floor)
         vectors = np.ascontiguousarray(right[:n_components].T)
         residuals = np.linalg.norm(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components], axis=0)
         largest = float(sigma[0])
@@ -85,7 +87,7 @@ class Tsqr:
             sigma**2,
             vectors,
             residuals / largest if largest else residuals,
-            floor=(m * np.finfo(np.float64).eps * largest) ** 2,
+            floor=floor,
             total=float(np.einsum("ij,ij->", self.matrix, self.matrix)),
             power=1,
         )
