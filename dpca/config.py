@@ -44,6 +44,10 @@ class Input(_Section):
             description="Chunks that the store never wrote: read as its fill value, counted and reported; or refused."
         ),
     ] = "fill"
+    missing_values: Annotated[
+        list[float],
+        Field(description="Stored values that mark a missing one, besides NaN and what the file itself says."),
+    ] = []
     storage_options: Annotated[
         dict[str, Any], Field(description="Options of a URL's file system; never written to a result.")
     ] = {}

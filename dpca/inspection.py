@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -28,8 +29,9 @@ from dpca.planning import (
     plan_run,
     reading_of,
 )
+from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
-from dpca.sources.base import Layout, Source
+from dpca.sources.base import Layout, Source, is_marked
 from dpca.sources.zarr_array import without_credentials
 from dpca.units import describe_bytes, describe_memory
 
@@ -43,8 +45,14 @@ MARKS_OF_MISSING = frozenset(
 )
 """What files say for "missing" by custom: of genetics, of station data, of CF and netCDF."""
 SAMPLED_BYTES = 2**22
+SAMPLED_VALUES = 2**18
+OPENED_BYTES = 2**26
 MANY_SAMPLES = 20_000
 WIDTH = 100
+PLAIN = re.compile(r"[A-Za-z./_][A-Za-z_][A-Za-z0-9./_-]*")
+WORDS = frozenset(
+    word for name in ("null", "true", "false", "yes", "no", "on", "off") for word in (name, name.title(), name.upper())
+)
 
 
 def inspect(
@@ -68,7 +76,8 @@ def inspect(
         arrays : path, shape and dtype of every array there
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
-        values : of one chunk: minimum, maximum, mean, missing (share), zero (share)
+        values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
+            stored_maximum; null if chunks are larger than 64 MiB
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : sentences
 
@@ -139,23 +148,34 @@ def guess_samples_axis(layout: Layout) -> tuple[int, str]:
 
 
 def _values(source: Source, axis: int) -> dict[str, float] | None:
-    """A summary of one chunk, or of a part of it that is small enough."""
+    """A summary of one chunk, or of a part of it that is small enough; None where a chunk is too large to look into."""
     layout = source.layout
-    if not layout.n_values:
-        return None
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
     if not layout.chunked or layout.divisible:
-        chunks = better_chunks(layout, axis, SAMPLED_BYTES)
-        region = [slice(0, length) for length in chunks]
+        region = [slice(0, length) for length in better_chunks(layout, axis, SAMPLED_BYTES)]
+    elif layout.chunk_bytes > OPENED_BYTES:
+        return None
+    present = n_values = zeros = 0
+    lowest, highest, total, finite = math.inf, -math.inf, 0.0, True
     with source.open() as reader:
-        values = reader.read(tuple(region)).astype(np.float64)
-    missing = np.isnan(values)
-    if layout.missing_value is not None:
-        missing |= values == layout.missing_value
-    present = values[~missing] * layout.packing[0] + layout.packing[1]
-    summary = {"missing": float(missing.mean()), "zero": float((present == 0).mean()) if present.size else 0.0}
-    if present.size and np.isfinite(present).all():
-        summary |= {"minimum": float(present.min()), "maximum": float(present.max()), "mean": float(present.mean())}
+        stored = reader.read(tuple(region))
+        for box, _, _ in split(stored.shape, SAMPLED_VALUES):
+            values = stored[box].astype(np.float64).reshape(-1)
+            missing = np.isnan(values)
+            missing |= is_marked(values, layout.missing_values)
+            values, n_values = values[~missing], n_values + values.size
+            if not values.size:
+                continue
+            present, zeros = present + values.size, zeros + int((values == 0).sum())
+            lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
+            finite = finite and bool(np.isfinite(values).all())
+            total += float(values.sum()) if finite else 0.0
+    summary = {"missing": 1 - present / n_values, "zero": zeros / max(1, present)}
+    if present and finite:
+        factor, offset = layout.packing
+        ends = sorted((lowest * factor + offset, highest * factor + offset))
+        summary |= {"minimum": ends[0], "maximum": ends[1], "mean": total / present * factor + offset}
+        summary |= {"stored_minimum": lowest, "stored_maximum": highest}
     return summary
 
 
@@ -190,11 +210,16 @@ def _watch_out(
             "preprocess.missing is mean"
         )
     found += [
-        f"the {end} of one chunk is {values[end]:.6g}: if that marks missing values, say so in the array's attribute "
-        "_FillValue, else it counts as a number"
+        f"the {end} of one chunk is {values[f'stored_{end}']:.6g} as stored: if that marks missing values, say so in "
+        "input.missing_values, else it counts as a number"
         for end in ("minimum", "maximum")
-        if values and _is_mark(values.get(end, 0.0), layout)
+        if values and _is_mark(values.get(f"stored_{end}", 0.0), layout)
     ]
+    if values is None:
+        found.append(
+            f"chunks are too large to look into one ({describe_memory(layout.chunk_bytes)} each): what the values are was "
+            "not seen"
+        )
     if values and "mean" not in values and values["missing"] < 1:
         found.append("one chunk holds infinities: a run refuses them")
     if layout.packing != (1.0, 0.0):
@@ -280,13 +305,5 @@ def starting_config(found: Mapping[str, Any]) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A scalar or an empty mapping as YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        plain = value.replace("/", "").replace("_", "").replace("-", "").replace(".", "")
-        ambiguous = value.lower() in {"null", "true", "false", "yes", "no", "on", "off", "~"} or plain.isdigit()
-        return value if plain.isalnum() and not ambiguous and not value.startswith("-") else json.dumps(value)
-    return json.dumps(value)
+    """A scalar or an empty mapping as YAML: JSON, which is YAML, but for words that need no quotes."""
+    return value if isinstance(value, str) and PLAIN.fullmatch(value) and value not in WORDS else json.dumps(value)

@@ -92,8 +92,8 @@ class Outputs:
             array[where] = values
 
     def read_tile(self, name: str, tile: Box) -> NDArray[Any]:
-        """A tile of components, all of them at once."""
-        return np.asarray(self.array(name)[(slice(None), *tile)])
+        """A tile of components, all of them at once; the caller's own."""
+        return np.ascontiguousarray(self.array(name)[(slice(None), *tile)])
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array without feature axes, whole, in chunks of whole rows."""

@@ -22,7 +22,7 @@ from dpca.errors import DataError
 from dpca.outputs import Outputs
 from dpca.preprocess import NotFinite, Panel, Rules, Standardizer
 from dpca.slabs import Box, Plan
-from dpca.sources.base import Reader, Region, Source, describe
+from dpca.sources.base import Reader, Region, Source, describe, is_marked
 
 Report = Callable[[int], None]
 """Called with the bytes of each slab that is done. Raises `Cancelled` when the span should stop."""
@@ -67,7 +67,7 @@ class Pass:
 
     def standardizer(self) -> Standardizer:
         layout = self.source.layout
-        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_value, layout.packing)
+        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_values, layout.packing)
 
 
 def first_span(work: Pass, span: int, report: Report) -> Accumulator:
@@ -138,13 +138,15 @@ def orthogonalize_span(work: Sweep, transform: NDArray[np.float64], span: int, r
     """Replace a span's components W' by T W'; returns what it adds to W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
-        stored = work.outputs.read_tile("components", tile)
-        rows = stored.reshape(len(stored), -1)
-        found = (transform @ rows).astype(stored.dtype)
-        work.outputs.write_tile("components", tile, found.reshape(stored.shape))
-        found = np.nan_to_num(found).astype(np.float64)
-        overlap += found @ found.T
-        report(stored.nbytes)
+        components = work.outputs.read_tile("components", tile)
+        rows = components.reshape(len(components), -1)
+        for start in range(0, rows.shape[1], work.plan.panel_features):
+            piece = rows[:, start : start + work.plan.panel_features]
+            piece[...] = transform @ piece
+            found = np.nan_to_num(piece).astype(np.float64)
+            overlap += found @ found.T
+        work.outputs.write_tile("components", tile, components)
+        report(components.nbytes)
     return overlap
 
 
@@ -205,8 +207,7 @@ def _not_finite(work: Pass, raw: NDArray[Any], slab: Box) -> DataError:
     """Name the first value of a slab that is missing or infinite, in the array's own indices."""
     layout, region = work.source.layout, work.plan.region(slab)
     missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
-    if layout.missing_value is not None:
-        missing |= raw == layout.missing_value
+    missing |= is_marked(raw, layout.missing_values)
     infinite = np.isinf(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
     wrong, names = (missing | infinite), []
     if not wrong.any():
@@ -215,7 +216,8 @@ def _not_finite(work: Pass, raw: NDArray[Any], slab: Box) -> DataError:
             "Store the data in other units.",
         )
     if missing.any():
-        names.append("missing values (NaN)" if layout.missing_value is None else "missing values (NaN or _FillValue)")
+        marks = " or ".join(["NaN", *(f"{mark:g}" for mark in layout.missing_values)])
+        names.append(f"missing values ({marks})")
     if infinite.any():
         names.append("infinities")
     first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)

@@ -338,12 +338,13 @@ def _readings(
     if not layout.chunked:
         return  # storage that can be cut anywhere was tried with the smallest cuts already
     copies: list[Copy] = []
+    for band in (budget.bytes, 0):  # 0: the narrowest band, which takes what it takes whatever the budget is
+        copy = plan_copy(layout, axis, band)
+        if copy is not None and copy not in copies:
+            copies.append(copy)
     for size in sizes:
-        for band in (budget.bytes, 0):  # 0: the narrowest band, which takes what it takes whatever the budget is
-            copy = plan_copy(layout, axis, size, band)
-            if copy is not None and copy not in copies:
-                copies.append(copy)
-                yield "copy", plan_layout(copy.layout, axis, n_components, slab_bytes=size), copy
+        for copy in copies:
+            yield "copy", plan_layout(copy.layout, axis, n_components, slab_bytes=size, divide=True), copy
 
 
 def _processes(
@@ -378,7 +379,8 @@ def _processes(
             "tile being written": outputs.held_to_write(tile),
         }
         tasks["orthogonalize"] = {
-            "components of a tile, before and after": 2 * tile + 2 * 8 * k * plan.tile_features,
+            "components of a tile": tile,
+            "components of a panel": 3 * 8 * k * plan.panel_features,
             "tile being written": outputs.held_to_write(tile),
         }
     waiting = made.window - made.n_tasks

@@ -10,7 +10,7 @@ the total variance independently of the products, at no further read of the slab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,7 +74,7 @@ class Standardizer:
     plan : sizes of panels and blocks, and which axis of storage is the fast one
     rules : what to do
     working_dtype : float32 or float64, of the products
-    missing_value : a sentinel besides NaN, compared with stored values
+    missing_values : marks of missing values besides NaN, compared with stored values
     packing : scale_factor and add_offset of stored values
     """
 
@@ -83,11 +83,11 @@ class Standardizer:
         plan: Plan,
         rules: Rules,
         working_dtype: np.dtype[Any],
-        missing_value: float | None = None,
+        missing_values: Sequence[float] = (),
         packing: tuple[float, float] = (1.0, 0.0),
     ) -> None:
         self._plan, self._rules = plan, rules
-        self._missing_value, self._packing = missing_value, packing
+        self._missing_values, self._packing = missing_values, packing
         n, features = plan.n_samples, max(plan.panel_features, plan.block_features)
         self._block = np.empty(n * plan.block_features)
         # Features along rows where samples are the fast axis of storage: then nothing is transposed.
@@ -156,8 +156,10 @@ class Standardizer:
             np.copyto(flat.reshape(values.shape), values)
             block = flat.reshape(stop - start, n).T if last else flat.reshape(n, stop - start)
             missing = None
-            if self._missing_value is not None and not np.isnan(self._missing_value):
-                found = block == self._missing_value
+            if self._missing_values:
+                found = block == self._missing_values[0]
+                for mark in self._missing_values[1:]:
+                    found |= block == mark
                 missing = found if found.any() else None
             if self._packing != (1.0, 0.0):
                 block *= factor

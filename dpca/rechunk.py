@@ -1,9 +1,9 @@
 """One copy of the input in scratch, for chunks that no other way reads once a pass within the budget.
 
-Each task reads a band of whole chunks and writes it as one shard of an uncompressed Zarr array, whose
-inner chunks are as wide as a slab. So every stored chunk is decoded once, every shard is written whole by
-one task, and a slab is then a column of inner chunks. The shape of this (read what fits, write pieces that
-both sides can share) is rechunker's algorithm with one stage.
+Each task reads a band of whole chunks and writes it as one chunk of an uncompressed Zarr array. So every stored
+chunk is decoded once, every file is written whole by one task, and a slab is then read as parts of those chunks,
+at the cost of its own bytes (`dpca.sources.runs`). Reading what fits, and writing what both sides can share, is
+rechunker's algorithm with one stage.
 
 Measured against Dask's p2p rechunk on 500 x 2,000,000 float32 in chunks of whole rows (4 GB, zstd), two
 threads, in one round: 14 s, 1.0 GiB of memory and 4.0 GB of disk here; 29 s, 2.1 GiB and 6.7 GB there, and
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import zarr
 
 from dpca.errors import writing
-from dpca.slabs import Cuts, grow
+from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.sources.zarr_array import ZarrSource
 
@@ -32,24 +32,17 @@ class Copy:
     """A copy that is planned. Region for region the input: the same shape, dtype and values."""
 
     layout: Layout
-    """Of the copy: chunks and shards, the rest as in the input."""
+    """Of the copy: its chunks, the rest as in the input."""
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """Shape of what one task copies: a shard."""
-        assert self.layout.shards is not None
-        return self.layout.shards
+        """Shape of what one task copies: a chunk of the copy."""
+        return self.layout.chunk_shape
 
     @property
     def bytes(self) -> int:
-        """Disk that it takes: nothing is compressed, an edge is padded to a whole inner chunk, and a shard
-        ends with an index (of offset, length for each inner chunk) and its checksum."""
-        layout = self.layout
-        values = math.prod(
-            -(-length // step) * step for length, step in zip(layout.shape, layout.chunk_shape, strict=True)
-        )
-        inner = math.prod(side // step for side, step in zip(self.unit, layout.chunk_shape, strict=True))
-        return values * layout.dtype.itemsize + self.n_units * (16 * inner + 4)
+        """Disk that it takes: nothing is compressed, and an edge is padded to a whole chunk."""
+        return self.n_units * self.layout.chunk_bytes
 
     @property
     def n_units(self) -> int:
@@ -67,7 +60,7 @@ class Copy:
         """Bytes of what a copying task holds."""
         unit = tuple(min(step, length) for step, length in zip(self.unit, self.layout.shape, strict=True))
         band = size_of(self.unit, self.layout.dtype)
-        return {**source.held(unit), "shard, encoded and joined": 3 * band}
+        return {**source.held(unit), "band being written": 2 * band}
 
     def held_to_read(self, shape: tuple[int, ...]) -> dict[str, int]:
         """Bytes of what a reader of the copy holds for a slab."""
@@ -88,7 +81,6 @@ class Copy:
                 shape=layout.shape,
                 dtype=layout.dtype.newbyteorder("="),
                 chunks=layout.chunk_shape,
-                shards=layout.shards,
                 compressors=None,
             )
 
@@ -117,7 +109,7 @@ class CopyTask:
 def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
     """Copy one band; returns how many chunks of it the store never wrote."""
     region = work.copy.region(number)
-    # Else a shard of fill values would look like one that was lost.
+    # Else a chunk of fill values would look like one that was lost.
     array = zarr.open_array(work.path, mode="r+").with_config({"write_empty_chunks": True})
     with work.source.open() as reader:
         values = reader.read(region)
@@ -127,45 +119,27 @@ def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int
         return reader.absent_chunks
 
 
-def plan_copy(layout: Layout, samples_axis: int, slab_bytes: int, budget_bytes: int) -> Copy | None:
+def plan_copy(layout: Layout, samples_axis: int, budget_bytes: int) -> Copy | None:
     """The copy of an array whose columns of chunks are too large.
 
     Parameters
     ----------
     layout, samples_axis : of the input
-    slab_bytes : what a column of the copy's chunks may take
-    budget_bytes : memory of a process, which bounds the band that a task copies
+    budget_bytes : memory of a process, which bounds the band that a task copies; a band is one chunk at least
 
     Returns
     -------
-    None where no copy helps: chunks of differing lengths, or that can't be divided evenly
+    None where no copy helps: chunks of differing lengths
     """
     grid = [Cuts.of(length, chunk) for length, chunk in zip(layout.shape, layout.chunks, strict=True)]
     if any(cut.edges is not None for cut in grid):
         return None
-    n, itemsize = layout.shape[samples_axis], layout.dtype.itemsize
-    axes = [axis for axis in range(len(grid)) if axis != samples_axis]
-    fastest_first = axes if layout.order == "F" else axes[::-1]
-    # A piece of a chunk as wide as a slab may be, its axes joined fastest first as in `grow`.
-    wanted = grow(
-        [Cuts(grid[axis].step, 1) for axis in axes],
-        [axes.index(axis) for axis in fastest_first],
-        max(1, slab_bytes // (n * itemsize)),
-    )
-    inner, shard = [1] * len(grid), [1] * len(grid)
-    for axis, cut in zip(axes, wanted, strict=True):
-        chunk = grid[axis]
-        # Shards follow the input's chunks, and inner chunks have to divide a shard; its end may be padded.
-        inner[axis] = cut.step if chunk.step == chunk.length else _divisor(chunk.step, cut.step)
-        shard[axis] = -(-chunk.step // inner[axis]) * inner[axis]
-    if math.prod(inner) * 16 < math.prod(cut.step for cut in wanted):
-        return None
-    rows = grid[samples_axis].step
-    band = max(1, budget_bytes // UNIT_SHARE // (math.prod(shard) * itemsize))
-    inner[samples_axis] = shard[samples_axis] = min(n, max(1, band // rows) * rows)
-    return Copy(replace(layout, chunks=tuple(inner), shards=tuple(shard), divisible=False, codec="none"))
-
-
-def _divisor(length: int, limit: int) -> int:
-    """The largest divisor of a length that is at most a limit."""
-    return max(d for s in range(1, math.isqrt(length) + 1) if length % s == 0 for d in (s, length // s) if d <= limit)
+    unit = [cut.step for cut in grid]
+    # Rows first: the longer a row, the longer the reads of a slab; then as many samples as fit.
+    order = [axis for axis in reversed(range(len(grid))) if axis != samples_axis] + [samples_axis]
+    for axis in order:
+        times = max(1, budget_bytes // UNIT_SHARE // size_of(tuple(unit), layout.dtype))
+        unit[axis] = min(grid[axis].length, unit[axis] * times)
+        if unit[axis] < grid[axis].length:
+            break
+    return Copy(replace(layout, chunks=tuple(unit), shards=None, divisible=True, codec="none", order="C"))

@@ -83,7 +83,7 @@ def prepared(loaded: Loaded) -> Iterator[tuple[Prepared, Executor]]:
 def open_input(config: Config) -> Source:
     """The source that a configuration names."""
     given = config.input
-    return open_source(given.uri, given.array, given.absent_chunks, given.storage_options)
+    return open_source(given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values)
 
 
 def model_of(config: Config, source: Source) -> Model:

@@ -116,11 +116,11 @@ def test_a_sum_that_overflows_float64_is_refused():
 
 def test_the_sentinel_of_the_source_is_missing_and_packing_is_undone():
     x = np.array([[1, -99], [3, 4], [5, 8]], np.int16)
-    found = standardize(x, Rules(missing="mean"), missing_value=-99.0, packing=(0.5, 10.0))
+    found = standardize(x, Rules(missing="mean"), missing_values=[-99.0], packing=(0.5, 10.0))
     np.testing.assert_allclose(found["mean"], [11.5, 13.0])
     np.testing.assert_allclose(found["matrix"], [[-1, 0], [0, -1], [1, 1]])
     with pytest.raises(NotFinite):
-        standardize(x, missing_value=-99.0)
+        standardize(x, missing_values=[-99.0])
 
 
 def test_new_samples_are_preprocessed_by_the_given_means_and_divisors():

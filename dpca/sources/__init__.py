@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, Source
+from dpca.sources.base import Layout, Reader, Region, Source, as_stored
+
+if TYPE_CHECKING:
+    from dpca.sources.hdf5 import Hdf5Source
+    from dpca.sources.npy import NpySource
+    from dpca.sources.zarr_array import ZarrSource
 
 __all__ = ["Layout", "Reader", "Region", "Source", "as_source", "list_arrays", "open_source"]
 
@@ -27,8 +33,15 @@ def open_source(
     array: str | None = None,
     absent_chunks: str = "fill",
     storage_options: Mapping[str, Any] | None = None,
+    missing_values: Sequence[float] = (),
 ) -> Source:
     """Open what lives at a path or URL, by what it holds rather than by its suffix.
+
+    Parameters
+    ----------
+    uri, array, storage_options : where it is
+    absent_chunks : "fill" or "error"
+    missing_values : stored values that mark a missing one, besides NaN and what the file itself says
 
     Raises
     ------
@@ -40,7 +53,7 @@ def open_source(
     if kind == "zarr":
         from dpca.sources.zarr_array import ZarrSource
 
-        return ZarrSource.at(uri, array, absent_chunks, storage_options)
+        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options), missing_values)
     if kind == "npy":
         from dpca.sources.npy import NpySource
 
@@ -48,10 +61,17 @@ def open_source(
             raise InputError(
                 f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
             )
-        return NpySource(uri)
+        return _marked(NpySource(uri), missing_values)
     from dpca.sources.hdf5 import Hdf5Source
 
-    return Hdf5Source(uri, array, absent_chunks)
+    return _marked(Hdf5Source(uri, array, absent_chunks), missing_values)
+
+
+def _marked(source: ZarrSource | NpySource | Hdf5Source, marks: Sequence[float]) -> Source:
+    """The source with more marks of missing values than its own."""
+    layout = source.layout
+    source.layout = replace(layout, missing_values=as_stored([*layout.missing_values, *marks], layout.dtype))
+    return source
 
 
 def _kind(uri: str) -> str:

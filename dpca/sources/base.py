@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,11 @@ from dpca.errors import DpcaError, InputError, StorageError
 
 Region = tuple[slice, ...]
 """One slice with both ends for every axis of the stored array."""
+
+
+CHUNKS_A_CALL = 1024
+CHUNK_OVERHEAD_BYTES = 8192
+"""What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class Layout:
     """Order of the axes in storage, "C" or "F"."""
     dims: tuple[str | None, ...] = ()
     """Names of the axes, where the source has any."""
-    missing_value: float | None = None
-    """The source's own sentinel for a missing value (the attribute _FillValue), besides NaN."""
+    missing_values: tuple[float, ...] = ()
+    """Stored values that mark a missing one besides NaN: by the source's own attributes, or as told."""
     packing: tuple[float, float] = (1.0, 0.0)
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
 
@@ -71,6 +78,12 @@ class Layout:
     def chunk_bytes(self) -> int:
         """Bytes of such a chunk as decoded; of one value where any cut is as good."""
         return size_of(self.chunk_shape, self.dtype)
+
+    @property
+    def bookkeeping_bytes(self) -> int:
+        """What a library holds for the chunks of one call."""
+        chunks = math.prod(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
+        return CHUNK_OVERHEAD_BYTES * min(CHUNKS_A_CALL, chunks)
 
     def axis_of(self, axis: int | str) -> int:
         """The samples axis as a number from 0, from a number or a dimension's name.
@@ -122,19 +135,45 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     )
 
 
-def cf_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def cf_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """What the CF conventions (section 8.1 and 2.5.1) say of stored values, as fields of a Layout."""
 
     def number(name: str) -> float | None:
-        value = np.asarray(attributes.get(name, "")).reshape(-1)
+        given = attributes.get(name, "")
+        if isinstance(given, str) and name == "_FillValue":
+            given = _encoded(given)
+        value = np.asarray(given).reshape(-1)
         return float(value[0]) if value.size and value.dtype.kind in "biuf" else None
 
-    sentinel = number("_FillValue")
     factor, offset = number("scale_factor"), number("add_offset")
+    marks = [mark for mark in (number("_FillValue"), number("missing_value")) if mark is not None]
     return {
-        "missing_value": number("missing_value") if sentinel is None else sentinel,
+        "missing_values": as_stored(marks, dtype),
         "packing": (1.0 if factor is None else factor, 0.0 if offset is None else offset),
     }
+
+
+def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]:
+    """Marks of missing values as an array of this type holds them: rounded to it, each once; NaN needs no mark."""
+    with np.errstate(over="ignore"):
+        rounded = [float(np.asarray(mark).astype(dtype)) if dtype.kind == "f" else float(mark) for mark in marks]
+    return tuple(dict.fromkeys(mark for mark in rounded if not np.isnan(mark)))
+
+
+def is_marked(values: NDArray[Any], marks: Sequence[float]) -> NDArray[np.bool_]:
+    """Where values are one of the marks."""
+    found = np.zeros(values.shape, bool)
+    for mark in marks:
+        found |= values == mark
+    return found
+
+
+def _encoded(text: str) -> Any:
+    """A number as xarray writes it into the JSON of Zarr: base64 of a little-endian double."""
+    try:
+        return struct.unpack("<d", base64.b64decode(text, validate=True))[0]
+    except (ValueError, struct.error):
+        return ""
 
 
 class Buffer:
@@ -211,6 +250,17 @@ class Reader(ABC):
             axes.append(found)
         for choice in product(*axes):
             yield tuple(index for index, _ in choice), tuple(piece for _, piece in choice)
+
+    def _calls(self, region: Region) -> Iterator[Region]:
+        """Parts of a region that touch at most CHUNKS_A_CALL chunks each, for libraries that hold something for each."""
+        left, axes = CHUNKS_A_CALL, []
+        for piece, chunk in zip(reversed(region), reversed(self.layout.chunk_shape), strict=True):
+            first, last = piece.start // chunk, -(-piece.stop // chunk)
+            step = min(max(1, last - first), left)
+            left = max(1, left // step)
+            edges = [piece.start, *(number * chunk for number in range(first + step, last, step)), piece.stop]
+            axes.append([slice(start, stop) for start, stop in pairwise(edges)])
+        yield from product(*reversed(axes))
 
     def _begins_in(self, index: tuple[int, ...], piece: Region) -> bool:
         """Whether a chunk's part begins where the chunk does: true of one of the regions that divide it."""

@@ -14,7 +14,17 @@ import hdf5plugin  # noqa: F401  registers its filters with HDF5
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
-from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype, size_of
+from dpca.sources.base import (
+    Buffer,
+    Coordinate,
+    Layout,
+    Reader,
+    Region,
+    cf_attributes,
+    check_dtype,
+    shifted,
+    size_of,
+)
 from dpca.sources.npy import file_facts
 
 # A netCDF dimension without values is stored as a scale whose NAME begins with this.
@@ -31,8 +41,11 @@ class _Hdf5Reader(Reader):
         if self._incomplete:
             self._count_absent(region)
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
-        if out.size:
-            self.dataset.read_direct(out, source_sel=region)
+        if not out.size:
+            return out
+        for piece in self._calls(region) if self.dataset.chunks else [region]:
+            place = shifted(piece, [whole.start for whole in region])
+            self.dataset.read_direct(out, source_sel=piece, dest_sel=place)
         return out
 
     def _count_absent(self, region: Region) -> None:
@@ -83,14 +96,7 @@ class Hdf5Source:
     def __init__(self, path: str | Path, array: str | None = None, absent_chunks: str = "fill") -> None:
         self._path, self._fill = os.fspath(path), absent_chunks == "fill"
         self._open: h5py.Dataset | None = None
-        try:
-            file = h5py.File(self._path, "r", rdcc_nbytes=0)
-        except OSError as cause:
-            raise InputError(
-                f"{self._path}: not readable as HDF5: {cause}",
-                "Check that the file is whole and that no one writes it.",
-            ) from cause
-        with file:
+        with _opened(self._path) as file:
             self._array = self._find(file, array)
             self.layout = self._describe(file[self._array])
 
@@ -133,15 +139,18 @@ class Hdf5Source:
                         f"{name}: is a virtual dataset, and its source file {part.file_name} is absent",
                         f"Put the file back, beside {self._path}.",
                     )
+        chunks, divisible, codec = dataset.chunks, _divisible(dataset), _filters(dataset)
+        if dataset.is_virtual:
+            chunks, codec = _chunks_behind(dataset)
         return Layout(
             name,
             dataset.shape,
             dataset.dtype,
-            dataset.chunks or (1,) * dataset.ndim,
-            divisible=_divisible(dataset),
-            codec=_filters(dataset),
+            chunks or (1,) * dataset.ndim,
+            divisible=divisible,
+            codec=codec,
             dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),
-            **cf_attributes(dataset.attrs),
+            **cf_attributes(dataset.attrs, dataset.dtype),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,18 +161,19 @@ class Hdf5Source:
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         slab = {"slab": size_of(shape, self.layout.dtype)}
-        if self.layout.codec == "none":
+        if not self.layout.chunked:
             return slab
-        return {**slab, "chunk as stored": self.layout.chunk_bytes, "chunk as decoded": self.layout.chunk_bytes}
+        held = {**slab, "bookkeeping of chunks": self.layout.bookkeeping_bytes}
+        if self.layout.codec == "none":
+            return held
+        return {**held, "chunk as stored": self.layout.chunk_bytes, "chunk as decoded": self.layout.chunk_bytes}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
         if self._open is not None:
             yield _Hdf5Reader(self.layout, self._open, self._fill)
             return
-        # No chunk is read twice, so nothing is worth caching; and HDF5 reads a part of an uncompressed
-        # chunk only where the cache can't take the whole of it.
-        with h5py.File(self._path, "r", rdcc_nbytes=0) as file:
+        with _opened(self._path) as file:
             yield _Hdf5Reader(self.layout, file[self._array], self._fill)
 
     def stored_bytes(self) -> int | None:
@@ -172,6 +182,17 @@ class Hdf5Source:
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+
+
+def _opened(path: str) -> h5py.File:
+    """A file, for reading. No chunk is read twice, so nothing is worth caching; and HDF5 reads a part of an
+    uncompressed chunk only where the cache can't take the whole of it."""
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=0)
+    except OSError as cause:
+        raise InputError(
+            f"{path}: not readable as HDF5: {cause}", "Check that the file is whole and that no one writes it."
+        ) from cause
 
 
 def datasets_of(file: h5py.File) -> dict[str, h5py.Dataset]:
@@ -187,8 +208,14 @@ def datasets_of(file: h5py.File) -> dict[str, h5py.Dataset]:
 
 
 def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every dataset of a file."""
-    with h5py.File(path, "r") as file:
+    """Path, shape and dtype of every dataset of a file.
+
+    Raises
+    ------
+    InputError
+        When it is not readable.
+    """
+    with _opened(path) as file:
         return [(name, item.shape, str(item.dtype)) for name, item in datasets_of(file).items()]
 
 
@@ -205,6 +232,29 @@ def _divisible(dataset: h5py.Dataset) -> bool:
         return False
     _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
     return bool(math.prod(dataset.chunks) * dataset.dtype.itemsize > cache)
+
+
+def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
+    """Chunks and filters that a read of a virtual dataset meets, as its first source has them; None for none.
+
+    Sources of fewer axes than the whole are its trailing ones, as when files of one sample each are stacked.
+    Where the sources lie so that their chunks form no regular grid, the whole counts as one chunk.
+    """
+    parts = dataset.virtual_sources()
+    if not parts:
+        return None, "none"
+    first, ndim = parts[0], dataset.ndim
+    path = dataset.file.filename
+    if first.file_name != ".":
+        path = os.path.join(os.path.dirname(path), first.file_name)
+    with h5py.File(path, "r") as file:
+        source = file[first.dset_name]
+        if source.chunks is None:
+            return None, "none"
+        chunks = (1,) * (ndim - source.ndim) + source.chunks[-ndim:]
+        corners = [part.vspace.get_select_bounds()[0] for part in parts]
+        aligned = all(start % chunk == 0 for corner in corners for start, chunk in zip(corner, chunks, strict=True))
+        return chunks if aligned else dataset.shape, _filters(source)
 
 
 def _absent(dataset: h5py.Dataset) -> int:

@@ -19,6 +19,11 @@ from dpca.errors import StorageError
 Region = tuple[slice, ...]
 
 
+LONG_RUN_BYTES = 2**16
+"""Runs of this length are worth a call of their own; shorter ones are read together, and then put into place."""
+TOGETHER_BYTES = 2**20
+
+
 def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, target: NDArray[Any], name: str) -> None:
     """Fill an array from a C-ordered one that a file holds.
 
@@ -28,7 +33,7 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     offset : where the stored array begins
     shape : of the stored array
     region : which part of it
-    target : of the region's shape and the stored dtype, contiguous along its last axis; any strides else
+    target : of the region's shape and the stored dtype, with any strides
     name : what errors call the file
 
     Raises
@@ -39,18 +44,33 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     if not target.size:
         return
     strides = [math.prod(shape[axis + 1 :]) * target.itemsize for axis in range(len(shape))]
-    # Behind `last` every axis is whole, in the file and in memory, so one run covers them all.
-    last = len(shape) - 1
-    while (
-        last > 0
-        and region[last] == slice(0, shape[last])
-        and target.strides[last - 1] == target.strides[last] * target.shape[last]
-    ):
-        last -= 1
+    # Behind `stored` every axis is whole in the file, behind `placed` it is also contiguous in the target.
+    stored = len(shape) - 1
+    while stored > 0 and region[stored] == slice(0, shape[stored]):
+        stored -= 1
+    placed = len(shape) - 1
+    while placed > stored and target.strides[placed - 1] == target.strides[placed] * target.shape[placed]:
+        placed -= 1
+    contiguous = target.strides[-1] == target.itemsize or target.shape[-1] == 1
+    long = math.prod(target.shape[placed:]) * target.itemsize >= LONG_RUN_BYTES
+    last = placed if contiguous and (long or placed == stored) else stored
     base = offset + region[last].start * strides[last]
     for index in product(*(range(length) for length in target.shape[:last])):
         start = base + sum((piece.start + i) * s for piece, i, s in zip(region, index, strides, strict=False))
-        _fill(file, memoryview(target[index].reshape(-1, copy=False).view(np.uint8)), start, name)
+        block = target[index]
+        if block.flags.c_contiguous:
+            _fill(file, _bytes_of(block), start, name)
+            continue
+        step = max(1, TOGETHER_BYTES // strides[last])
+        for first in range(0, len(block), step):
+            rows: NDArray[Any] = np.empty((min(step, len(block) - first), *block.shape[1:]), block.dtype)
+            _fill(file, _bytes_of(rows), start + first * strides[last], name)
+            block[first : first + len(rows)] = rows
+
+
+def _bytes_of(block: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array, whatever its byte order."""
+    return memoryview(block.reshape(-1, copy=False).view(np.uint8))  # type: ignore[arg-type]
 
 
 def _fill(file: Any, target: memoryview, position: int, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -67,11 +67,10 @@ class _ZarrReader(Reader):
             return out
         if self.layout.divisible:
             self._read_parts(region, out)
-        elif self.layout.chunk_bytes < TOGETHER_BYTES:
-            self._array.get_basic_selection(region, out=NDBuffer.from_numpy_array(out))
         else:
-            # One after the other: zarr would decode ten at the same time, each into memory of its own.
-            for _, piece in self._chunks_in(region):
+            # Large ones one after the other: zarr would decode ten at the same time, each into memory of its own.
+            small = self.layout.chunk_bytes < TOGETHER_BYTES
+            for piece in self._calls(region) if small else (piece for _, piece in self._chunks_in(region)):
                 place = out[shifted(piece, [whole.start for whole in region])]
                 self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(place))
         if self._store.absent:
@@ -141,7 +140,13 @@ class ZarrSource:
     def __init__(self, array: zarr.Array[Any], name: str = "the Zarr array", absent_chunks: str = "fill") -> None:
         self._array, self._fill = array, absent_chunks == "fill"
         dtype = check_dtype(name, array.dtype)
-        names: Any = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+        attributes = dict(array.attrs)
+        names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
+        if not (isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)):
+            names = ()
+        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
+            # xarray keeps _FillValue of version 2 there, and masks by it when it reads.
+            attributes.setdefault("_FillValue", array.fill_value)
         self.layout = Layout(
             name,
             array.shape,
@@ -151,8 +156,8 @@ class ZarrSource:
             divisible=_divisible(array),
             codec=_codec(array),
             order=_order(array),
-            dims=tuple(names) if names else (),
-            **cf_attributes(array.attrs),
+            dims=tuple(names),
+            **cf_attributes(attributes, dtype),
         )
 
     @classmethod
@@ -213,7 +218,12 @@ class ZarrSource:
         if layout.divisible:
             return slab
         at_once = 1 if chunk >= TOGETHER_BYTES else CHUNKS_AT_ONCE
-        return {**slab, "chunks as stored": at_once * chunk, "chunks as decoded": at_once * chunk}
+        return {
+            **slab,
+            "bookkeeping of chunks": layout.bookkeeping_bytes,
+            "chunks as stored": at_once * chunk,
+            "chunks as decoded": at_once * chunk,
+        }
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
@@ -280,6 +290,10 @@ def _divisible(array: zarr.Array[Any]) -> bool:
     # Without an order in the metadata a value is a single byte.
     order = codecs[0].get("configuration", {}).get("endian", sys.byteorder)
     return [codec["name"] for codec in codecs] == ["bytes"] and bool(order == sys.byteorder)
+
+
+def _are_names(names: Sequence[Any]) -> bool:
+    return all(name is None or isinstance(name, str) for name in names)
 
 
 def _order(array: zarr.Array[Any]) -> str:

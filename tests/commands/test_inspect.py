@@ -125,9 +125,12 @@ def test_what_to_watch_out_for_in_the_values(capsys):
     assert "one chunk holds infinities" in watched_for(capsys, "inf.npy")
     genotypes = np.random.default_rng(0).integers(-1, 3, (10, 50), dtype="i1")
     np.save("genotypes.npy", genotypes)
-    assert "the minimum of one chunk is -1: if that marks missing values" in watched_for(capsys, "genotypes.npy")
+    assert (
+        "the minimum of one chunk is -1 as stored: if that marks missing values, say so in input.missing_values"
+        in watched_for(capsys, "genotypes.npy")
+    )
     np.save("station.npy", np.where(np.isnan(x), 9.96921e36, x).astype("f4"))
-    assert "the maximum of one chunk is 9.96921e+36: if that marks" in watched_for(capsys, "station.npy")
+    assert "the maximum of one chunk is 9.96921e+36 as stored: if that marks" in watched_for(capsys, "station.npy")
     np.save("signs.npy", np.sign(x[:, 5:]))
     assert not watched_for(capsys, "signs.npy")
     np.save("long.npy", np.arange(500).reshape(10, 50))
@@ -145,7 +148,7 @@ def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
     assert "the eigensolve of 50,000 samples takes 93.1 GiB" in watched_for(capsys, "tall.zarr")
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1500")
     zarr.create_array("rows.zarr", shape=(500, 10**7), chunks=(1, 10**7), dtype="f4")
-    assert "a run copies it to scratch once (20.1 GB). Chunks of 500 x" in watched_for(capsys, "rows.zarr")
+    assert "a run copies it to scratch once (20 GB). Chunks of 500 x" in watched_for(capsys, "rows.zarr")
 
 
 def test_packed_values_are_shown_as_they_count(capsys):

@@ -82,7 +82,7 @@ def test_netcdf_dimensions_and_coordinates(file):
     data.attrs["_FillValue"] = np.array([-9e9])
     source = as_source(data)
     assert source.layout.dims == ("time", "cell")
-    assert source.layout.missing_value == -9e9
+    assert source.layout.missing_values == (-9e9,)
     with source.open() as reader:
         assert reader.coordinate(0).attributes == {"units": "days since 1990-01-01"}
         np.testing.assert_array_equal(reader.coordinate(0).values[:2], [1, 2])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from dpca.errors import DataError, InputError, StorageError
@@ -83,7 +84,7 @@ def test_packed_values_and_their_sentinel_are_known(tmp_path):
     attributes = {"scale_factor": 0.1, "add_offset": 273.0, "_FillValue": -999}
     array = zarr.create_array(tmp_path / "a.zarr", data=np.ones((2, 2), "i2"), attributes=attributes)
     layout = ZarrSource(array).layout
-    assert (layout.packing, layout.missing_value) == ((0.1, 273.0), -999.0)
+    assert (layout.packing, layout.missing_values) == ((0.1, 273.0), (-999.0,))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,39 @@ def test_packed_values_and_their_sentinel_are_known(tmp_path):
 )
 def test_credentials_never_show(uri, shown):
     assert without_credentials(uri) == shown
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
+def test_fill_values_are_known_as_xarray_writes_them(zarr_format, dtype):
+    """Version 3 keeps that of a float in base64, version 2 keeps it in the metadata of the array alone."""
+    values = np.where(np.arange(40).reshape(4, 10) % 7, np.arange(40.0).reshape(4, 10), np.nan)
+    mark = np.dtype(dtype).type(-9999)
+    encoding = {"v": {"_FillValue": mark, "dtype": dtype}}
+    data = xr.Dataset({"v": (("time", "x"), values)})
+    data.to_zarr("ocean.zarr", zarr_format=zarr_format, consolidated=False, encoding=encoding)
+    source = open_source("ocean.zarr", "v")
+    assert source.layout.missing_values == (-9999.0,)
+    with source.open() as reader:
+        stored = reader.read((slice(0, 4), slice(0, 10)))
+    np.testing.assert_array_equal(stored == -9999, np.isnan(values))
+
+
+def test_a_fill_value_of_version_2_that_xarray_did_not_write_marks_nothing():
+    zarr.create_array("x.zarr", data=np.zeros((3, 4), "i2"), chunks=(3, 4), zarr_format=2, fill_value=0)
+    assert open_source("x.zarr").layout.missing_values == ()
+
+
+def test_marks_are_rounded_as_the_values_were():
+    array = zarr.create_array("x.zarr", data=np.array([[1e20, 1.0]], "f4"), chunks=(1, 2))
+    array.attrs["_FillValue"] = array.attrs["missing_value"] = 1e20
+    (mark,) = open_source("x.zarr").layout.missing_values
+    assert mark == float(np.float32(1e20))
+    assert open_source("x.zarr", missing_values=[-99, 1e20]).layout.missing_values == (mark, -99.0)
+
+
+@pytest.mark.parametrize("dims", [["x"], [1, 2], "xy", ["a", "b", "c"]])
+def test_names_of_dimensions_that_can_be_none_are_not_taken(dims):
+    array = zarr.create_array("x.zarr", data=np.eye(3), chunks=(3, 3), zarr_format=2)
+    array.attrs["_ARRAY_DIMENSIONS"] = dims
+    assert open_source("x.zarr").layout.dims == (None, None)
