@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,7 +216,7 @@ def demo(directory: Path, samples: int, features: int) -> None:
 
 def _axis(given: str | None) -> int | str | None:
     """An axis as a number where it is one."""
-    return int(given) if given is not None and given.lstrip("-").isdigit() else given
+    return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
 
 
 def _print_finished(finished: Finished) -> None:

@@ -49,7 +49,7 @@ SAMPLED_VALUES = 2**18
 OPENED_BYTES = 2**26
 MANY_SAMPLES = 20_000
 WIDTH = 100
-PLAIN = re.compile(r"[A-Za-z./_][A-Za-z_][A-Za-z0-9./_-]*")
+PLAIN = re.compile(r"[A-Za-z/_][A-Za-z_][A-Za-z0-9./_-]*")
 WORDS = frozenset(
     word for name in ("null", "true", "false", "yes", "no", "on", "off") for word in (name, name.title(), name.upper())
 )

@@ -82,8 +82,10 @@ def memory_budget(asked: int | None = None, limits: list[Limit] | None = None) -
         tightest = min(limits, key=lambda limit: limit.free)
         return Budget(tightest.free // 2, f"half of the {describe_memory(tightest.free)} free of {tightest.name}")
     if asked > lowest.bytes:
-        origin = f"all of {lowest.name}, which is less than the {describe_memory(asked)} asked for"
-        return Budget(lowest.bytes, origin, lowered=True)
+        # Others may be in the same group: what they hold is not to be had.
+        mine = min(lowest.bytes, lowest.free + private_bytes())
+        origin = f"what is free of {lowest.name}, {describe_memory(lowest.bytes)}, which is less than the "
+        return Budget(mine, f"{origin}{describe_memory(asked)} asked for", lowered=True)
     return Budget(asked, "as asked for")
 
 

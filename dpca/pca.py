@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numbers
 import os
+import re
 import tempfile
 import uuid
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,7 +22,7 @@ from zarr.storage import MemoryStore
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose, project
 from dpca.dimension import RULES, NComponents
-from dpca.errors import ConfigError, InputError
+from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.machine import free_disk
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
@@ -29,6 +32,8 @@ from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
+
+_KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
 
 class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
@@ -162,9 +167,10 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
             )
         fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
         executor = of_client(self.client)
-        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
-        made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
-        scores = project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
+        with _in_python():
+            workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+            made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
+            scores = project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
         return scores / self._whitening if self.whiten else scores
 
     def inverse_transform(self, X: Any) -> Any:
@@ -229,6 +235,10 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
             )
 
     def _fit(self, X: Any) -> Decomposition:
+        with _in_python():
+            return self._fitted(X)
+
+    def _fitted(self, X: Any) -> Decomposition:
         self._check_parameters()
         source = as_source(X)
         executor = of_client(self.client)
@@ -274,12 +284,16 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
     def _memory_bytes(self) -> int | None:
         if self.memory is None:
             return None
+        given: Any = self.memory
         try:
-            return int(parse_bytes(self.memory))
-        except ValueError:
+            amount = 0 if isinstance(given, bool) or given == "" else int(parse_bytes(given))
+        except (ValueError, TypeError, AttributeError):
+            amount = 0
+        if amount < 1:
             raise ConfigError(
-                f"memory is {self.memory!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
-            ) from None
+                f"memory is {given!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
+            )
+        return amount
 
     def _scratch(self) -> Scratch:
         """A place for a copy of X, beside the outputs if there is a place for them."""
@@ -294,3 +308,17 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
         weakref.finalize(PCA, directory.cleanup)
         return os.path.join(directory.name, "result.zarr")
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Name parameters as Python has them, where an error names keys of the configuration."""
+    try:
+        yield
+    except DpcaError as error:
+        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, error.remedy))
+        raise type(error)(message, remedy, error.key) from error.__cause__
+
+
+def _parameter(match: re.Match[str]) -> str:
+    return {"scratch": "store"}.get(match[1], match[1])

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from dpca import backproject, outputs, preprocess
 from dpca.accumulators import SOLVERS
 from dpca.accumulators.gram import largest_m
@@ -49,6 +47,9 @@ GOOD_CHUNK_BYTES = 8 * 2**20
 """A chunk size that reads well anywhere, for advice."""
 SMALL_CHUNK_BYTES = 2**18
 """Chunks below this cost more to open than to read."""
+SLAB_SHIFTS = (0, 2, 4, 6)
+"""A slab is 64 MiB, or where that does not fit a quarter of it, and so on."""
+SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
 
@@ -245,12 +246,11 @@ def plan_projection(
     """The plan of a projection of new samples; raises as `plan_run` does."""
 
     def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan, double = made.plan, np.dtype(np.float64)
-        n = plan.n_samples
+        plan, n = made.plan, made.plan.n_samples
         tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
         tasks["transform"] = {
             **_held_to_read(made, source),
-            **preprocess.held(plan, double),
+            **preprocess.held_to_apply(plan),
             "components of a slab": 3 * 8 * n_components * plan.slab_features,
             "scores of a span": 2 * 8 * n * n_components,
         }
@@ -305,7 +305,7 @@ def _first_that_fits(
 
 def _at_once(plan: Plan, workers: Workers) -> Iterator[tuple[int, int, int]]:
     """Tasks a process, tasks on all and spans submitted, from many to few."""
-    for threads in range(workers.threads, 0, -1):
+    for threads in range(min(workers.threads, plan.n_spans), 0, -1):
         at_once = threads * max(1, workers.processes)
         for ahead in (WAITING, 1):
             window = min(ahead * at_once, plan.n_spans)
@@ -327,7 +327,7 @@ def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Pr
 def _readings(
     layout: Layout, axis: int, n_components: int, budget: Budget
 ) -> Iterator[tuple[Reading, Plan, Copy | None]]:
-    sizes = [SLAB_BYTES >> shift for shift in (0, 2, 4, 6)]
+    sizes = [SLAB_BYTES >> shift for shift in SLAB_SHIFTS]
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:
@@ -438,9 +438,12 @@ def _arranged(
 
 
 def _check_sharing(source: Source, made: RunPlan) -> None:
-    """Refuse a lazy array of which each slab computes most of the whole."""
+    """Refuse a lazy array of which each slab, or each band that is copied, computes most of the whole."""
     shared = getattr(source, "check_sharing", None)
-    if shared is None or made.copy is not None:
+    if shared is None:
+        return
+    if made.copy is not None:
+        shared(map(made.copy.region, range(made.copy.n_units)), made.copy.n_units)
         return
     plan = made.plan
     slabs = (
@@ -454,30 +457,37 @@ def _check_sharing(source: Source, made: RunPlan) -> None:
 
 def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> OverBudgetError:
     """Why nothing fits, and what would."""
-    in_place = min((made for made in tried if made.copy is None), key=lambda made: made.tightest.peak_bytes)
-    lacking = next((made for made in tried if made.fits), None)
-    if lacking is not None:
-        need = describe_bytes(lacking.scratch_bytes)
+    copied = [made for made in tried if made.scratch_bytes > scratch.free_bytes]
+    smallest = min((made for made in tried if made not in copied), key=lambda made: made.tightest.share)
+    with_copy = min(copied, key=lambda made: made.tightest.share) if copied else smallest
+    process = smallest.tightest
+    if with_copy.fits:
+        need = describe_bytes(with_copy.scratch_bytes)
         return OverBudgetError(
             f"{layout.name}: its chunks, {by(layout.chunk_shape)}, have to be copied to scratch, which takes {need}, "
             f"but {scratch.path} has {describe_bytes(scratch.free_bytes)} free",
             f"Set compute.scratch to a directory with {need} free, or compute.memory to "
-            f"{enough(in_place.tightest.peak_bytes)} or more to read them in place.",
+            f"{enough(process.peak_bytes)} or more to read them in place.",
             key="compute.scratch",
         )
-    smallest = min(tried, key=lambda made: made.tightest.share)
-    process = smallest.tightest
     budget, stage = process.budget, process.peak_stage
     largest = max(stage.arrays, key=lambda array: array.bytes * array.count)
     plan, n = smallest.plan, smallest.plan.n_samples
     on = "" if process.name == "dpca" else f" in each {process.name}"
-    remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more."
+    remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more"
     if process.name == "client":
-        remedy = f"Run the client where {enough(process.peak_bytes)} are free."
+        remedy = f"Run the client where {enough(process.peak_bytes)} are free"
+    if with_copy.tightest.peak_bytes < process.peak_bytes:
+        remedy += (
+            f", or to {enough(with_copy.tightest.peak_bytes)} and compute.scratch to a directory with "
+            f"{describe_bytes(with_copy.scratch_bytes)} free"
+        )
+    remedy += "."
     solvable = largest_m(budget.bytes - LIBRARIES_BYTES)
-    if solvable < n:
+    if stage.name == "eigensolve" and 1 < solvable < n:
         remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} samples fits."
-    elif layout.chunk_bytes > SLAB_BYTES or in_place.plan.slab_features * n * layout.dtype.itemsize > SLAB_BYTES:
+    column = plan.slab_features * n * layout.dtype.itemsize
+    if layout.chunked and stage.name != "eigensolve" and max(layout.chunk_bytes, column) > SMALLEST_SLAB_BYTES:
         remedy += (
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
             f"chunks of {by(better_chunks(layout, plan.samples_axis))} would do with less."

@@ -232,11 +232,13 @@ class Standardizer:
 
 def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:
     """Bytes of what a Standardizer holds, by name."""
-    n, block = plan.n_samples, plan.block_features
-    return {
-        "panel": n * max(plan.panel_features, block) * working_dtype.itemsize,
-        "block being centred, and where it is missing": (8 + 2) * n * block,
-    }
+    width = max(plan.panel_features, plan.block_features)
+    return {"panel": plan.n_samples * width * working_dtype.itemsize, **held_to_apply(plan)}
+
+
+def held_to_apply(plan: Plan) -> dict[str, int]:
+    """Bytes of what a Standardizer holds that only applies given means and divisors: it touches no panel."""
+    return {"block being centred, and where it is missing": (8 + 2) * plan.n_samples * plan.block_features}
 
 
 def _sums(block: F64) -> F64:

@@ -13,6 +13,7 @@ with two worker processes of 700 MiB p2p did not finish. p2p also starts over wh
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -76,6 +77,7 @@ class Copy:
         """
         layout = self.layout
         with writing(path):
+            shutil.rmtree(path, ignore_errors=True)  # of a run that was killed
             zarr.create_array(
                 path,
                 shape=layout.shape,

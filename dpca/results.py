@@ -46,6 +46,22 @@ class ResultDirectory:
     def status(self) -> Path:
         return self.path / STATUS
 
+    def check_place(self) -> None:
+        """Refuse a path where no directory can be.
+
+        Raises
+        ------
+        OutputExistsError
+            When the path, or what should be a directory above it, is something else.
+        """
+        for place in (self.path, *self.path.absolute().parents):
+            if place.is_dir():
+                return
+            if place.exists():
+                raise OutputExistsError(
+                    f"{place}: exists and is not a directory", "Choose another output.path.", key="output.path"
+                )
+
     def begin(self, overwrite: bool) -> None:
         """Make the directory ready for a run.
 
@@ -60,12 +76,8 @@ class ResultDirectory:
         StorageError
             When the directory can't be made.
         """
-        try:
-            present = set(os.listdir(self.path)) if self.path.exists() else set()
-        except NotADirectoryError:
-            raise OutputExistsError(
-                f"{self.path}: exists and is not a directory", "Choose another output.path.", key="output.path"
-            ) from None
+        self.check_place()
+        present = set(os.listdir(self.path)) if self.path.exists() else set()
         own = {ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER}
         foreign = sorted(name for name in present - own if not name.startswith("."))
         if foreign and not present & {MANIFEST, LEDGER, STATUS}:

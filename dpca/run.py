@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
-from dpca.errors import AssumptionError, DiskFullError, DpcaError, OverBudgetError
+from dpca.errors import AssumptionError, ConfigError, DiskFullError, DpcaError, OverBudgetError
 from dpca.forecast import forecast
 from dpca.machine import Peak, free_disk, watched_memory
 from dpca.model import Model
@@ -62,6 +62,7 @@ def prepared(loaded: Loaded) -> Iterator[tuple[Prepared, Executor]]:
     """
     config = loaded.config
     with _located(loaded):
+        ResultDirectory(config.output.path).check_place()
         source = open_input(config)
     cluster, given = config.compute.cluster, config.compute
     scheduler = None if cluster == "local" else cluster.scheduler
@@ -110,7 +111,12 @@ def scratch_of(config: Config) -> Scratch:
     if config.compute.scratch is None:
         path = Path(config.output.path) / LEDGER / "scratch.zarr"
     else:
-        path = Path(config.compute.scratch) / f"dpca-{uuid.uuid4().hex}.zarr"
+        place = Path(config.compute.scratch)
+        if not place.is_dir():
+            raise ConfigError(f"{place}: is not a directory", "Make it, or name another.", key="compute.scratch")
+        # By the result's path, so that what a killed run has left is replaced by the next.
+        name = hashlib.sha256(str(Path(config.output.path).absolute()).encode()).hexdigest()[:16]
+        path = place / f"dpca-{name}.zarr"
     return Scratch(str(path.absolute()), free_disk(path))
 
 

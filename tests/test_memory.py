@@ -98,6 +98,8 @@ CASES = {
     "zarr of large chunks": (lambda: zarr_of(WIDE, chunks=(100, 100_000)), "1 GiB", "columns"),
     "zarr of few samples a chunk": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), "1 GiB", "columns"),
     "zarr of 3000 small chunks": (lambda: zarr_of((60, 300_000), chunks=(60, 100)), "1 GiB", "columns"),
+    "zarr of 5000 tiny chunks": (lambda: zarr_of((100, 5000), chunks=(10, 10)), "1 GiB", "columns"),
+    "hdf5 of 100,000 tiny chunks": (lambda: hdf5_of((400, 20_000), chunks=(8, 10)), "1 GiB", "columns"),
     "zarr in shards": (lambda: zarr_of(WIDE, chunks=(100, 4096), shards=(100, 65_536)), "1 GiB", "columns"),
     "zarr of int8": (lambda: zarr_of((200, 600_000), "i1", chunks=(200, 16_384)), "1 GiB", "columns"),
     "zarr of float64": (lambda: zarr_of((100, 300_000), "f8"), "1 GiB", "columns"),

@@ -253,3 +253,17 @@ def test_working_precision_follows_the_dtype():
         dtype for dtype in DTYPES if working_dtype(as_source(np.zeros((1, 1), dtype)).layout.dtype, "auto") == "f4"
     }
     assert single == {"f2", "f4", "i1", "i2", "u1", "u2", "?"}
+
+
+def test_errors_name_parameters_as_python_has_them():
+    x = np.random.default_rng(0).normal(size=(20, 300_000))
+    with pytest.raises(MemoryError, match=r"Set memory to \d+ MiB or more"):
+        PCA(3, memory="100 MiB").fit(x)
+    with pytest.raises(ValueError, match="Set missing: mean to fill"):
+        PCA(3).fit(np.where(x > 4, np.nan, x))
+
+
+@pytest.mark.parametrize("memory", [-5, 0, "", True, [1], "much"])
+def test_memory_that_is_no_amount_is_refused(memory):
+    with pytest.raises(ValueError, match="memory is .*, but an amount"):
+        PCA(2, memory=memory).fit(np.eye(4))

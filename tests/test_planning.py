@@ -164,3 +164,27 @@ def test_chunks_that_are_advised_need_no_advice():
     plan = made(Imagined((1000, 721, 1440), chunks), 2000)
     assert plan.reading == "columns"
     assert plan.n_tasks == 2
+
+
+def test_memory_that_would_do_without_scratch_and_with_it_are_told_apart():
+    source = Imagined((500, 400_000), (1, 400_000))
+    with pytest.raises(OverBudgetError) as caught:
+        made(source, 150, scratch=Scratch("/s", 10**7))
+    alone, with_scratch = map(int, re.findall(r"(\d+) MiB", caught.value.remedy)[:2])
+    assert with_scratch < alone
+    assert "and compute.scratch to a directory with 800 MB free" in caught.value.remedy
+    assert made(source, alone, scratch=Scratch("/s", 10**7)).reading == "columns"
+    assert made(source, with_scratch, scratch=PLENTY).reading == "copy"
+
+
+def test_chunks_that_hurt_are_named_whether_or_not_the_eigensolve_would_fit():
+    with pytest.raises(OverBudgetError, match="(?s)What hurts are chunks of 3,000 x 50,000") as caught:
+        made(Imagined((3000, 10**6), (3000, 50_000)), 240)
+    assert "eigensolve of up to" not in caught.value.remedy
+    with pytest.raises(OverBudgetError) as caught:
+        made(Imagined((20, 10**6), (20, 100)), 50)
+    assert "eigensolve" not in caught.value.remedy
+
+
+def test_more_threads_than_spans_cost_nothing():
+    assert made(Imagined((20, 10**6), (20, 100)), 4000, threads=100_000).n_tasks < 1000

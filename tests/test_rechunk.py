@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpca import PCA
 from dpca.decomposition import streamed
 from dpca.engine import Threads
-from dpca.errors import DataError, OverBudgetError
+from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.planning import Attempt, RunPlan, Scratch, Workers, plan_layout, plan_run
@@ -159,3 +159,29 @@ def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
     assert [path.name for path in store.parent.iterdir()] == ["result.zarr"]
     with pytest.raises(OverBudgetError):
         PCA(3, memory="100 kB").fit(array)
+
+
+def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
+    x = da.from_array(random_array(0, (60, 20_000), "f4"), chunks=(1, 20_000))
+    plan = {"workers": Workers(0, 1, Budget(170 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpca.planning.TASK_BYTES", 2 * MIB)
+        patch.setattr("dpca.planning.SLAB_BYTES", 2**20)
+        assert plan_run(as_source(x), 0, Model(3), **plan).reading == "copy"
+        with pytest.raises(InputError, match="share ancestors"):
+            plan_run(as_source(x - x.mean(axis=0)), 0, Model(3), **plan)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("length", [997, 1000])
+def test_chunks_of_any_length_can_be_copied(axis, length):
+    shape = (6, 3 * length + 7) if axis == 0 else (3 * length + 7, 6)
+    chunks = (1, length) if axis == 0 else (length, 1)
+    x = random_array(0, shape, "f8")
+    source = as_source(zarr.create_array({}, data=x, chunks=chunks))
+    with copied(source, plan_copy(source.layout, axis, 10**5), "scratch.zarr") as (streams, _):
+        with streams.open() as reader:
+            np.testing.assert_array_equal(reader.read(tuple(slice(2, n - 1) for n in shape)), x[2:-1, 2:-1])
+        found = decompose_array(streams, 2, samples_axis=axis)
+    dense = np.linalg.svd((x if axis == 0 else x.T) - x.mean(axis, keepdims=True).reshape(1, -1), compute_uv=False)
+    np.testing.assert_allclose(found.spectrum.singular_values, dense[:2])

@@ -102,6 +102,8 @@ class Layout:
                 f"Name one of them, or give a number from 0 to {len(self.shape) - 1}.",
                 key="input.samples_axis",
             )
+        if not self.shape:
+            raise InputError(f"{self.name}: is a single value", "PCA needs samples and features.", key="input.uri")
         if not -len(self.shape) <= axis < len(self.shape):
             raise InputError(
                 f"{self.name}: samples_axis is {axis}, but the array has {len(self.shape)} axes, shape {self.shape}",

@@ -34,7 +34,7 @@ class _NpyReader(Reader):
 
 
 class NpySource:
-    """A .npy file of format version 1, 2 or 3, in C or Fortran order."""
+    """A .npy file of format version 1 or 2, in C or Fortran order; version 3 is for named fields alone."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = os.fspath(path)

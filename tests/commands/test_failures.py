@@ -157,3 +157,21 @@ def test_a_killed_run_is_an_unfinished_one(config, capsys):
     assert dpca("run", config) == 2
     assert "holds an unfinished run" in capsys.readouterr().err
     assert dpca("run", config, "--overwrite") == 0
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_an_output_path_that_is_a_file_is_refused_by_its_line(config, capsys, command):
+    Path("afile").write_text("")
+    for path in ("afile", "afile/deeper/r"):
+        assert dpca(command, config, "--set", f"output.path={path}") == 2
+        assert f"--set output.path={path}: afile: exists and is not a directory" in capsys.readouterr().err.replace(
+            f"{os.getcwd()}/", ""
+        )
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n0000"])
+def test_a_damaged_hdf5_file_is_said_to_be_so_by_every_command(config, capsys, content):
+    Path("bad.h5").write_bytes(content)
+    for command in (["inspect", "bad.h5"], ["init", "bad.h5"], ["plan", config, "--set", "input.uri=bad.h5"]):
+        assert dpca(*command) == 2
+        assert "bad.h5: not readable as HDF5" in capsys.readouterr().err

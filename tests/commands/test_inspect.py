@@ -202,3 +202,26 @@ def test_nothing_to_analyse_is_said_by_name(command, capsys):
         assert dpca(command, uri) == 2, uri
         assert f"dpca: error: {message}" in capsys.readouterr().err
     assert not os.path.exists("results")
+
+
+def test_a_chunk_that_is_too_large_is_not_looked_into(capsys, monkeypatch):
+    monkeypatch.setattr("dpca.inspection.OPENED_BYTES", 10_000)
+    zarr.create_array("x.zarr", data=X, chunks=X.shape)
+    found = inspected(capsys, "x.zarr")
+    assert found["values"] is None
+    assert any("chunks are too large to look into one (28.1 KiB each)" in s for s in found["watch_out"])
+
+
+def test_marks_among_packed_values_are_seen_as_stored(capsys):
+    array = zarr.create_array("packed.zarr", data=np.full((4, 30), 10, "i2"), chunks=(4, 30))
+    array.attrs.update({"scale_factor": 0.01})
+    array[0, 0] = -32768
+    assert "the minimum of one chunk is -32768 as stored: if that marks" in watched_for(capsys, "packed.zarr")
+
+
+@pytest.mark.parametrize("name", ["0x10", "1e5", ".inf", "null", "Yes", "12", "a: b", "-x", "plain/name_1"])
+def test_names_that_yaml_would_take_for_something_else_are_quoted(name, capsys):
+    group = zarr.create_group("g.zarr")
+    group.create_array(name, data=X)
+    group.create_array("small", data=X[:, :2, :2])
+    assert load(started(capsys, "g.zarr")).config.input.array == name

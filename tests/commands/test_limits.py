@@ -30,7 +30,7 @@ def small_disk():
         pytest.skip("a file system of a test's own needs unshare and mount, which are not permitted here")
 
     def call(size, *arguments):
-        Path("disk").mkdir()
+        Path("disk").mkdir(exist_ok=True)
         command = shlex.join([sys.executable, *arguments])
         script = f"mount -t tmpfs -o size={size} none disk; {command}; code=$?; cp -a disk kept; exit $code"
         return subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True)
@@ -79,6 +79,7 @@ def rows():
         "input: {uri: rows.zarr}\nmodel: {n_components: 2}\noutput: {path: r}\n"
         "compute: {memory: 245 MiB, workers: 1, scratch: disk}\n"
     )
+    Path("disk").mkdir()
     return "rows.yaml"
 
 
@@ -90,7 +91,8 @@ def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypat
         assert "rows.zarr: its chunks, 1 x 1,048,576, have to be copied to scratch, which takes" in error
         assert "has 10 MB free" in error
         assert "Set compute.scratch to a directory with" in remedy
-    assert sorted(os.listdir()) == ["rows.yaml", "rows.zarr"]
+    assert sorted(os.listdir()) == ["disk", "rows.yaml", "rows.zarr"]
+    assert not os.listdir("disk")
 
 
 def test_scratch_that_fills_up_all_the_same_leaves_neither_result_nor_copy(rows, small_disk):

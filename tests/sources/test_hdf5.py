@@ -87,3 +87,23 @@ def test_netcdf_dimensions_and_coordinates(file):
         assert reader.coordinate(0).attributes == {"units": "days since 1990-01-01"}
         np.testing.assert_array_equal(reader.coordinate(0).values[:2], [1, 2])
         assert reader.coordinate(1) is None
+
+
+def test_a_virtual_dataset_has_the_chunks_of_what_is_behind_it():
+    with h5py.File("all.h5", "w") as file:
+        stacked, joined, odd = (h5py.VirtualLayout(shape, "f4") for shape in ((3, 1000), (6, 400), (3, 10)))
+        for index in range(3):
+            with h5py.File(f"{index}.h5", "w") as part:
+                part.create_dataset("row", data=np.arange(1000, dtype="f4"), chunks=(200,), compression="gzip")
+                part.create_dataset("block", data=np.ones((2, 400), "f4"), chunks=(1, 400), compression="gzip")
+            stacked[index] = h5py.VirtualSource(f"{index}.h5", "row", (1000,))
+            joined[2 * index : 2 * index + 2] = h5py.VirtualSource(f"{index}.h5", "block", (2, 400))
+            odd[index] = h5py.VirtualSource(f"{index}.h5", "row", (1000,))[5 * index : 5 * index + 10]
+        for name, layout in {"stacked": stacked, "joined": joined, "odd": odd}.items():
+            file.create_virtual_dataset(name, layout)
+    found = {name: open_source("all.h5", name).layout for name in ("stacked", "joined", "odd")}
+    assert found["stacked"].chunks == (1, 200)
+    assert found["joined"].chunks == (1, 400)
+    assert "deflate" in found["joined"].codec
+    with open_source("all.h5", "stacked").open() as reader:
+        np.testing.assert_array_equal(reader.read((slice(0, 3), slice(100, 300)))[2], np.arange(100, 300))
