@@ -41,6 +41,7 @@ def check_trace(trace: float, squares: float, working_dtype: Any) -> float:
 def certify(
     spectrum: Spectrum,
     rung: Rung,
+    exact: bool,
     trace_difference: float,
     squares: float,
     measured: BackprojectionPartial | None,
@@ -52,7 +53,7 @@ def certify(
     Parameters
     ----------
     spectrum : what the solver found
-    rung : solver and dtype of the products
+    rung, exact : solver and dtype of the products, and whether none of them was rounded
     trace_difference : from `check_trace`
     squares : sum of squares of X_c, added up without products
     measured : from the back-projection, X_c W with what was done to W since; None when no components were asked for
@@ -64,6 +65,7 @@ def certify(
     dict with keys
         format_version : 2
         solver, precision : that gave the answer
+        exact_products : whether no product was rounded, as with small integers
         rank : eigenvalues that differ from rounding
         largest_rank : what the rank can be at most, min(n - 1, d) for centred data
         supported_ratio : smallest sigma_j / sigma_1 that solver and precision support
@@ -109,6 +111,7 @@ def certify(
         "format_version": FORMAT_VERSION,
         "solver": rung.solver,
         "precision": "single" if rung.dtype == np.float32 else "double",
+        "exact_products": exact,
         "rank": spectrum.rank,
         "largest_rank": spectrum.largest_rank,
         "supported_ratio": spectrum.supported,
@@ -160,7 +163,8 @@ def _verdict(certificate: dict[str, Any]) -> str:
 def caveats(certificate: dict[str, Any]) -> list[str]:
     """What the user must be told: which components are not to be trusted, why, and what helps."""
     components = certificate["components"]
-    single, squared = certificate["precision"] == "single", certificate["solver"] != "tsqr"
+    single = certificate["precision"] == "single" and not certificate["exact_products"]
+    squared = certificate["solver"] != "tsqr"
     remedy = "ask for fewer components"
     if squared:
         remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"

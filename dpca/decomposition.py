@@ -145,7 +145,7 @@ def decompose(
                 f"{suggested['broken_stick']} here.",
                 key="model.n_components",
             )
-        tally, difference = found.tally, steps.trace_difference
+        tally, exact, difference = found.tally, found.exact, steps.trace_difference
         del found
 
         if components:
@@ -187,7 +187,9 @@ def decompose(
         plan=plan,
         spectrum=spectrum,
         certificate={
-            **certify(spectrum, attempt.rung, difference, tally.squares, measured, repaired, model.effective_samples),
+            **certify(
+                spectrum, attempt.rung, exact, difference, tally.squares, measured, repaired, model.effective_samples
+            ),
             "n_components": {"chosen": n_components, "reason": chosen.reason, "suggested": suggested},
         },
         outputs=outputs,
@@ -252,7 +254,7 @@ class _Steps:
                 first_span, work, total=solver.empty(work.plan.n_samples), merge=solver.merge, attempt=attempt
             )
             self.bytes_decoded += found.tally.bytes_read
-            self.trace_difference = check_trace(found.trace, found.tally.squares, attempt.rung.dtype)
+            self.trace_difference = check_trace(found.trace(work.rules.center), found.tally.squares, attempt.rung.dtype)
         return found
 
     def solve(
@@ -273,7 +275,12 @@ class _Steps:
         with self.timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
             factors = found.finish(center, choosing)
         spectrum = spectrum_of(
-            factors, n_samples=n, n_features=d, center=center, ddof=model.rules.ddof, working_dtype=rung.dtype
+            factors,
+            n_samples=n,
+            n_features=d,
+            center=center,
+            ddof=model.rules.ddof,
+            working_dtype=np.dtype(np.float64) if found.exact else rung.dtype,
         )
         return spectrum, choose(model.n_components, seen[0]), suggestions(seen[0])
 

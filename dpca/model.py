@@ -124,7 +124,9 @@ def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
     """The dtype of products.
 
     "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
-    exactly, and float64 for wider types.
+    exactly, and float64 for wider types. Products in float32, added up in float64, leave K off by at most
+    float32's eps of its largest entry (measured, `dpca.accumulators.gram`), so sigma_j is known down to
+    sqrt(eps) sigma_1 = 3.5e-4 sigma_1; components below that are what the next rung is for.
     """
     if precision == "auto":
         narrow = dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 2)

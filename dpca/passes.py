@@ -65,15 +65,19 @@ class Pass:
         assert self.outputs is not None
         self.outputs.write_tile(name, tile, values)
 
-    def standardizer(self) -> Standardizer:
+    def standardizer(self, integers: bool = False) -> Standardizer:
+        """Preprocessing of this pass; `integers` where the mean need not be taken away whole."""
         layout = self.source.layout
-        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_values, layout.packing)
+        narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1 and layout.packing == (1.0, 0.0)
+        integers = integers and narrow and self.rules.center and self.rules.scale == "none"
+        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_values, layout.packing, integers)
 
 
 def first_span(work: Pass, span: int, report: Report) -> Accumulator:
     """First pass: add up what the solver needs of a span; write means and scales, where there are outputs."""
     found = SOLVERS[work.solver].empty(work.plan.n_samples)
-    standardizer = work.standardizer()
+    # H K H takes away what is left of the means, and is exact where the sums are.
+    standardizer = work.standardizer(integers=True)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))

@@ -61,6 +61,8 @@ class Panel:
     n_missing: int
     n_constant: int
     """Features without variation, counted only under scaling."""
+    integers: bool = False
+    """Whether `matrix` holds integers: centred by their means rounded, so that products may be exact."""
     center: F64 | None = None
     """Where features are kept whole and samples stream: the mean of this panel's `count` samples, by which it is centred."""
     count: int = 0
@@ -76,6 +78,8 @@ class Standardizer:
     working_dtype : float32 or float64, of the products
     missing_values : marks of missing values besides NaN, compared with stored values
     packing : scale_factor and add_offset of stored values
+    integers : leave integers as they are, where no value is missing: subtract the mean rounded. What is left of
+        the mean, at most 1/2, is for whoever uses the panels to take away
     """
 
     def __init__(
@@ -85,9 +89,10 @@ class Standardizer:
         working_dtype: np.dtype[Any],
         missing_values: Sequence[float] = (),
         packing: tuple[float, float] = (1.0, 0.0),
+        integers: bool = False,
     ) -> None:
         self._plan, self._rules = plan, rules
-        self._missing_values, self._packing = missing_values, packing
+        self._missing_values, self._packing, self._integers = missing_values, packing, integers
         n, features = plan.n_samples, max(plan.panel_features, plan.block_features)
         self._block = np.empty(n * plan.block_features)
         # Features along rows where samples are the fast axis of storage: then nothing is transposed.
@@ -182,7 +187,8 @@ class Standardizer:
                 raise NotFinite
         empty = np.isnan(mean)
         centre = np.where(empty, 0.0, mean)
-        block -= centre
+        integers = self._integers and missing is None
+        block -= np.rint(centre) if integers else centre
         if missing is not None:
             block[missing] = 0.0
         divisor, n_constant = np.ones(stop - start), 0
@@ -194,17 +200,19 @@ class Standardizer:
             block[:, empty] = 0.0
             mean = centre = np.zeros(stop - start)
         reduced = centre / divisor
+        left = centre - np.rint(centre) if integers else np.zeros(1)
         return Panel(
             start=start,
             stop=stop,
             matrix=block,
             mean=np.where(empty, np.nan, mean),
             divisor=np.where(empty, np.nan, divisor),
-            squares=float(np.einsum("nf,nf->", block, block)),
-            mean_product=block @ reduced,
+            squares=float(np.einsum("nf,nf->", block, block)) - n * float(left @ left),
+            mean_product=block @ reduced - (float(left @ reduced) if integers else 0.0),
             mean_norm2=float(reduced @ reduced),
             n_missing=0 if missing is None else int(missing.sum()),
             n_constant=n_constant,
+            integers=integers,
         )
 
     def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
@@ -261,4 +269,5 @@ def _joined(parts: list[Panel], matrix: NDArray[Any]) -> Panel:
         mean_norm2=sum(part.mean_norm2 for part in parts),
         n_missing=sum(part.n_missing for part in parts),
         n_constant=sum(part.n_constant for part in parts),
+        integers=all(part.integers for part in parts),
     )

@@ -6,7 +6,7 @@ at the cost of its own bytes (`dpca.sources.runs`). Reading what fits, and writi
 rechunker's algorithm with one stage.
 
 Measured against Dask's p2p rechunk on 500 x 2,000,000 float32 in chunks of whole rows (4 GB, zstd), two
-threads, in one round: 14 s, 1.0 GiB of memory and 4.0 GB of disk here; 29 s, 2.1 GiB and 6.7 GB there, and
+threads, in turn: 6 to 12 s, 0.3 GiB of memory and 4.0 GB of disk here; 35 to 48 s, 2.2 GiB and 6.7 GB there, and
 with two worker processes of 700 MiB p2p did not finish. p2p also starts over when it is interrupted.
 """
 

@@ -18,7 +18,7 @@ def measured(x, spectrum):
 
 
 def certified(x, spectrum, found, dtype=np.float64, **how):
-    return certify(spectrum, Rung("gram_eigh", np.dtype(dtype)), 0.0, ((x - x.mean(0)) ** 2).sum(), found, **how)
+    return certify(spectrum, Rung("gram_eigh", np.dtype(dtype)), False, 0.0, ((x - x.mean(0)) ** 2).sum(), found, **how)
 
 
 def test_a_right_answer_is_certified():

@@ -25,9 +25,10 @@ class Accumulator(Protocol):
     matrix: F64
     """What is added up, (m, m) with m the length of the kept side."""
     tally: Tally
+    exact: bool
+    """Whether nothing was rounded."""
 
-    @property
-    def trace(self) -> float:
+    def trace(self, center: bool) -> float:
         """Sum of the squared singular values so far."""
         ...
 

@@ -6,6 +6,13 @@ gamma_w |x_i|'|x_j|, gamma_w = w u / (1 - w u) (Higham, Accuracy and Stability o
 2nd ed., eq. 3.5), and by about sqrt(w) u |x_i|'|x_j| for rounding errors that are independent (Higham and
 Mary, SIAM J. Sci. Comput. 41, 2019, thm 3.1). The sum over panels adds u64 times their number. So the
 relative error of K does not grow with the number of features: a panel's width bounds it.
+
+Measured in single precision, panels of 4096 features, largest error over largest entry of K (`make precision`):
+1.3e-7 at 10^4 features, 5e-8 at 10^5, 2e-8 at 10^6 and 8e-9 at 10^7, for white data, few factors and far means
+alike: at most float32's eps, 1.2e-7, up to noise. Panels of 16384 double it, panels of 256 halve it.
+
+Integers of 8 bits are centred by their means rounded, so that products are of integers; while a panel's squares
+sum to less than 2^24, float32 holds every partial sum, and K is exact until H K H.
 """
 
 from __future__ import annotations
@@ -22,6 +29,9 @@ from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.errors import PrecisionError
 from dpca.preprocess import Panel
 
+EXACT = {4: 2.0**24, 8: 2.0**53}
+"""Integers below this are exact, by the size of a float; a sum that passes it, rounded or not, does not come back below."""
+
 
 @dataclass
 class Gram:
@@ -30,6 +40,8 @@ class Gram:
     matrix: F64
     """X_c X_c', (n_samples, n_samples)."""
     tally: Tally
+    exact: bool = True
+    """Whether no product was rounded: single precision on integers that are small enough."""
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
@@ -46,23 +58,29 @@ class Gram:
             When a product overflows the working precision.
         """
         for panel in panels:
-            self.add(panel.matrix)
+            self.exact &= self.add(panel.matrix) and panel.integers
             self.tally.add(panel)
             yield panel
 
-    def add(self, matrix: NDArray[Any]) -> None:
-        """Add P P'."""
+    def add(self, matrix: NDArray[Any]) -> bool:
+        """Add P P'; returns whether every sum in it is exact if P holds integers.
+
+        It is where the diagonal is: by Cauchy and Schwarz no partial sum of an entry exceeds the largest of the
+        diagonal, and float32 holds every integer up to 2^24.
+        """
         if self._product is None or self._product.dtype != matrix.dtype:
             self._product = np.empty(self.matrix.shape, matrix.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             # NumPy calls BLAS syrk for A @ A.T, half the work of a general product, and drops the GIL.
             np.matmul(matrix, matrix.T, out=self._product)
-        if not np.isfinite(np.einsum("ii->i", self._product)).all():
+        diagonal = np.einsum("ii->i", self._product)
+        if not np.isfinite(diagonal).all():
             raise PrecisionError(
                 f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
                 "Set model.precision: double, or store the data in other units.",
             )
         self.matrix += self._product
+        return bool(diagonal.max(initial=0) < EXACT[matrix.dtype.itemsize])
 
     def close(self) -> Self:
         """The end of a span."""
@@ -72,13 +90,13 @@ class Gram:
     def merge(self, other: Gram) -> Self:
         """Add another span's sum, in place, so that no third n x n matrix is needed."""
         self.matrix += other.matrix
+        self.exact &= other.exact
         self.tally.merge(other.tally)
         return self
 
-    @property
-    def trace(self) -> float:
+    def trace(self, center: bool) -> float:
         """Sum of the squared singular values so far."""
-        return float(np.trace(self.matrix))
+        return float(np.trace(self.matrix)) - (float(self.matrix.sum()) / len(self.matrix) if center else 0.0)
 
     def finish(self, center: bool, choose: Choose) -> Factors:
         """Eigendecomposition of H K H, in place; H removes what rounding left of the mean."""

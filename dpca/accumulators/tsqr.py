@@ -33,6 +33,7 @@ class Tsqr:
     matrix: F64
     """R, (n_samples, n_samples), upper triangular."""
     tally: Tally
+    exact = False
     moments: Moments
     _stack: F64 | None = field(default=None, repr=False)
     """R, and under it the rows that wait to be factored."""
@@ -67,10 +68,11 @@ class Tsqr:
         self.tally.merge(other.tally)
         return self
 
-    @property
-    def trace(self) -> float:
+    def trace(self, center: bool) -> float:
         """Sum of the squared singular values so far."""
-        return float(np.einsum("ij,ij->", self.matrix, self.matrix))
+        left = self.matrix.sum(axis=1)
+        mean = float(left @ left) / len(left) if center else 0.0
+        return float(np.einsum("ij,ij->", self.matrix, self.matrix)) - mean
 
     def finish(self, center: bool, choose: Choose) -> Factors:
         """SVD of R, after R H: removes what rounding left of the mean."""
