@@ -56,7 +56,8 @@ def forecast(
         bytes_read, flops : in all, the eigensolve included
         output : the most files and bytes (before compression), and for each array its shape, dtype and chunk files
         scratch : bytes, path and bytes free there
-        memory : budget_bytes and where it is from, peak_bytes, and for every process each stage's arrays
+        memory : budget_bytes and where it is from; expected_peak_bytes, and peak_bytes if solvers follow the first;
+            for every process each stage's arrays
         time : seconds in all and of each stage, and the rates that were measured
         advice : sentences
     """
@@ -117,6 +118,7 @@ def forecast(
         "memory": {
             "budget_bytes": process.budget.bytes,
             "budget_origin": process.budget.origin,
+            "expected_peak_bytes": made.expected_bytes,
             "peak_bytes": process.peak_bytes,
             "processes": [
                 {
@@ -269,8 +271,9 @@ def as_text(document: dict[str, Any]) -> str:
         f"scratch  {describe_bytes(scratch['bytes'])} of {describe_bytes(scratch['free_bytes'])} free at {scratch['path']}"
         if scratch["bytes"]
         else "scratch  none",
-        f"memory   {describe_memory(memory['peak_bytes'])} of {describe_memory(memory['budget_bytes'])}, "
-        f"{memory['budget_origin']}",
+        f"memory   {describe_memory(memory['expected_peak_bytes'])}"
+        + (f", at worst {describe_memory(memory['peak_bytes'])}," if document["worst_case"] else "")
+        + f" of {describe_memory(memory['budget_bytes'])}, {memory['budget_origin']}",
     ]
     for process in memory["processes"]:
         if process["name"] != "dpca":

@@ -151,6 +151,8 @@ class RunPlan:
     """What to try in turn, until one supports every component; the first is expected to."""
     too_large: tuple[Rung, ...] = ()
     """What might have been tried after those, did it fit the budget."""
+    expected_bytes: int = 0
+    """What the tightest process holds at most, if the first attempt is the only one."""
     wanted_tasks: int = 0
     """Tasks at the same time if memory were no matter."""
     wanted_bytes: int = 0
@@ -237,7 +239,13 @@ def plan_run(
                 break
         else:
             too_large.append(rung)
-    return replace(made, attempts=tuple(attempts), too_large=tuple(too_large), processes=processes)
+    return replace(
+        made,
+        attempts=tuple(attempts),
+        too_large=tuple(too_large),
+        processes=processes,
+        expected_bytes=made.tightest.peak_bytes,
+    )
 
 
 def plan_projection(

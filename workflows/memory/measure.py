@@ -97,7 +97,7 @@ def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int,
     seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
     stages = json.loads((result / "manifest.json").read_text(encoding="utf-8"))["seconds"]
     shutil.rmtree(result)
-    planned, budget = plan["memory"]["peak_bytes"], plan["memory"]["budget_bytes"]
+    planned, budget = plan["memory"]["expected_peak_bytes"], plan["memory"]["budget_bytes"]
     row = (
         f"| {n_samples} | {n_features} | {chunks[0]} x {chunks[1]} | {plan['reading']['kind']} | "
         f"{plan['input']['bytes'] / 1e9:.3g} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {seconds:.0f} | "
