@@ -264,11 +264,11 @@ class _Steps:
         n, d, center = plan.n_samples, plan.n_features, model.rules.center
         seen: list[Eigenvalues] = []
 
-        def choosing(eigenvalues: F64, floor: float) -> int:
+        def choosing(eigenvalues: F64, floor: float, total: float) -> int:
             values = eigenvalues[: min(n, d)]
             rank = min(int(np.count_nonzero(values > floor)), n - center, d)
             kept = np.where(np.arange(values.size) < rank, values, 0.0)
-            seen.append(Eigenvalues(kept, rank, n, max(1, d - found.tally.n_constant), center))
+            seen.append(Eigenvalues(kept, rank, n, max(1, d - found.tally.n_constant), center, total))
             return choose(model.n_components, seen[0]).n_components
 
         threads = eigensolve_threads(n)
@@ -318,8 +318,8 @@ def project(
     progress: Progress,
     *,
     scratch: str | None = None,
-) -> NDArray[np.float64]:
-    """Scores of new samples, ((Y - 1 m') diag(t)) W, in one pass over them.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
     Parameters
     ----------
@@ -330,23 +330,24 @@ def project(
 
     Returns
     -------
-    (n_samples, n_components) float64, not whitened
+    scores, squares : (n_samples, n_components) and (n_samples,) float64; scores not whitened
     """
     with (
         streamed(source, made, scratch, executor, progress) as (streams, _),
         progress.stage("transform", source.layout.bytes),
     ):
-        return run_pass(
+        found = run_pass(
             projection_span,
             Pass(streams, made.plan, rules, np.dtype(np.float64)),
             fitted,
-            total=np.zeros((made.plan.n_samples, fitted.components.shape[0])),
+            total=np.zeros((made.plan.n_samples, fitted.components.shape[0] + 1)),
             merge=operator.iadd,
             executor=executor,
             progress=progress.advance,
             n_tasks=made.n_tasks,
             window=made.window,
         )
+        return found[:, :-1], found[:, -1]
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class Eigenvalues:
     n_features: int
     """Features that vary."""
     center: bool
+    total: float
+    """Sum of all, as the shares of the variance are taken of it."""
 
     @property
     def most(self) -> int:
@@ -44,8 +46,7 @@ class Eigenvalues:
     @property
     def ratio(self) -> F64:
         """Shares of the total variance."""
-        total = self.values.sum()
-        return self.values / total if total > 0 else np.zeros_like(self.values)
+        return self.values / self.total if self.total > 0 else np.zeros_like(self.values)
 
     @property
     def beta(self) -> float:

@@ -67,8 +67,8 @@ class Model:
         most = min(n_samples, n_features)
         if self.n_components == "mle" and n_samples <= n_features:
             raise ConfigError(
-                f"n_components is 'mle', but {name} has {n_samples} samples and {n_features} features: Minka's rule is "
-                "for more samples than features",
+                f"n_components='mle' is only supported if n_samples >= n_features: Minka's rule is for more samples than "
+                f"features, but {name} has {n_samples} samples and {n_features} features",
                 "Use broken_stick, gavish_donoho, marchenko_pastur, rank, a number, or a share of the variance.",
                 key="model.n_components",
             )

@@ -164,8 +164,13 @@ class Fitted:
 
 
 def projection_span(work: Pass, fitted: Fitted, span: int, report: Report) -> NDArray[np.float64]:
-    """Scores of new samples over a span's features: ((Y - 1 m') diag(t)) W, (n_samples, n_components)."""
-    scores = np.zeros((work.plan.n_samples, fitted.components.shape[0]))
+    """Scores of new samples over a span's features, ((Y - 1 m') diag(t)) W, and in a last column their squared norms.
+
+    Returns
+    -------
+    (n_samples, n_components + 1)
+    """
+    scores = np.zeros((work.plan.n_samples, fitted.components.shape[0] + 1))
     standardizer = work.standardizer()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
@@ -177,7 +182,8 @@ def projection_span(work: Pass, fitted: Fitted, span: int, report: Report) -> ND
                 components = np.nan_to_num(components.reshape(len(components), -1))
                 try:
                     for start, stop, block in standardizer.apply(raw, mean, scale):
-                        scores += block @ components[:, start:stop].T
+                        scores[:, :-1] += block @ components[:, start:stop].T
+                        scores[:, -1] += np.einsum("nf,nf->n", block, block)
                 except NotFinite:
                     raise _not_finite(work, raw, slab) from None
                 report(raw.nbytes)

@@ -15,15 +15,15 @@ from typing import Any, Literal, Self
 import numpy as np
 from dask.utils import parse_bytes
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 from zarr.storage import MemoryStore
 
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose, project
 from dpca.dimension import RULES, NComponents
-from dpca.errors import ConfigError, DpcaError, InputError
-from dpca.machine import free_disk
+from dpca.errors import ConfigError, DpcaError, InputError, OverBudgetError, PrecisionError
+from dpca.machine import free_disk, memory_budget
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
 from dpca.passes import Fitted
@@ -32,11 +32,12 @@ from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
+from dpca.units import describe_memory
 
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
 
-class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Exact principal component analysis of wide data, streamed.
 
     Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
@@ -85,6 +86,8 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
     mean_ : (features...), float64
     scale_ : (features...), float64, what features were divided by
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
+    noise_variance_ : float
+        Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were.
     n_components_, n_samples_, n_features_in_ : int
     certificate_ : dict, what was measured about the answer (`dpca.certificate`)
 
@@ -154,8 +157,86 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         InputError
             When X has other features than the fit.
         """
+        scores, _ = self._projected(X)
+        return scores / self._whitening if self.whiten else scores
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them.
+
+        With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I,
+        whose inverse and determinant need no d x d matrix (Woodbury):
+        log p(x) = -1/2 (d log 2 pi + sum_j log lambda_j + (d - k) log P + sum_j z_j^2 / lambda_j + (|x|^2 - |z|^2) / P).
+        Tipping and Bishop, Journal of the Royal Statistical Society B 61, 1999; Bishop 12.2.1.
+        """
+        scores, squares = self._projected(X)
+        signal, noise = self.explained_variance_, self.noise_variance_
+        kept = signal > noise
+        d, k = self.n_features_in_, int(kept.sum())
+        z2 = scores[:, kept] ** 2
+        log_determinant = float(np.log(signal[kept]).sum())
+        outside = np.zeros(len(z2))
+        if d > k:
+            if noise <= 0:
+                raise PrecisionError(
+                    f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
+                    "Keep fewer components, so that the others' variance is the noise.",
+                )
+            log_determinant += (d - k) * float(np.log(noise))
+            outside = np.maximum(squares - z2.sum(axis=1), 0.0) / noise
+        likelihood: NDArray[np.float64] = -0.5 * (
+            d * np.log(2 * np.pi) + log_determinant + (z2 / signal[kept]).sum(axis=1) + outside
+        )
+        return likelihood
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the samples under probabilistic PCA (`score_samples`)."""
+        return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Covariance of the model, W diag(lambda - P) W' + P I, (d, d); for few features.
+
+        Raises
+        ------
+        OverBudgetError
+            When d x d does not fit the memory: `score_samples` does without.
+        """
+        return self._model_covariance(
+            np.maximum(self.explained_variance_ - self.noise_variance_, 0), self.noise_variance_
+        )
+
+    def get_precision(self) -> NDArray[np.float64]:
+        """Inverse of the covariance of the model, (d, d); for few features.
+
+        Raises
+        ------
+        OverBudgetError
+            As `get_covariance` does.
+        """
+        noise = self.noise_variance_
+        if noise <= 0:
+            return np.asarray(np.linalg.inv(self.get_covariance()), np.float64)
+        signal = np.maximum(self.explained_variance_, noise)
+        return self._model_covariance(1 / signal - 1 / noise, 1 / noise)
+
+    def _model_covariance(self, weights: NDArray[np.float64], diagonal: float) -> NDArray[np.float64]:
         check_is_fitted(self)
-        source = as_source(X)
+        d = self.n_features_in_
+        budget = memory_budget(self._memory_bytes())
+        if 3 * 8 * d * d > budget.bytes:
+            raise OverBudgetError(
+                f"a covariance of {d} x {d} takes {describe_memory(3 * 8 * d * d)} to build, but the budget is "
+                f"{describe_memory(budget.bytes)}, {budget.origin}",
+                "Use score_samples, or explained_variance_ and components_: they say the same.",
+            )
+        components = np.nan_to_num(np.asarray(self.components_, np.float64)).reshape(self.n_components_, d)
+        covariance: NDArray[np.float64] = (components.T * weights) @ components
+        covariance[np.diag_indices(d)] += diagonal
+        return covariance
+
+    def _projected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores, not whitened, and squared distances from the mean, of new samples."""
+        check_is_fitted(self)
+        source = as_source(self._validated(X, reset=False))
         shape = source.layout.shape
         axis = self._axis
         features = shape[:axis] + shape[axis + 1 :]
@@ -170,8 +251,20 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         with _in_python():
             workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
             made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
-            scores = project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
-        return scores / self._whitening if self.whiten else scores
+            return project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
+
+    def _validated(self, X: Any, reset: bool) -> Any:
+        """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
+        table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
+        if not table or self.samples_axis != 0 or np.ndim(X) > 2:
+            return X
+        return validate_data(
+            self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1, ensure_min_features=1
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
 
     def inverse_transform(self, X: Any) -> Any:
         """Samples with given scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
@@ -208,21 +301,24 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
             return int(asked)
         return float(asked) if isinstance(asked, numbers.Real) else asked
 
+    def _solver(self) -> Solver:
+        return self.svd_solver
+
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof)
 
     def _check_parameters(self) -> None:
         allowed = {
-            "svd_solver": ("auto", "gram_eigh", "tsqr"),
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
         }
+        given = {name: getattr(self, name) for name in allowed} | {"svd_solver": self._solver()}
+        allowed["svd_solver"] = ("auto", "gram_eigh", "tsqr")
         for name, values in allowed.items():
-            if getattr(self, name) not in values:
+            if given[name] not in values:
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
-                    "Pass one of these.",
+                    f"{name} is {given[name]!r}, but {' or '.join(map(repr, values))} is allowed", "Pass one of these."
                 )
         asked: Any = self.n_components
         number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
@@ -240,14 +336,14 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
 
     def _fitted(self, X: Any) -> Decomposition:
         self._check_parameters()
-        source = as_source(X)
+        source = as_source(self._validated(X, reset=True))
         executor = of_client(self.client)
         in_memory = isinstance(source, MemorySource)
         model = Model(
             n_components=self._n_components(),
             rules=self._rules(),
             precision=self.precision,
-            solver=self.svd_solver,
+            solver=self._solver(),
             whiten=self.whiten,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
@@ -276,6 +372,7 @@ class PCA(BaseEstimator, TransformerMixin):  # type: ignore[misc]
         self.explained_variance_ratio_ = spectrum.explained_variance_ratio
         self.singular_values_ = spectrum.singular_values
         self.n_components_ = spectrum.n_components
+        self.noise_variance_ = spectrum.noise_variance
         self.n_samples_ = found.plan.n_samples
         self.n_features_in_ = found.plan.n_features
         self.certificate_ = found.certificate

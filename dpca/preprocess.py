@@ -142,6 +142,7 @@ class Standardizer:
             if missing is not None or not np.isfinite(_sums(block)).all():
                 missing = self._missing(block, missing)
             block -= np.nan_to_num(mean[start:stop])
+            block[:, np.isnan(mean[start:stop])] = 0.0  # features that had no value in the fit
             block /= np.where(np.isnan(divisor[start:stop]), 1.0, divisor[start:stop])
             if missing is not None and missing.any():
                 if not self._rules.center:

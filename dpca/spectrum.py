@@ -85,6 +85,12 @@ class Spectrum:
         return left[1 : self.n_components + 1] / self.divisor
 
     @property
+    def noise_variance(self) -> float:
+        """Mean of the eigenvalues that were left out, over n - ddof; 0 when none were."""
+        left = self.eigenvalues[self.n_components :]
+        return float(left.mean()) / self.divisor if left.size else 0.0
+
+    @property
     def reliable(self) -> NDArray[np.bool_]:
         """Which components the working precision supports, (n_components,)."""
         sigma = self.singular_values

@@ -33,7 +33,7 @@ def eigenvalues_of(x, center=True):
     sigma = np.linalg.svd(x, compute_uv=False)
     most = min(n - center, d)
     values[:most] = sigma[:most] ** 2
-    return Eigenvalues(values, int((values > 0).sum()), n, d, center)
+    return Eigenvalues(values, int((values > 0).sum()), n, d, center, values.sum())
 
 
 def noise(n, d, seed=0):
@@ -90,7 +90,7 @@ def test_thresholds_are_those_of_the_papers():
     """Gavish and Donoho, table IV: omega(beta); and the median of the Marchenko-Pastur distribution."""
     for beta, omega in [(0.05, 1.5194), (0.1, 1.6089), (0.5, 2.1711), (1.0, 2.8582)]:
         p, q = round(1000 * beta), 1000
-        given = Eigenvalues(np.ones(p), p, p, q, False)
+        given = Eigenvalues(np.ones(p), p, p, q, False, p)
         at, cumulative = _distribution(given.beta)
         median = np.interp(0.5, cumulative, at)
         optimal = 2 * (beta + 1) + 8 * beta / (beta + 1 + math.sqrt(beta**2 + 14 * beta + 1))
@@ -100,7 +100,7 @@ def test_thresholds_are_those_of_the_papers():
 def test_broken_stick_of_four_pieces():
     # Expected shares of p = 4: 0.5208, 0.2708, 0.1458, 0.0625 (Jackson 1993, table 1 gives the sums).
     def of(*values):
-        return broken_stick(Eigenvalues(np.array(values), 4, 5, 4, True))
+        return broken_stick(Eigenvalues(np.array(values), 4, 5, 4, True, sum(values)))
 
     assert of(0.60, 0.30, 0.07, 0.03) == 2
     assert of(0.50, 0.30, 0.15, 0.05) == 1

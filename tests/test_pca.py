@@ -224,17 +224,23 @@ def test_parameters_that_are_not_allowed(parameters, message):
 
 
 def test_input_that_is_not_allowed():
-    with pytest.raises(InputError, match="has no features"):
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         PCA().fit(np.arange(5.0))
+    with pytest.raises(InputError, match="has no features"):
+        PCA().fit(da.arange(5, chunks=5))
     with pytest.raises(InputError, match=r"has 1 sample\(s\)"):
         PCA().fit(np.ones((1, 5)))
-    with pytest.raises(InputError, match="complex128"):
+    with pytest.raises(ValueError, match="Complex data not supported"):
         PCA().fit(np.ones((3, 5), complex))
+    with pytest.raises(InputError, match="complex128"):
+        PCA().fit(da.ones((3, 5), dtype=complex))
     with pytest.raises(DataError, match="NaN"):
         PCA().fit([[1.0, np.nan], [2.0, 3.0]])
     fitted = PCA(2).fit(random_array(0, (5, 40), "f8"))
-    with pytest.raises(InputError, match=r"has shape \(3, 39\), but the fit had features \(40,\)"):
+    with pytest.raises(ValueError, match="X has 39 features, but PCA is expecting 40 features"):
         fitted.transform(np.ones((3, 39)))
+    with pytest.raises(InputError, match=r"has shape \(3, 39\), but the fit had features \(40,\)"):
+        fitted.transform(da.ones((3, 39)))
     with pytest.raises(InputError, match=r"scores have shape \(3, 5\), but the fit has 2 components"):
         fitted.inverse_transform(np.ones((3, 5)))
     with pytest.raises(DataError, match=r"\[1, 7\] \(sample 1\)"):

@@ -11,7 +11,7 @@ def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64, solver="gra
     found = SOLVERS[solver].empty(len(x))
     list(found.of_slab([panel(x)]))
     return of_factors(
-        found.close().finish(center, lambda eigenvalues, floor: k or min(x.shape)),
+        found.close().finish(center, lambda eigenvalues, floor, total: k or min(x.shape)),
         n_samples=len(x),
         n_features=x.shape[1],
         center=center,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dpca.preprocess import Panel
 
 F64 = NDArray[np.float64]
-Choose = Callable[[F64, float], int]
-"""How many components, from the eigenvalues, descending, and the floor below which they count as 0."""
+Choose = Callable[[F64, float, float], int]
+"""How many components: from the eigenvalues, descending, the floor below which they count as 0, and their sum."""
 
 
 @dataclass

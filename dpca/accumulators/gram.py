@@ -138,7 +138,8 @@ def eigh(matrix: F64, choose: Choose) -> Factors:
     eigenvalues = eigenvalues[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
     floor = max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1]))
-    n_components = choose(eigenvalues, floor)
+    total = float(np.trace(matrix))
+    n_components = choose(eigenvalues, floor, total)
     chosen = np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
     residuals = np.linalg.norm(matrix @ chosen - chosen * eigenvalues[:n_components], axis=0)
     return Factors(
@@ -146,7 +147,7 @@ def eigh(matrix: F64, choose: Choose) -> Factors:
         chosen,
         residuals / largest if largest else residuals,
         floor=floor,
-        total=float(np.trace(matrix)),
+        total=total,
         power=2,
     )
 

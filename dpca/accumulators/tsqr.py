@@ -81,7 +81,8 @@ class Tsqr:
             self.matrix -= self.matrix.mean(axis=1)[:, None]
         left, sigma, right = np.linalg.svd(self.matrix)
         floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
-        n_components = choose(sigma**2, floor)
+        total = float(np.einsum("ij,ij->", self.matrix, self.matrix))
+        n_components = choose(sigma**2, floor, total)
         vectors = np.ascontiguousarray(right[:n_components].T)
         residuals = np.linalg.norm(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components], axis=0)
         largest = float(sigma[0])
@@ -90,7 +91,7 @@ class Tsqr:
             vectors,
             residuals / largest if largest else residuals,
             floor=floor,
-            total=float(np.einsum("ij,ij->", self.matrix, self.matrix)),
+            total=total,
             power=1,
         )
 
