@@ -63,9 +63,6 @@ class Panel:
     """Features without variation, counted only under scaling."""
     integers: bool = False
     """Whether `matrix` holds integers: centred by their means rounded, so that products may be exact."""
-    center: F64 | None = None
-    """Where features are kept whole and samples stream: the mean of this panel's `count` samples, by which it is centred."""
-    count: int = 0
 
 
 class Standardizer:

@@ -154,10 +154,6 @@ def spectrum_of(
     n_samples, n_features : their smaller one bounds the rank, which centring takes one sample from
     center, ddof : of the data; the divisor is n - ddof
     working_dtype : dtype of the products
-
-    Notes
-    -----
-    Signs are those of `SIGN_RULE` where samples are kept whole; where features are, scores are not known yet.
     """
     limit = min(n_samples - 1 if center else n_samples, n_features)
     eigenvalues = factors.eigenvalues[: min(n_samples, n_features)]

@@ -1,8 +1,7 @@
 """What a pass adds up, by solver: one contract, one file each. NumPy only; they know no scheduler.
 
-An accumulator sees the data as panels P of the side that is kept whole: n samples, or d features where
-there are fewer of those. `of_slab` adds a slab panel by panel, `merge` another span's sum, and `finish`
-decomposes what is there in the end.
+An accumulator sees the data as panels P of some features, all samples of each. `of_slab` adds a slab panel by
+panel, `merge` another span's sum, and `finish` decomposes what is there in the end.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dpca.accumulators.covariance import Covariance
 from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.accumulators.gram import Gram
 from dpca.accumulators.tsqr import Tsqr
@@ -23,7 +21,7 @@ class Accumulator(Protocol):
     """The contract of the solvers."""
 
     matrix: F64
-    """What is added up, (m, m) with m the length of the kept side."""
+    """What is added up, (m, m) with m samples."""
     tally: Tally
     exact: bool
     """Whether nothing was rounded."""
@@ -69,4 +67,4 @@ class Accumulator(Protocol):
         ...
 
 
-SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
+SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "tsqr": Tsqr}

@@ -52,7 +52,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Factors:
-    """Singular values and vectors of the kept side."""
+    """Singular values, and the singular vectors on the side of samples."""
 
     eigenvalues: F64
     """Squares of the singular values, descending, (m,); small ones may be negative through rounding."""

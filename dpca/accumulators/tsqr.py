@@ -5,9 +5,6 @@ all panels so far, within a span and from span to span, in their order. Q is nev
 R = U S V' give sigma and the right singular vectors V, which are the score directions. Householder QR is
 backward stable, so that each sigma is off by a small multiple of eps sigma_1, where the Gram matrix gives
 eps sigma_1^2 / sigma_j (Golub and Van Loan, Matrix Computations, 4th ed., 8.6).
-
-Where features are kept whole and samples stream, P holds samples about their own mean, and one more row for
-the means of what was joined makes up for that (`dpca.accumulators.covariance`).
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators.covariance import Moments
 from dpca.accumulators.factors import F64, Choose, Factors, Tally
 from dpca.preprocess import Panel
 
@@ -34,7 +30,6 @@ class Tsqr:
     """R, (n_samples, n_samples), upper triangular."""
     tally: Tally
     exact = False
-    moments: Moments
     _stack: F64 | None = field(default=None, repr=False)
     """R, and under it the rows that wait to be factored."""
     _waiting: int = 0
@@ -42,15 +37,13 @@ class Tsqr:
     @classmethod
     def empty(cls, m: int) -> Self:
         """The factor of nothing."""
-        return cls(np.zeros((m, m)), Tally(np.zeros(m)), Moments(np.zeros(m)))
+        return cls(np.zeros((m, m)), Tally(np.zeros(m)))
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
         """Factor the panels of a slab; yields each when it is in."""
         for panel in panels:
             self._push(panel.matrix.T)
             self.tally.add(panel)
-            if panel.center is not None:
-                self._push(self._correction(panel.count, panel.center))
             yield panel
 
     def close(self) -> Self:
@@ -61,10 +54,7 @@ class Tsqr:
 
     def merge(self, other: Tsqr) -> Self:
         """R of this one's rows and another's."""
-        rows = [self.matrix, other.matrix]
-        if other.moments.count:
-            rows.append(self._correction(other.moments.count, other.moments.mean))
-        self.matrix = _r_of(np.vstack(rows))
+        self.matrix = _r_of(np.vstack([self.matrix, other.matrix]))
         self.tally.merge(other.tally)
         return self
 
@@ -77,7 +67,7 @@ class Tsqr:
     def finish(self, center: bool, choose: Choose) -> Factors:
         """SVD of R, after R H: removes what rounding left of the mean."""
         m = len(self.matrix)
-        if center and not self.moments.count:
+        if center:
             self.matrix -= self.matrix.mean(axis=1)[:, None]
         left, sigma, right = np.linalg.svd(self.matrix)
         floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
@@ -94,11 +84,6 @@ class Tsqr:
             total=total,
             power=1,
         )
-
-    def _correction(self, count: int, mean: F64) -> F64:
-        difference = self.moments.join(count, mean)
-        self.tally.squares += float(difference @ difference)
-        return difference[None]
 
     def _push(self, rows: NDArray[Any]) -> None:
         m = len(self.matrix)
