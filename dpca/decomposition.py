@@ -36,7 +36,7 @@ from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.spectrum import Spectrum, spectrum_of
+from dpca.spectrum import Spectrum, ranked, spectrum_of
 
 P = TypeVar("P")
 
@@ -262,18 +262,18 @@ class _Steps:
     ) -> tuple[Spectrum, Chosen, dict[str, int | str]]:
         """The small decomposition in memory; how many components were chosen, and what other rules say."""
         n, d, center = plan.n_samples, plan.n_features, model.rules.center
-        seen: list[Eigenvalues] = []
+        seen: list[tuple[Eigenvalues, Chosen]] = []
 
         def choosing(eigenvalues: F64, floor: float, total: float) -> int:
-            values = eigenvalues[: min(n, d)]
-            rank = min(int(np.count_nonzero(values > floor)), n - center, d)
-            kept = np.where(np.arange(values.size) < rank, values, 0.0)
-            seen.append(Eigenvalues(kept, rank, n, max(1, d - found.tally.n_constant), center, total))
-            return choose(model.n_components, seen[0]).n_components
+            values, rank, _ = ranked(eigenvalues, floor, n, d, center)
+            given = Eigenvalues(values, rank, n, max(1, d - found.tally.n_constant), center, total)
+            seen.append((given, choose(model.n_components, given)))
+            return seen[-1][1].n_components
 
         threads = eigensolve_threads(n)
         with self.timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
             factors = found.finish(center, choosing)
+        ((given, chosen),) = seen
         spectrum = spectrum_of(
             factors,
             n_samples=n,
@@ -282,7 +282,7 @@ class _Steps:
             ddof=model.rules.ddof,
             working_dtype=np.dtype(np.float64) if found.exact else rung.dtype,
         )
-        return spectrum, choose(model.n_components, seen[0]), suggestions(seen[0])
+        return spectrum, chosen, suggestions(given)
 
 
 def _lacking(spectrum: Spectrum) -> str:

@@ -22,7 +22,7 @@ from dpca.errors import DataError
 from dpca.outputs import Outputs
 from dpca.preprocess import NotFinite, Panel, Rules, Standardizer
 from dpca.slabs import Box, Plan
-from dpca.sources.base import Reader, Region, Source, describe, is_marked
+from dpca.sources.base import Reader, Region, Source, describe, is_marked, within
 
 Report = Callable[[int], None]
 """Called with the bytes of each slab that is done. Raises `Cancelled` when the span should stop."""
@@ -86,7 +86,7 @@ def first_span(work: Pass, span: int, report: Report) -> Accumulator:
                 for panel in found.of_slab(panels):
                     slab_mean[panel.start : panel.stop] = panel.mean
                     slab_scale[panel.start : panel.stop] = panel.divisor
-                inside = _within(slab, tile)
+                inside = within(slab, tile)
                 mean[inside] = slab_mean.reshape(_shape(slab))
                 scale[inside] = slab_scale.reshape(_shape(slab))
             if work.outputs is not None and (work.rules.center or work.rules.missing != "error"):
@@ -116,7 +116,7 @@ def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Repo
                     found[:, panel.start : panel.stop] = partial.add(panel, alpha)
                     # A feature without any value has no component: NaN, where 0 would claim one.
                     found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
-                components[(slice(None), *_within(slab, tile))] = found.reshape(n_components, *_shape(slab))
+                components[(slice(None), *within(slab, tile))] = found.reshape(n_components, *_shape(slab))
             work.write_tile("components", tile, components)
     return partial
 
@@ -246,7 +246,3 @@ def _shape(box: Box) -> tuple[int, ...]:
 
 def _size(box: Box) -> int:
     return math.prod(_shape(box))
-
-
-def _within(box: Box, outer: Box) -> Box:
-    return tuple(slice(p.start - o.start, p.stop - o.start) for p, o in zip(box, outer, strict=True))

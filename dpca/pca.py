@@ -301,24 +301,21 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             return int(asked)
         return float(asked) if isinstance(asked, numbers.Real) else asked
 
-    def _solver(self) -> Solver:
-        return self.svd_solver
-
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof)
 
     def _check_parameters(self) -> None:
         allowed = {
+            "svd_solver": ("auto", "gram_eigh", "tsqr"),
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
         }
-        given = {name: getattr(self, name) for name in allowed} | {"svd_solver": self._solver()}
-        allowed["svd_solver"] = ("auto", "gram_eigh", "tsqr")
         for name, values in allowed.items():
-            if given[name] not in values:
+            if getattr(self, name) not in values:
                 raise ConfigError(
-                    f"{name} is {given[name]!r}, but {' or '.join(map(repr, values))} is allowed", "Pass one of these."
+                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
+                    "Pass one of these.",
                 )
         asked: Any = self.n_components
         number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
@@ -343,7 +340,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             n_components=self._n_components(),
             rules=self._rules(),
             precision=self.precision,
-            solver=self._solver(),
+            solver=self.svd_solver,
             whiten=self.whiten,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()

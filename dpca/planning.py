@@ -5,7 +5,7 @@ budget, the cheapest in reads and disk first:
 
 1. ``columns``: whole chunks, all samples of a column of them at a time; each chunk is decoded once a pass.
 2. ``parts``: parts of chunks, where storage gives a part at the cost of its own bytes (no compression).
-3. ``copy``: one copy of the input in scratch, in chunks that fit (`dpca.rechunk`), then columns of those.
+3. ``copy``: one copy of the input in scratch, in chunks that can be read in parts (`dpca.rechunk`).
 
 Within each, fewer tasks at a time before smaller slabs, since a slab's width changes the last bits of the
 result while the number of tasks does not. The names and sizes of arrays come from the rooms that make
@@ -218,10 +218,8 @@ def plan_run(
     layout = source.layout
     axis = check_axis(layout, samples_axis)
     n_features = math.prod(layout.shape) // layout.shape[axis]
-    if n_features:
-        model.check(layout.name, layout.shape[axis], n_features)
+    model.check(layout.name, layout.shape[axis], n_features)
     k = model.most_components(layout.shape[axis], n_features)
-
     first, *later = model.ladder(layout.dtype)
 
     def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:

@@ -95,7 +95,7 @@ def model_of(config: Config, source: Source) -> Model:
     given, asked = config.preprocess, config.model
     n_components = asked.n_components
     if n_components is None:
-        n_components = max(1, min(DEFAULT_COMPONENTS, n_samples, n_features))
+        n_components = min(DEFAULT_COMPONENTS, n_samples, n_features)
     return Model(
         n_components,
         Rules(given.center, given.scale, given.missing, asked.ddof),

@@ -137,6 +137,14 @@ class Spectrum:
         return np.where(deviation > 0, deviation, 1.0)
 
 
+def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, center: bool) -> tuple[F64, int, int]:
+    """The min(n, d) eigenvalues that the data have, 0 beyond the numerical rank; that rank, and the largest it can be."""
+    limit = min(n_samples - center, n_features)
+    values = eigenvalues[: min(n_samples, n_features)]
+    rank = min(int(np.count_nonzero(values > floor)), limit)
+    return np.where(np.arange(values.size) < rank, values, 0.0), rank, limit
+
+
 def spectrum_of(
     factors: Factors,
     *,
@@ -155,9 +163,7 @@ def spectrum_of(
     center, ddof : of the data; the divisor is n - ddof
     working_dtype : dtype of the products
     """
-    limit = min(n_samples - 1 if center else n_samples, n_features)
-    eigenvalues = factors.eigenvalues[: min(n_samples, n_features)]
-    rank = min(int(np.count_nonzero(eigenvalues > factors.floor)), limit)
+    eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     vectors = factors.vectors
     n_components = vectors.shape[1]
     largest_entry = np.argmax(np.abs(vectors), axis=0)
@@ -165,7 +171,7 @@ def spectrum_of(
     # A matrix that holds sigma^power to within eps supports sigma down to eps^(1 / power).
     eps = float(np.finfo(working_dtype).eps)
     return Spectrum(
-        eigenvalues=np.where(np.arange(eigenvalues.size) < rank, eigenvalues, 0.0),
+        eigenvalues=eigenvalues,
         vectors=vectors,
         total=factors.total,
         rank=rank,

@@ -116,8 +116,18 @@ class Gram:
 
     @staticmethod
     def held_to_finish(m: int, n_components: int) -> dict[str, int]:
-        """Bytes of what `finish` holds, by name."""
-        return {"Gram matrix": 8 * m * m, **held_to_solve(m, n_components)}
+        """Bytes of what `finish` holds, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
+
+        Its workspace is 1 + 6m + 2m^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
+        takes the vectors out of it.
+        """
+        return {
+            "Gram matrix": 8 * m * m,
+            "its copy for LAPACK": 8 * m * m,
+            "eigenvectors": 8 * m * m,
+            "LAPACK's workspace": 8 * (1 + 6 * m + 2 * m * m),
+            "chosen vectors and their residuals": 3 * 8 * m * n_components,
+        }
 
 
 def center_gram(gram: F64) -> F64:
@@ -155,17 +165,3 @@ def eigh(matrix: F64, choose: Choose) -> Factors:
 def largest_m(free_bytes: int) -> int:
     """The largest matrix that `eigh` decomposes in so much memory."""
     return math.isqrt(max(0, free_bytes) // 40)
-
-
-def held_to_solve(m: int, n_components: int) -> dict[str, int]:
-    """Bytes of what `eigh` holds besides the matrix, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
-
-    Its workspace is 1 + 6m + 2m^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
-    takes the vectors out of it.
-    """
-    return {
-        "its copy for LAPACK": 8 * m * m,
-        "eigenvectors": 8 * m * m,
-        "LAPACK's workspace": 8 * (1 + 6 * m + 2 * m * m),
-        "chosen vectors and their residuals": 3 * 8 * m * n_components,
-    }

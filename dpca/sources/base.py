@@ -320,6 +320,11 @@ def describe(region: Region) -> str:
     return "[" + ", ".join(f"{piece.start}:{piece.stop}" for piece in region) + "]"
 
 
+def within(region: Region, outer: Region) -> Region:
+    """A region of the whole as a region of the outer one that it lies in."""
+    return shifted(region, [piece.start for piece in outer])
+
+
 def shifted(region: Region, offset: Sequence[int]) -> Region:
     """A region of the whole as a region of the part that starts at `offset`."""
     return tuple(slice(p.start - o, p.stop - o) for p, o in zip(region, offset, strict=True))

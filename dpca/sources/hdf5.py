@@ -22,8 +22,8 @@ from dpca.sources.base import (
     Region,
     cf_attributes,
     check_dtype,
-    shifted,
     size_of,
+    within,
 )
 from dpca.sources.npy import file_facts
 
@@ -44,7 +44,7 @@ class _Hdf5Reader(Reader):
         if not out.size:
             return out
         for piece in self._calls(region) if self.dataset.chunks else [region]:
-            place = shifted(piece, [whole.start for whole in region])
+            place = within(piece, region)
             self.dataset.read_direct(out, source_sel=piece, dest_sel=place)
         return out
 
@@ -131,10 +131,9 @@ class Hdf5Source:
         name = f"{self._path}:{dataset.name.lstrip('/')}"
         check_dtype(name, dataset.dtype)
         if dataset.is_virtual:
-            home = os.path.dirname(self._path)
             for part in dataset.virtual_sources():
                 # HDF5 itself reads the parts of a file that is gone as fill values, without a word.
-                if part.file_name != "." and not os.path.exists(os.path.join(home, part.file_name)):
+                if part.file_name != "." and not os.path.exists(_source_path(dataset, part)):
                     raise InputError(
                         f"{name}: is a virtual dataset, and its source file {part.file_name} is absent",
                         f"Put the file back, beside {self._path}.",
@@ -234,6 +233,12 @@ def _divisible(dataset: h5py.Dataset) -> bool:
     return bool(math.prod(dataset.chunks) * dataset.dtype.itemsize > cache)
 
 
+def _source_path(dataset: h5py.Dataset, part: Any) -> str:
+    """The file of a part of a virtual dataset, which is named from where that one lies."""
+    whole: str = dataset.file.filename
+    return whole if part.file_name == "." else str(os.path.join(os.path.dirname(whole), part.file_name))
+
+
 def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
     """Chunks and filters that a read of a virtual dataset meets, as its first source has them; None for none.
 
@@ -244,10 +249,7 @@ def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
     if not parts:
         return None, "none"
     first, ndim = parts[0], dataset.ndim
-    path = dataset.file.filename
-    if first.file_name != ".":
-        path = os.path.join(os.path.dirname(path), first.file_name)
-    with h5py.File(path, "r") as file:
+    with _opened(_source_path(dataset, first)) as file:
         source = file[first.dset_name]
         if source.chunks is None:
             return None, "none"

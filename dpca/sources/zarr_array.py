@@ -20,7 +20,18 @@ from zarr.core.buffer import BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
 from dpca.errors import DataError, InputError
-from dpca.sources.base import Buffer, Coordinate, Layout, Reader, Region, cf_attributes, check_dtype, shifted, size_of
+from dpca.sources.base import (
+    Buffer,
+    Coordinate,
+    Layout,
+    Reader,
+    Region,
+    cf_attributes,
+    check_dtype,
+    shifted,
+    size_of,
+    within,
+)
 from dpca.sources.runs import read_block
 
 TOGETHER_BYTES = 2**20
@@ -71,7 +82,7 @@ class _ZarrReader(Reader):
             # Large ones one after the other: zarr would decode ten at the same time, each into memory of its own.
             small = self.layout.chunk_bytes < TOGETHER_BYTES
             for piece in self._calls(region) if small else (piece for _, piece in self._chunks_in(region)):
-                place = out[shifted(piece, [whole.start for whole in region])]
+                place = out[within(piece, region)]
                 self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(place))
         if self._store.absent:
             self._count_absent()
@@ -82,7 +93,7 @@ class _ZarrReader(Reader):
         metadata = self._array.metadata
         chunks = self.layout.chunk_shape
         for index, piece in self._chunks_in(region):
-            target = out[shifted(piece, [whole.start for whole in region])]
+            target = out[within(piece, region)]
             inside = shifted(piece, [number * chunk for number, chunk in zip(index, chunks, strict=True)])
             key = f"{self._array.path}/{metadata.encode_chunk_key(index)}".lstrip("/")
             try:
