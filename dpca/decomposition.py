@@ -30,10 +30,10 @@ from dpca.errors import AssumptionError, PrecisionError
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import Fitted, Pass, Sweep, backprojection_span, first_span, orthogonalize_span, projection_span
-from dpca.planning import Attempt, RunPlan
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
+from dpca.runplan import Attempt, RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.spectrum import Spectrum, ranked, spectrum_of

@@ -41,7 +41,7 @@ from threadpoolctl import threadpool_limits
 from dpca.errors import Cancelled, ClusterError, DpcaError
 from dpca.machine import Budget, bound_allocator, memory_budget
 from dpca.passes import Report
-from dpca.planning import Workers
+from dpca.runplan import Workers
 from dpca.units import describe_memory
 
 if TYPE_CHECKING:

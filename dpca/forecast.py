@@ -9,10 +9,11 @@ import numpy as np
 
 from dpca.machine import free_disk
 from dpca.model import Model, Rung
-from dpca.planning import READINGS, SMALL_CHUNK_BYTES, RunPlan, Scratch, better_chunks, by, enough, reading_of
+from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of
 from dpca.probe import Rates
+from dpca.runplan import RunPlan, Scratch
 from dpca.sources.base import Layout, Source
-from dpca.units import describe_bytes, describe_memory, describe_seconds
+from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough
 
 FORMAT_VERSION = 1
 LISTED_BYTES = 2**20

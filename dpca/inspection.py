@@ -17,23 +17,13 @@ from dpca.errors import DpcaError, InputError
 from dpca.machine import memory_budget
 from dpca.model import Model as Asked
 from dpca.model import working_dtype
-from dpca.planning import (
-    READINGS,
-    SMALL_CHUNK_BYTES,
-    RunPlan,
-    Scratch,
-    Workers,
-    better_chunks,
-    by,
-    check_axis,
-    plan_run,
-    reading_of,
-)
+from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, check_axis, plan_run, reading_of
+from dpca.runplan import RunPlan, Scratch, Workers
 from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
 from dpca.sources.base import Layout, Source, is_marked
 from dpca.sources.zarr_array import without_credentials
-from dpca.units import describe_bytes, describe_memory
+from dpca.units import by, describe_bytes, describe_memory
 
 FORMAT_VERSION = 1
 SAMPLE_NAMES = frozenset(

@@ -27,9 +27,10 @@ from dpca.machine import free_disk, memory_budget
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
 from dpca.passes import Fitted
-from dpca.planning import Scratch, plan_projection, plan_run
+from dpca.planning import plan_projection, plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress
+from dpca.runplan import Scratch
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
 from dpca.units import describe_memory

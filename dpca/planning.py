@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from dpca import backproject, outputs, preprocess
 from dpca.accumulators import SOLVERS
@@ -26,11 +26,10 @@ from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model, Rung
 from dpca.rechunk import Copy, plan_copy
+from dpca.runplan import Array, Attempt, Process, Reading, RunPlan, Scratch, Stage, Workers
 from dpca.slabs import SLAB_BYTES, Plan, make_plan
 from dpca.sources.base import Layout, Region, Source
-from dpca.units import describe_bytes, describe_memory
-
-Reading = Literal["columns", "parts", "copy"]
+from dpca.units import by, describe_bytes, describe_memory, enough
 
 READINGS = {
     "columns": "columns of chunks, whole: each chunk is decoded once a pass",
@@ -52,124 +51,6 @@ SLAB_SHIFTS = (0, 2, 4, 6)
 SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
-
-
-@dataclass(frozen=True)
-class Array:
-    """An array, or several alike, that a process holds."""
-
-    name: str
-    bytes: int
-    """Of one of them."""
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What a process holds at the same time."""
-
-    name: str
-    arrays: tuple[Array, ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(array.bytes * array.count for array in self.arrays)
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process of the run and the most that it holds in each stage."""
-
-    name: str
-    count: int
-    stages: tuple[Stage, ...]
-    budget: Budget
-    """What each of them may take."""
-
-    @property
-    def peak_bytes(self) -> int:
-        return max(stage.bytes for stage in self.stages)
-
-    @property
-    def share(self) -> float:
-        """Of its budget, at the peak."""
-        return self.peak_bytes / max(1, self.budget.bytes)
-
-    @property
-    def peak_stage(self) -> Stage:
-        return max(self.stages, key=lambda stage: stage.bytes)
-
-
-@dataclass(frozen=True)
-class Workers:
-    """Where tasks run."""
-
-    processes: int
-    """0 for threads of this process, else the worker processes of a cluster."""
-    threads: int
-    """Tasks at the same time in each."""
-    budget: Budget
-    """Memory of each of these processes."""
-    client_budget: Budget | None = None
-    """Memory of the process that asks a cluster's for results."""
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Where a copy of the input may go."""
-
-    path: str
-    free_bytes: int
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A solver that a run may try, and how many of its tasks fit the budget."""
-
-    rung: Rung
-    n_tasks: int
-    """Tasks at the same time, on all processes."""
-    window: int
-    """Spans that are submitted and not added up yet."""
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What a run will do and hold."""
-
-    plan: Plan
-    """The cuts of what the passes read: the input, or its copy."""
-    reading: Reading
-    copy: Copy | None
-    """The copy that is made first, if one is."""
-    n_tasks: int
-    """Tasks at the same time, on all processes."""
-    window: int
-    """Spans that are submitted and not added up yet."""
-    processes: tuple[Process, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
-    """What to try in turn, until one supports every component; the first is expected to."""
-    too_large: tuple[Rung, ...] = ()
-    """What might have been tried after those, did it fit the budget."""
-    expected_bytes: int = 0
-    """What the tightest process holds at most, if the first attempt is the only one."""
-    wanted_tasks: int = 0
-    """Tasks at the same time if memory were no matter."""
-    wanted_bytes: int = 0
-    """What the tightest process would then hold."""
-
-    @property
-    def tightest(self) -> Process:
-        """The process that comes closest to its budget, or exceeds it most."""
-        return max(self.processes, key=lambda process: process.share)
-
-    @property
-    def fits(self) -> bool:
-        return all(process.peak_bytes <= process.budget.bytes for process in self.processes)
-
-    @property
-    def scratch_bytes(self) -> int:
-        return self.copy.bytes if self.copy else 0
 
 
 def plan_layout(layout: Layout, samples_axis: int, n_components: int, **how: Any) -> Plan:
@@ -520,13 +401,3 @@ def better_chunks(layout: Layout, samples_axis: int, n_bytes: int = GOOD_CHUNK_B
 
 def _extent(region: Region) -> tuple[int, ...]:
     return tuple(piece.stop - piece.start for piece in region)
-
-
-def by(shape: tuple[int, ...]) -> str:
-    """A shape as people say it: 400 x 64 x 64."""
-    return " x ".join(f"{length:,}" for length in shape)
-
-
-def enough(n_bytes: int) -> str:
-    """A budget that holds so much, as a config may say it."""
-    return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"

@@ -24,8 +24,9 @@ from dpca.engine import Executor, run_pass
 from dpca.errors import writing
 from dpca.model import Model
 from dpca.passes import Pass
-from dpca.planning import RunPlan, Scratch, plan_layout
+from dpca.planning import plan_layout
 from dpca.preprocess import Panel
+from dpca.runplan import RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
 

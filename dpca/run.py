@@ -20,11 +20,12 @@ from dpca.forecast import forecast
 from dpca.machine import Peak, free_disk, watched_memory
 from dpca.model import Model
 from dpca.outputs import Outputs
-from dpca.planning import Process, RunPlan, Scratch, check_axis, plan_run
+from dpca.planning import check_axis, plan_run
 from dpca.preprocess import Rules
 from dpca.probe import probe
 from dpca.progress import Display, Progress
 from dpca.results import LEDGER, ResultDirectory, as_plain, environment
+from dpca.runplan import Process, RunPlan, Scratch
 from dpca.sources import Source, open_source
 from dpca.sources.zarr_array import without_credentials
 from dpca.units import describe_memory

@@ -1,4 +1,4 @@
-"""Amounts in words: bytes on disk in powers of 1000, memory in powers of 1024, times."""
+"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times."""
 
 from __future__ import annotations
 
@@ -26,3 +26,13 @@ def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
             break
         count /= base
     return f"{count:.0f} {unit}" if unit == units[0] else f"{count:.3g} {unit}"
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """A shape as people say it: 400 x 64 x 64."""
+    return " x ".join(f"{length:,}" for length in shape)
+
+
+def enough(n_bytes: int) -> str:
+    """A budget that holds so much, as a config may say it."""
+    return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"

@@ -8,9 +8,10 @@ from dpca.engine import Threads
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.outputs import Outputs
-from dpca.planning import Attempt, RunPlan, plan_layout
+from dpca.planning import plan_layout
 from dpca.preprocess import Rules
 from dpca.progress import Progress
+from dpca.runplan import Attempt, RunPlan
 from dpca.sources import as_source
 
 AMPLE = Budget(2**50, "of this test")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dpca.errors import ConfigError, InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model
-from dpca.planning import Scratch, Workers, better_chunks, plan_run
+from dpca.planning import better_chunks, plan_run
+from dpca.runplan import Scratch, Workers
 from dpca.sources.base import Layout, size_of
 
 MIB = 2**20

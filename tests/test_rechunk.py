@@ -14,9 +14,10 @@ from dpca.engine import Threads
 from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model
-from dpca.planning import Attempt, RunPlan, Scratch, Workers, plan_layout, plan_run
+from dpca.planning import plan_layout, plan_run
 from dpca.progress import Progress
 from dpca.rechunk import plan_copy
+from dpca.runplan import Attempt, RunPlan, Scratch, Workers
 from dpca.sources import as_source, open_source
 from tests.runs import RecordingSource, arrays_of, decompose_array
 from tests.stores import counted, random_array

@@ -1,0 +1,134 @@
+"""What a plan of a run is: how its input is read, who holds what in which stage, what is tried in turn.
+
+Plain values. `dpca.planning` finds one that fits the budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dpca.machine import Budget
+from dpca.model import Rung
+from dpca.rechunk import Copy
+from dpca.slabs import Plan
+
+Reading = Literal["columns", "parts", "copy"]
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array, or several alike, that a process holds."""
+
+    name: str
+    bytes: int
+    """Of one of them."""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a process holds at the same time."""
+
+    name: str
+    arrays: tuple[Array, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.bytes * array.count for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the run and the most that it holds in each stage."""
+
+    name: str
+    count: int
+    stages: tuple[Stage, ...]
+    budget: Budget
+    """What each of them may take."""
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(stage.bytes for stage in self.stages)
+
+    @property
+    def share(self) -> float:
+        """Of its budget, at the peak."""
+        return self.peak_bytes / max(1, self.budget.bytes)
+
+    @property
+    def peak_stage(self) -> Stage:
+        return max(self.stages, key=lambda stage: stage.bytes)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where tasks run."""
+
+    processes: int
+    """0 for threads of this process, else the worker processes of a cluster."""
+    threads: int
+    """Tasks at the same time in each."""
+    budget: Budget
+    """Memory of each of these processes."""
+    client_budget: Budget | None = None
+    """Memory of the process that asks a cluster's for results."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where a copy of the input may go."""
+
+    path: str
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A solver that a run may try, and how many of its tasks fit the budget."""
+
+    rung: Rung
+    n_tasks: int
+    """Tasks at the same time, on all processes."""
+    window: int
+    """Spans that are submitted and not added up yet."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will do and hold."""
+
+    plan: Plan
+    """The cuts of what the passes read: the input, or its copy."""
+    reading: Reading
+    copy: Copy | None
+    """The copy that is made first, if one is."""
+    n_tasks: int
+    """Tasks at the same time, on all processes."""
+    window: int
+    """Spans that are submitted and not added up yet."""
+    processes: tuple[Process, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    """What to try in turn, until one supports every component; the first is expected to."""
+    too_large: tuple[Rung, ...] = ()
+    """What might have been tried after those, did it fit the budget."""
+    expected_bytes: int = 0
+    """What the tightest process holds at most, if the first attempt is the only one."""
+    wanted_tasks: int = 0
+    """Tasks at the same time if memory were no matter."""
+    wanted_bytes: int = 0
+    """What the tightest process would then hold."""
+
+    @property
+    def tightest(self) -> Process:
+        """The process that comes closest to its budget, or exceeds it most."""
+        return max(self.processes, key=lambda process: process.share)
+
+    @property
+    def fits(self) -> bool:
+        return all(process.peak_bytes <= process.budget.bytes for process in self.processes)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.copy.bytes if self.copy else 0
