@@ -1,4 +1,4 @@
-"""Components from alpha: w_k = X_c' alpha_k, and what is measured of them on the way."""
+"""The streamed side's vectors from alpha, components w_k = X_c' alpha_k as a rule, and what is measured on the way."""
 
 from __future__ import annotations
 
@@ -16,43 +16,75 @@ LOST_EPS = 64
 """Orthogonality that is lost by more than so many eps is repaired."""
 
 
-@dataclass
-class BackprojectionPartial:
-    """What the components of some features contribute to the certificate."""
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of components and scores, once everything is in."""
 
     overlap: F64
-    """W' W, (n_components, n_components): the identity once all features are in."""
+    """W'W, after any repair, (n_components, n_components)."""
+    overlap_before: F64 | None
+    """The same before it; None where none was needed."""
+    scores_overlap: F64
+    """U'U with scores U diag(sigma)."""
+    captured: F64
+    """(X_c W)' X_c W."""
+    misfit: F64
+    """|X_c w - sigma u|, or |X_c' u - sigma w| where samples streamed by, (n_components,)."""
+
+
+@dataclass
+class BackprojectionPartial:
+    """What a part of the streamed side's vectors contributes to the certificate.
+
+    With samples kept these are the components W; with features kept, the left singular vectors U.
+    """
+
+    overlap: F64
+    """W' W, (n_components, n_components): the identity once everything is in."""
     projection: F64
-    """X_c W, (n_samples, n_components): V diag(sigma) once all features are in."""
+    """X_c W, (m, n_components): the kept vectors times sigma once everything is in."""
+    low: F64
+    """Smallest and largest entry of each vector, (n_components,)."""
+    high: F64
     bytes_read: int = 0
 
     @classmethod
-    def empty(cls, n_samples: int, n_components: int) -> BackprojectionPartial:
-        return cls(np.zeros((n_components, n_components)), np.zeros((n_samples, n_components)))
+    def empty(cls, m: int, k: int) -> BackprojectionPartial:
+        return cls(np.zeros((k, k)), np.zeros((m, k)), np.zeros(k), np.zeros(k))
 
     def add(self, panel: Panel, alpha: NDArray[Any]) -> NDArray[Any]:
         """Back-project a panel.
 
         Parameters
         ----------
-        panel : of f features
-        alpha : (n_samples, n_components), in the panel's dtype
+        panel : (m, w)
+        alpha : (m, n_components), in the panel's dtype
 
         Returns
         -------
-        (n_components, f), in the panel's dtype
+        (n_components, w), in the panel's dtype
         """
-        components: NDArray[Any] = alpha.T @ panel.matrix
-        self.overlap += components @ components.T
-        self.projection += panel.matrix @ components.T
-        return components
+        vectors: NDArray[Any] = alpha.T @ panel.matrix
+        self.overlap += vectors @ vectors.T
+        self.projection += panel.matrix @ vectors.T
+        self._widen(vectors.min(axis=1, initial=0), vectors.max(axis=1, initial=0))
+        return vectors
 
     def merge(self, other: BackprojectionPartial) -> BackprojectionPartial:
         """Add another span's, in place."""
         self.overlap += other.overlap
         self.projection += other.projection
+        self._widen(other.low, other.high)
         self.bytes_read += other.bytes_read
         return self
+
+    @property
+    def signs(self) -> F64:
+        """What makes the entry of largest magnitude in each vector positive, (n_components,)."""
+        return np.where(-self.low > self.high, -1.0, 1.0)
+
+    def _widen(self, low: NDArray[Any], high: NDArray[Any]) -> None:
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 
 def orthogonalizer(overlap: F64, nonzero: NDArray[np.bool_], working_dtype: np.dtype[Any]) -> F64 | None:
@@ -84,10 +116,10 @@ def orthogonalizer(overlap: F64, nonzero: NDArray[np.bool_], working_dtype: np.d
     return transform
 
 
-def held(n_samples: int, n_components: int, slab_features: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
+def held(m: int, n_components: int, slab_width: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
     """Bytes of what the back-projection of a span holds, by name."""
     return {
-        "W'W and X_c W of a span": 8 * n_components * (n_components + n_samples),
-        "components of a slab": n_components * slab_features * working_dtype.itemsize,
-        "products of a panel": n_components * (n_components + n_samples + 4096) * working_dtype.itemsize,
+        "overlap and projection of a span": 8 * n_components * (n_components + m),
+        "vectors of a slab": n_components * slab_width * working_dtype.itemsize,
+        "products of a panel": n_components * (n_components + m + 4096) * working_dtype.itemsize,
     }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.accumulators.factors import F64
-from dpca.backproject import BackprojectionPartial
+from dpca.backproject import Measured
 from dpca.errors import PrecisionError
 from dpca.model import Rung
 from dpca.spectrum import Spectrum
@@ -20,22 +20,25 @@ FORMAT_VERSION = 2
 TRACE_LIMIT = 1e-3
 
 
-def check_trace(trace: float, squares: float, working_dtype: Any) -> float:
-    """Relative difference of trace(K) and the total sum of squares, which was added up without products.
+def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
+    """Relative difference of sums of squares by the products, such as trace(K), and added up without products.
 
     Raises
     ------
     PrecisionError
         When they differ by more than 1e-3: the products lost the data, by underflow for instance.
     """
-    difference = abs(trace - squares) / squares if squares else abs(trace)
-    if difference > TRACE_LIMIT:
+    differences = np.abs(found - squares)
+    differences = np.divide(differences, squares, out=differences, where=squares > 0)
+    worst = int(np.argmax(differences))
+    if differences[worst] > TRACE_LIMIT:
         raise PrecisionError(
-            f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {trace:.6g}, "
-            f"where float64 without products gives {squares:.6g}",
+            f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {found[worst]:.6g}, "
+            f"where float64 without products gives {squares[worst]:.6g}"
+            + (f", in feature {worst}" if found.size > 1 else ""),
             "Set model.precision: double, or store the data in other units.",
         )
-    return difference
+    return float(differences[worst])
 
 
 def certify(
@@ -44,8 +47,7 @@ def certify(
     exact: bool,
     trace_difference: float,
     squares: float,
-    measured: BackprojectionPartial | None,
-    repaired: F64 | None = None,
+    measured: Measured | None,
     effective_samples: float | None = None,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
@@ -54,10 +56,9 @@ def certify(
     ----------
     spectrum : what the solver found
     rung, exact : solver and dtype of the products, and whether none of them was rounded
-    trace_difference : from `check_trace`
+    trace_difference : from `check_products`
     squares : sum of squares of X_c, added up without products
-    measured : from the back-projection, X_c W with what was done to W since; None when no components were asked for
-    repaired : W'W after W was made orthonormal, if it was
+    measured : from the second pass; None where there was none
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
 
     Returns
@@ -72,6 +73,7 @@ def certify(
         trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
         orthogonality_before : the same before W was made orthonormal; null where that was not needed
+        scores_orthogonality : the same of the scores, each divided by its singular value
         effective_samples : as given
         projection_error_predicted, projection_error_measured : variance that all components together leave, from
             the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
@@ -79,7 +81,8 @@ def certify(
             index, singular_value
             digits : decimal digits of the singular value that solver and precision support
             residual_small : how well it fits the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
-            residual_data : |X_c w - sigma v| / sigma; null without components
+            residual_data : |X_c w - sigma u| / sigma, or |X_c' u - sigma w| / sigma under covariance_eigh; null
+                without components
             orthogonality : largest entry of its row of |W'W - I|; null without components
             gap : (lambda_j - lambda_{j+1}) / lambda_j
             sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
@@ -90,19 +93,18 @@ def certify(
         verdict : all of it in words
     """
     sigma, reliable, nonzero = spectrum.singular_values, spectrum.reliable, spectrum.singular_values > 0
-    before = after = None
+    before = after = uncorrelated = None
     by_component: list[float | None] = [None] * sigma.size
     data_side: list[float | None] = [None] * sigma.size
     error_measured: float | None = None
     if measured is not None:
-        before = _deviation(measured.overlap, nonzero)
-        after = before if repaired is None else _deviation(repaired, nonzero)
-        overlap = measured.overlap if repaired is None else repaired
+        after = _deviation(measured.overlap, nonzero)
+        before = None if measured.overlap_before is None else _deviation(measured.overlap_before, nonzero)
+        uncorrelated = _deviation(measured.scores_overlap, nonzero)
         by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
-        difference = np.linalg.norm(measured.projection - spectrum.scores, axis=0)
-        data_side = [float(r / s) if s > 0 else None for r, s in zip(difference, sigma, strict=True)]
-        captured = measured.projection.T @ measured.projection
-        left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, overlap))
+        data_side = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
+        captured = measured.captured
+        left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
         error_measured = max(left, 0.0) / spectrum.divisor
     samples = effective_samples or spectrum.n_samples
     gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
@@ -117,7 +119,8 @@ def certify(
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
         "orthogonality": None if after is None else float(after.max(initial=0.0)),
-        "orthogonality_before": None if repaired is None or before is None else float(before.max(initial=0.0)),
+        "orthogonality_before": None if before is None else float(before.max(initial=0.0)),
+        "scores_orthogonality": None if uncorrelated is None else float(uncorrelated.max(initial=0.0)),
         "effective_samples": samples,
         "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
         "projection_error_measured": error_measured,

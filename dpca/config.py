@@ -79,10 +79,11 @@ class Model(_Section):
         ),
     ] = None
     svd_solver: Annotated[
-        Literal["auto", "gram_eigh", "tsqr"],
+        Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"],
         Field(
-            description="gram_eigh: eigendecomposition of the n x n Gram matrix; tsqr: QR of the data, 3 to 4 times the "
-            "time, for singular values below 1.5e-8 of the largest; auto: the Gram matrix, then what the components need."
+            description="gram_eigh: eigendecomposition of the n x n Gram matrix; covariance_eigh: of the d x d covariance; "
+            "tsqr: QR of the data, 3 to 4 times the time, for singular values below 1.5e-8 of the largest; auto: the "
+            "smaller of the two matrices, then what the components need."
         ),
     ] = "auto"
     precision: Annotated[

@@ -1,7 +1,15 @@
-"""PCA, whole: one pass for spectrum and scores, one more for components; more passes where digits are lacking.
+"""PCA, whole: one pass for the spectrum, one more for the side that streams by; more passes where digits are lacking.
 
 The workflow behind both `dpca run` and `dpca.PCA`: it takes plain values and writes arrays through
 `Outputs`; where those live, and what is kept beside them, is the caller's.
+
+==================  ================================  ====================================
+                    samples kept (d >= n)             features kept (d < n)
+==================  ================================  ====================================
+before              --                                means, where values may be missing
+first pass gives    scores, alpha, means, scales      components, means, scales
+second pass gives   components                        scores, alpha
+==================  ================================  ====================================
 """
 
 from __future__ import annotations
@@ -14,27 +22,42 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpca.accumulators import SOLVERS, Accumulator
+from dpca.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.accumulators.factors import F64
-from dpca.backproject import BackprojectionPartial, orthogonalizer
-from dpca.certificate import certify, check_trace
+from dpca.accumulators.tallies import FeatureTally, Moments, Present, Standard
+from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
+from dpca.certificate import certify, check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
 from dpca.engine import Executor, run_pass
 from dpca.errors import AssumptionError, PrecisionError
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
-from dpca.passes import Fitted, Pass, Sweep, backprojection_span, first_span, orthogonalize_span, projection_span
+from dpca.passes import (
+    LEFT_VECTORS,
+    Fitted,
+    Pass,
+    Projection,
+    Sweep,
+    components_span,
+    first_span_of_features,
+    first_span_of_samples,
+    left_vectors_span,
+    orthogonalize_span,
+    present_span,
+    projection_span,
+    scores_span,
+)
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.runplan import Attempt, RunPlan
-from dpca.slabs import Plan
+from dpca.slabs import Cuts, Plan
 from dpca.sources import Source
 from dpca.spectrum import Spectrum, ranked, spectrum_of
 
@@ -66,8 +89,7 @@ class Decomposition:
     @property
     def scores(self) -> NDArray[np.float64]:
         """Scores as asked for, whitened or not, (n_samples, n_components)."""
-        whitened = bool(self.outputs.array("scores").attrs["whitened"])
-        return self.spectrum.scores / self.spectrum.whitening if whitened else self.spectrum.scores
+        return np.asarray(self.outputs.array("scores")[...], np.float64)
 
 
 def decompose(
@@ -90,10 +112,10 @@ def decompose(
     model : what is asked for
     outputs : the group to make; its arrays and dimensions are the result directory's
     executor : where tasks run
-    progress : told of the stages: copy where the plan has one, gram, eigensolve, components
+    progress : told of the stages: copy where the plan has one, those of the solver, eigensolve, components
     scratch : where a copy of the input goes, a path that does not exist; None only where none is planned
-    components : False for one pass only
-    keep_gram : write K, r and c too
+    components : False for no components, which saves the second pass where samples are kept
+    keep_gram : write K, r and c too, where samples are kept
 
     Raises
     ------
@@ -101,129 +123,372 @@ def decompose(
         At a value or a chunk that can't be used, or where there is no room to write.
     PrecisionError
         When the products can't carry the data.
+    AssumptionError
+        When a rule was asked for whose assumption the spectrum contradicts; the first pass is written.
     """
-    plan, rules = made.plan, model.rules
-    n_bytes = source.layout.bytes
+    plan, n_bytes = made.plan, source.layout.bytes
     if not plan.regular:
         outputs = Outputs(outputs.store, executor.guard())
-    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": rules.ddof})
-    steps = _Steps(executor, progress)
-    measured: BackprojectionPartial | None = None
-    repaired: NDArray[np.float64] | None = None
-
+    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
+    steps = _Steps(source, model, made, outputs, dims, executor, progress)
     began = time.perf_counter()
     with streamed(source, made, scratch, executor, progress) as (streams, copied_absent):
         if made.copy is not None:
             steps.seconds["copy"] = time.perf_counter() - began
-        work = Pass(streams, plan, rules, made.attempts[0].rung.dtype, outputs=outputs)
-        for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
-            work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
-            try:
-                found = steps.first_pass(work, attempt, n_bytes)
-            except PrecisionError as error:
-                if following is None:
-                    raise PrecisionError(f"{source.layout.name}: {error.message}", error.remedy) from error
-                steps.choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
-                continue
-            spectrum, chosen, suggested = steps.solve(found, plan, model, attempt.rung)
-            work = replace(work, outputs=None)  # means and scales are written
-            if following is None or not spectrum.lacking.any():
-                break
-            steps.choose(f"{attempt.rung.name}: {_lacking(spectrum)}, so {following.rung.name} is tried")
-        steps.choose(_verdict(attempt.rung, spectrum, made))
-        n_components = spectrum.n_components
-        write_spectrum(outputs, spectrum, model.whiten)
-        if keep_gram:
-            outputs.write(*_kept(attempt.rung, found))
-            outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
-            outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
-        if chosen.problem:
-            raise AssumptionError(
-                f"{source.layout.name}: model.n_components is {model.n_components}: {chosen.problem}. The noise is not white: "
-                "its eigenvalues do not follow Marchenko and Pastur's distribution",
-                "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
-                f"{suggested['broken_stick']} here.",
-                key="model.n_components",
-            )
-        tally, exact, difference = found.tally, found.exact, steps.trace_difference
-        del found
-
-        if components:
-            outputs.create_tiled("components", plan, dims, attempt.rung.dtype, n_components)
-            alpha = spectrum.alpha.astype(attempt.rung.dtype)
-            with steps.timed("components"), progress.stage("components", n_bytes):
-                measured = steps.sum_up(
-                    backprojection_span,
-                    replace(work, outputs=outputs),
-                    alpha,
-                    total=BackprojectionPartial.empty(plan.n_samples, n_components),
-                    merge=BackprojectionPartial.merge,
-                    attempt=attempt,
-                )
-            steps.bytes_decoded += measured.bytes_read
-            transform = orthogonalizer(measured.overlap, spectrum.singular_values > 0, attempt.rung.dtype)
-            if transform is not None:
-                size = n_components * plan.n_features * attempt.rung.dtype.itemsize
-                with steps.timed("orthogonalize"), progress.stage("orthogonalize", size):
-                    repaired = steps.sum_up(
-                        orthogonalize_span,
-                        Sweep(plan, outputs),
-                        transform,
-                        total=np.zeros_like(measured.overlap),
-                        merge=operator.iadd,
-                        attempt=attempt,
-                    )
-                measured.projection = measured.projection @ transform.T
+        work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
+        solved = steps.solve(work)
+        write = steps.write_kept_samples if plan.keeps == "samples" else steps.write_kept_features
+        write(solved, components, keep_gram)
+        write_spectrum(outputs, solved.spectrum)
+        if solved.chosen.problem:
+            raise _assumption_not_met(source, model, solved)
+        tally = solved.found.tally
+        solved = replace(solved, found=None)  # the small matrix is not needed any more
+        measured: Measured | None = None
+        if plan.keeps == "features":
+            measured, spectrum = steps.scores(work, solved, components)
+            solved = replace(solved, spectrum=spectrum)
+        elif components:
+            measured = steps.components(work, solved)
     outputs.finish()
-    counts = {
-        "passes": steps.passes + components,
-        "absent_chunks": tally.absent_chunks + copied_absent,
-        "missing_values": tally.n_missing,
-        "constant_features": tally.n_constant,
-        "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
-        "bytes_copied_to_scratch": made.scratch_bytes,
-    }
+    certificate = certify(
+        solved.spectrum,
+        solved.attempt.rung,
+        solved.exact,
+        solved.difference,
+        solved.squares,
+        measured,
+        model.effective_samples,
+    )
+    chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
     return Decomposition(
         plan=plan,
-        spectrum=spectrum,
-        certificate={
-            **certify(
-                spectrum, attempt.rung, exact, difference, tally.squares, measured, repaired, model.effective_samples
-            ),
-            "n_components": {"chosen": n_components, "reason": chosen.reason, "suggested": suggested},
-        },
+        spectrum=solved.spectrum,
+        certificate={**certificate, "n_components": chosen},
         outputs=outputs,
         feature_dims=dims,
-        rung=attempt.rung,
+        rung=solved.attempt.rung,
         choices=tuple(steps.choices),
-        eigensolve_threads=eigensolve_threads(plan.n_samples),
-        counts=counts,
+        eigensolve_threads=eigensolve_threads(plan.n_kept),
+        counts={
+            "passes": steps.passes,
+            "absent_chunks": tally.absent_chunks + copied_absent,
+            "missing_values": tally.n_missing,
+            "constant_features": solved.n_constant,
+            "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
+            "bytes_copied_to_scratch": made.scratch_bytes,
+        },
         seconds=steps.seconds,
     )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """What the first pass and the eigensolve gave."""
+
+    attempt: Attempt
+    found: Any
+    """The accumulator, while its matrix is needed."""
+    spectrum: Spectrum
+    chosen: Chosen
+    suggested: dict[str, int | str]
+    exact: bool
+    squares: float
+    """Sum of squares of X_c, added up without products."""
+    difference: float
+    """Relative, of what the products sum to from that."""
+    n_constant: int
+    fill: F64 | None = None
+    """Where features are kept: what missing values were replaced by; None where there are none."""
+    standard: Standard | None = None
+    """Where features are kept: their means and divisors."""
 
 
 class _Steps:
     """The steps of one decomposition, and what they cost."""
 
-    def __init__(self, executor: Executor, progress: Progress) -> None:
+    def __init__(
+        self,
+        source: Source,
+        model: Model,
+        made: RunPlan,
+        outputs: Outputs,
+        dims: tuple[str, ...],
+        executor: Executor,
+        progress: Progress,
+    ) -> None:
+        self._source, self._model, self._made = source, model, made
+        self._outputs, self._dims = outputs, dims
         self._executor, self._progress = executor, progress
         self.seconds: dict[str, float] = {}
         self.choices: list[str] = []
         self.passes = self.bytes_decoded = 0
-        self.trace_difference = 0.0
 
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+    # The first pass, and what follows from it.
 
-    def choose(self, sentence: str) -> None:
+    def solve(self, work: Pass) -> _Solved:
+        """Try the plan's solvers in turn until one supports every component that was asked for."""
+        made, plan = self._made, self._made.plan
+        self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
+        present = self._present(work) if plan.keeps == "features" else None
+        solved: _Solved | None = None
+        for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+            solved = None  # its matrix is not held while the next one is made
+            work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
+            try:
+                solved = self._attempt(work, attempt, present)
+            except PrecisionError as error:
+                if following is None:
+                    raise PrecisionError(f"{self._source.layout.name}: {error.message}", error.remedy) from error
+                self._choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
+                continue
+            work = replace(work, outputs=None)  # means and scales are written
+            if following is None or not solved.spectrum.lacking.any():
+                break
+            self._choose(f"{attempt.rung.name}: {_lacking(solved.spectrum)}, so {following.rung.name} is tried")
+        assert solved is not None  # the last attempt returned or raised
+        self._choose(_verdict(solved.attempt.rung, solved.spectrum, made))
+        return solved
+
+    def _present(self, work: Pass) -> Present | None:
+        """Means of the present values, where some may be missing and samples stream by."""
+        if work.rules.missing == "error" or not self._source.layout.may_miss:
+            return None
+        with self._reading("means"):
+            found = self._sum_up(
+                present_span,
+                work,
+                total=Present.empty(work.plan.n_kept),
+                merge=Present.merge,
+                attempt=self._made.attempts[0],
+            )
+        self.bytes_decoded += found.bytes_read
+        return found
+
+    def _attempt(self, work: Pass, attempt: Attempt, present: Present | None) -> _Solved:
+        """Add up what a solver needs, check it against sums without products, and decompose it."""
+        solver, plan, rules = SOLVERS[attempt.rung.solver], work.plan, work.rules
+        samples = plan.keeps == "samples"
+        total: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center))
+        fill = None if present is None else present.mean
+        with self._reading(attempt.rung.name):
+            found = self._sum_up(
+                first_span_of_features if samples else first_span_of_samples,
+                work,
+                *(() if samples else (fill,)),
+                total=total,
+                merge=solver.merge,
+                attempt=attempt,
+            )
+        by_products, tally = found.squares(rules.center and samples), found.tally
+        self.bytes_decoded += tally.bytes_read
+        difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
+        standard: Standard | None = None
+        if isinstance(tally, Moments):
+            standard = Standard.of(tally, rules, present)
+            squares = self._scaled(found, by_products, tally, standard, attempt)
+            n_constant = int(standard.constant.sum())
+        else:
+            assert isinstance(tally, FeatureTally)
+            squares, n_constant = tally.total, tally.n_constant
+        spectrum, chosen, suggested = self._eigensolve(found, attempt.rung, n_constant)
+        return _Solved(
+            attempt,
+            found,
+            spectrum.signed(spectrum.signs) if samples else spectrum,
+            chosen,
+            suggested,
+            found.exact,
+            squares,
+            difference,
+            n_constant,
+            fill,
+            standard,
+        )
+
+    def _scaled(
+        self, found: Accumulator, by_products: F64, moments: Moments, standard: Standard, attempt: Attempt
+    ) -> float:
+        """Scale the kept features, if they are to be; returns the sum of squares of X_c then."""
+        if self._model.rules.scale == "none":
+            return moments.total
+        squares = moments.squares if moments.centered else moments.squares + moments.count * moments.mean**2
+        factors = standard.factors(moments.centered)
+        # A small feature counts as much as any other now, so what products lost of it must be known.
+        check_products(by_products[factors > 0], squares[factors > 0], attempt.rung.dtype)
+        found.scale(factors)
+        return float((squares * factors**2).sum())
+
+    def _eigensolve(
+        self, found: Accumulator, rung: Rung, n_constant: int
+    ) -> tuple[Spectrum, Chosen, dict[str, int | str]]:
+        """The small decomposition in memory; how many components were chosen, and what other rules say."""
+        plan, center = self._made.plan, self._model.rules.center
+        n, d = plan.n_samples, plan.n_features
+        seen: list[tuple[Eigenvalues, Chosen]] = []
+
+        def choosing(eigenvalues: F64, floor: float, total: float) -> int:
+            values, rank, _ = ranked(eigenvalues, floor, n, d, center)
+            given = Eigenvalues(values, rank, n, max(1, d - n_constant), center, total)
+            seen.append((given, choose(self._model.n_components, given)))
+            return seen[-1][1].n_components
+
+        threads = eigensolve_threads(plan.n_kept)
+        with self._timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
+            factors = found.finish(center and plan.keeps == "samples", choosing)
+        ((given, chosen),) = seen
+        spectrum = spectrum_of(
+            factors,
+            n_samples=n,
+            n_features=d,
+            center=center,
+            ddof=self._model.rules.ddof,
+            working_dtype=np.dtype(np.float64) if found.exact else rung.dtype,
+        )
+        return spectrum, chosen, suggestions(given)
+
+    # What is written of the kept side, before the second pass.
+
+    def write_kept_samples(self, solved: _Solved, components: bool, keep_gram: bool) -> None:
+        """Scores and alpha, and the small matrix if it is to be kept."""
+        spectrum, outputs, found = solved.spectrum, self._outputs, solved.found
+        scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
+        outputs.write("scores", scores, ("sample", "component"), {"whitened": self._model.whiten})
+        outputs.write("alpha", spectrum.alpha, ("sample", "component"))
+        if keep_gram:
+            if solved.attempt.rung.solver == "tsqr":
+                outputs.write("r_factor", found.matrix, ("row", "sample"))
+            else:
+                outputs.write("gram", found.matrix, ("sample", "sample_b"))
+            outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
+            outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+
+    def write_kept_features(self, solved: _Solved, components: bool, keep_gram: bool) -> None:
+        """Means, scales and components."""
+        assert solved.standard is not None
+        spectrum, outputs, standard = solved.spectrum, self._outputs, solved.standard
+        shape = self._made.plan.feature_shape
+        outputs.write("mean", standard.mean.reshape(shape), self._dims)
+        outputs.write("scale", standard.divisor.reshape(shape), self._dims)
+        outputs.write("weights", np.ones(shape), self._dims)
+        if components:
+            # 0 beyond the rank, NaN for a feature without any value.
+            values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
+            values[:, np.isnan(standard.mean)] = np.nan
+            values = values.astype(solved.attempt.rung.dtype).reshape(-1, *shape)
+            outputs.write("components", values, ("component", *self._dims))
+
+    # The second pass.
+
+    def components(self, work: Pass, solved: _Solved) -> Measured:
+        """Components from a second pass over features; made orthonormal where they are not."""
+        spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
+        k, dtype = spectrum.n_components, attempt.rung.dtype
+        outputs.create_tiled("components", plan, self._dims, dtype, k)
+        with self._reading("components"):
+            partial = self._sum_up(
+                components_span,
+                replace(work, outputs=outputs, working_dtype=dtype),
+                spectrum.alpha.astype(dtype),
+                total=BackprojectionPartial.empty(plan.n_kept, k),
+                merge=BackprojectionPartial.merge,
+                attempt=attempt,
+            )
+        self.bytes_decoded += partial.bytes_read
+        projection, overlap, before = partial.projection, partial.overlap, None
+        transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
+        if transform is not None:
+            size = k * plan.n_features * dtype.itemsize
+            with self._timed("orthogonalize"), self._progress.stage("orthogonalize", size):
+                before, overlap = (
+                    overlap,
+                    self._sum_up(
+                        orthogonalize_span,
+                        Sweep(plan, outputs),
+                        transform,
+                        total=np.zeros_like(overlap),
+                        merge=operator.iadd,
+                        attempt=attempt,
+                    ),
+                )
+            projection = projection @ transform.T
+        return Measured(
+            overlap=overlap,
+            overlap_before=before,
+            scores_overlap=spectrum.vectors.T @ spectrum.vectors,
+            captured=projection.T @ projection,
+            misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
+        )
+
+    def scores(self, work: Pass, solved: _Solved, components: bool) -> tuple[Measured, Spectrum]:
+        """Scores and alpha from a second pass over samples, in double precision; the spectrum with its signs."""
+        assert solved.standard is not None
+        spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
+        k, sigma, standard = spectrum.n_components, spectrum.singular_values, solved.standard
+        outputs.create_tiled(LEFT_VECTORS, plan, ("sample",), np.float64, k)
+        with self._reading("scores"):
+            partial = self._sum_up(
+                left_vectors_span,
+                replace(work, outputs=outputs, working_dtype=np.dtype(np.float64)),
+                spectrum.alpha,
+                solved.fill,
+                (standard.mean, standard.divisor),
+                total=BackprojectionPartial.empty(plan.n_kept, k),
+                merge=BackprojectionPartial.merge,
+                attempt=attempt,
+            )
+        self.bytes_decoded += partial.bytes_read
+        signs = partial.signs
+        outputs.create_tiled("scores", plan, ("sample",), np.float64, k, component_axis=1)
+        outputs.create_tiled("alpha", plan, ("sample",), np.float64, k, component_axis=1)
+        outputs.array("scores").attrs["whitened"] = self._model.whiten
+        to_scores = signs * (sigma / spectrum.whitening if self._model.whiten else sigma)
+        to_alpha = signs * np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+        with self._timed("signs"), self._progress.stage("signs", 8 * k * plan.n_samples):
+            self._sum_up(
+                scores_span,
+                Sweep(plan, outputs),
+                to_scores,
+                to_alpha,
+                total=0,
+                merge=operator.add,
+                attempt=attempt,
+            )
+        outputs.remove(LEFT_VECTORS)
+        if components:
+            everything = (slice(None),) * (1 + len(plan.feature_shape))
+            written = outputs.read_part("components", everything)
+            outputs.write_part("components", everything, (written.T * signs).T.astype(written.dtype))
+        measured = Measured(
+            overlap=spectrum.vectors.T @ spectrum.vectors,
+            overlap_before=None,
+            scores_overlap=partial.overlap,
+            captured=sigma[:, None] * partial.overlap * sigma,
+            misfit=np.linalg.norm(partial.projection - spectrum.scaled, axis=0),
+        )
+        return measured, spectrum.signed(signs)
+
+    # What every step does.
+
+    def _choose(self, sentence: str) -> None:
         """Record why a solver was taken or left, and say so."""
         self.choices.append(sentence)
         self._progress.say(sentence)
 
-    def sum_up(
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """A stage that reads all of the data."""
+        self.passes += 1
+        with self._timed(name), self._progress.stage(name, self._source.layout.bytes):
+            yield
+
+    def _sum_up(
         self,
         task: Callable[..., P],
         work: Any,
@@ -245,44 +510,15 @@ class _Steps:
             window=attempt.window,
         )
 
-    def first_pass(self, work: Pass, attempt: Attempt, n_bytes: int) -> Accumulator:
-        """Add up what a solver needs; checks it against the sum of squares."""
-        self.passes += 1
-        solver, name = SOLVERS[attempt.rung.solver], attempt.rung.name
-        with self.timed(name), self._progress.stage(name, n_bytes):
-            found = self.sum_up(
-                first_span, work, total=solver.empty(work.plan.n_samples), merge=solver.merge, attempt=attempt
-            )
-            self.bytes_decoded += found.tally.bytes_read
-            self.trace_difference = check_trace(found.trace(work.rules.center), found.tally.squares, attempt.rung.dtype)
-        return found
 
-    def solve(
-        self, found: Accumulator, plan: Plan, model: Model, rung: Rung
-    ) -> tuple[Spectrum, Chosen, dict[str, int | str]]:
-        """The small decomposition in memory; how many components were chosen, and what other rules say."""
-        n, d, center = plan.n_samples, plan.n_features, model.rules.center
-        seen: list[tuple[Eigenvalues, Chosen]] = []
-
-        def choosing(eigenvalues: F64, floor: float, total: float) -> int:
-            values, rank, _ = ranked(eigenvalues, floor, n, d, center)
-            given = Eigenvalues(values, rank, n, max(1, d - found.tally.n_constant), center, total)
-            seen.append((given, choose(model.n_components, given)))
-            return seen[-1][1].n_components
-
-        threads = eigensolve_threads(n)
-        with self.timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
-            factors = found.finish(center, choosing)
-        ((given, chosen),) = seen
-        spectrum = spectrum_of(
-            factors,
-            n_samples=n,
-            n_features=d,
-            center=center,
-            ddof=model.rules.ddof,
-            working_dtype=np.dtype(np.float64) if found.exact else rung.dtype,
-        )
-        return spectrum, chosen, suggestions(given)
+def _assumption_not_met(source: Source, model: Model, solved: _Solved) -> AssumptionError:
+    return AssumptionError(
+        f"{source.layout.name}: model.n_components is {model.n_components}: {solved.chosen.problem}. The noise is not "
+        "white: its eigenvalues do not follow Marchenko and Pastur's distribution",
+        "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
+        f"{solved.suggested['broken_stick']} here.",
+        key="model.n_components",
+    )
 
 
 def _lacking(spectrum: Spectrum) -> str:
@@ -302,13 +538,6 @@ def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
     return f"{rung.name}: {_lacking(spectrum)}"
 
 
-def _kept(rung: Rung, found: Accumulator) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
-    """Name, values and dimensions of the matrix that is kept."""
-    if rung.solver == "tsqr":
-        return "r_factor", found.matrix, ("row", "sample")
-    return "gram", found.matrix, ("sample", "sample_b")
-
-
 def project(
     source: Source,
     fitted: Fitted,
@@ -316,9 +545,8 @@ def project(
     made: RunPlan,
     executor: Executor,
     progress: Progress,
-    *,
-    scratch: str | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    receive: Callable[[slice, F64, F64], None],
+) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
     Parameters
@@ -326,28 +554,40 @@ def project(
     source, made : new samples with the features of the fit in the same axes, and `plan_projection` of them
     fitted : means, scales and components of the fit
     rules : of the fit
-    scratch : as for `decompose`
-
-    Returns
-    -------
-    scores, squares : (n_samples, n_components) and (n_samples,) float64; scores not whitened
+    receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
+        whitened, and its squared norms (samples,), both float64
     """
-    with (
-        streamed(source, made, scratch, executor, progress) as (streams, _),
-        progress.stage("transform", source.layout.bytes),
-    ):
-        found = run_pass(
+    assert made.groups is not None
+    with progress.stage("transform", source.layout.bytes):
+        run_pass(
             projection_span,
-            Pass(streams, made.plan, rules, np.dtype(np.float64)),
+            Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
             fitted,
-            total=np.zeros((made.plan.n_samples, fitted.components.shape[0] + 1)),
-            merge=operator.iadd,
+            total=_Groups(made.groups, made.plan.n_spans, receive),
+            merge=_Groups.add,
             executor=executor,
             progress=progress.advance,
             n_tasks=made.n_tasks,
             window=made.window,
         )
-        return found[:, :-1], found[:, -1]
+
+
+class _Groups:
+    """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
+
+    def __init__(self, groups: Cuts, n_spans: int, receive: Callable[[slice, F64, F64], None]) -> None:
+        self._groups, self._n_spans, self._receive = groups, n_spans, receive
+        self._added = 0
+        self._sum: F64 | None = None
+
+    def add(self, partial: F64) -> Self:
+        """Add a span; spans come in their order."""
+        self._sum = partial if self._sum is None else self._sum + partial
+        self._added += 1
+        if self._added % self._n_spans == 0:
+            self._receive(self._groups[self._added // self._n_spans - 1], self._sum[:, :-1], self._sum[:, -1])
+            self._sum = None
+        return self
 
 
 @contextmanager
@@ -382,6 +622,6 @@ def streamed(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def eigensolve_threads(n_samples: int) -> int:
-    """BLAS threads of the eigensolve: 1 for a small n, where more do not help, so that its bits are the same everywhere."""
-    return 1 if n_samples < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
+def eigensolve_threads(m: int) -> int:
+    """BLAS threads of the eigensolve: 1 for a small m, where more do not help, so that its bits are the same everywhere."""
+    return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 P = TypeVar("P")
+T = TypeVar("T")
 
 
 class Future(Protocol):
@@ -109,13 +110,13 @@ def run_pass(
     task: Callable[..., P],
     work: Work,
     *shared: Any,
-    total: P,
-    merge: Callable[[P, P], P],
+    total: T,
+    merge: Callable[[T, P], T],
     executor: Executor,
     progress: Report,
     n_tasks: int,
     window: int,
-) -> P:
+) -> T:
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
     Parameters
@@ -141,8 +142,8 @@ def run_pass(
 
 
 def fold(
-    submit: Callable[[int], Future], numbers: Iterable[int], total: P, merge: Callable[[P, P], P], window: int
-) -> P:
+    submit: Callable[[int], Future], numbers: Iterable[int], total: T, merge: Callable[[T, Any], T], window: int
+) -> T:
     """Submit numbers in order, at most `window` ahead of the sum, and add up their results in order.
 
     One that fails ends it at once, whatever those before it are doing.
@@ -150,7 +151,7 @@ def fold(
     pending: deque[Future] = deque()
     changed: SimpleQueue[None] = SimpleQueue()  # one entry for each that is done
 
-    def settle(total: P) -> P:
+    def settle(total: T) -> T:
         while not pending[0].done():
             changed.get()
             for error in (future.exception() for future in pending if future.done()):

@@ -48,9 +48,11 @@ def forecast(
         n_samples, n_features, working_dtype
         n_components : or the most that there can be, where the spectrum will tell
         reading : columns, anywhere, parts or copy; and what that means
-        slabs, tiles, spans : how many; slab_features and slab_bytes of the largest slab
+        keeps : the side that is whole in every slab, samples or features; the other streams by
+        slabs, tiles, spans : how many; slab_width (features, or samples where those stream by) and slab_bytes of the
+            largest slab
         tasks : at the same time, on all processes
-        solver : that is tried first
+        solver : that is tried first; solver_reason says why
         passes : name, bytes and flops of each read
         worst_case_passes, worst_case : how many there are, and those that are added, if components that were asked
             for turn out to be smaller than the first solver supports
@@ -65,12 +67,16 @@ def forecast(
     plan, layout = made.plan, source.layout
     n, d = plan.n_samples, plan.n_features
     k = model.most_components(n, d)
+    m, streamed = plan.n_kept, n * d // plan.n_kept
     first, *later = (attempt.rung for attempt in made.attempts)
     dtype = first.dtype
-    passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, n, d)}]
-    if components:
-        # X_c' alpha and X_c W take 2 n k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
-        passes.append({"name": "components", "bytes": layout.bytes, "flops": (4 * n * k + 2 * k * k) * d})
+    passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, m, streamed)}]
+    if plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss:
+        passes.insert(0, {"name": "means", "bytes": layout.bytes, "flops": 0})
+    if components or plan.keeps == "features":
+        # X_c' alpha and X_c W take 2 m k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
+        name = "components" if plan.keeps == "samples" else "scores"
+        passes.append({"name": name, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
     if made.copy is not None:
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
     arrays = _arrays(made, model, dtype, k, components, keep_gram)
@@ -93,20 +99,22 @@ def forecast(
         "n_features": d,
         "n_components": k,
         "solver": first.solver,
+        "solver_reason": model.reason(layout.dtype, n, d),
+        "keeps": plan.keeps,
         "working_dtype": dtype.name,
         "reading": {"kind": reading, "meaning": READINGS[reading]},
         "slabs": plan.n_slabs,
-        "slab_features": plan.slab_features,
-        "slab_bytes": plan.slab_features * n * layout.dtype.itemsize,
+        "slab_width": plan.slab_width,
+        "slab_bytes": plan.slab_width * m * layout.dtype.itemsize,
         "tiles": plan.n_tiles,
         "spans": plan.n_spans,
         "tasks": made.n_tasks,
         "passes": passes,
         "worst_case_passes": len(passes) + len(later),
-        "worst_case": [{"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, n, d)} for rung in later],
+        "worst_case": [{"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, m, streamed)} for rung in later],
         "bytes_read": sum(item["bytes"] for item in passes),
-        # Tridiagonal reduction, its eigenvectors and their transformation: about 9 n^3 (Golub and Van Loan, 8.3).
-        "flops": sum(item["flops"] for item in passes) + 9 * n**3,
+        # Tridiagonal reduction, its eigenvectors and their transformation: about 9 m^3 (Golub and Van Loan, 8.3).
+        "flops": sum(item["flops"] for item in passes) + 9 * m**3,
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -134,14 +142,14 @@ def forecast(
                 for item in made.processes
             ],
         },
-        "time": {"seconds": sum(seconds.values()), "stages": seconds, "rates": _rates(rates, n)},
+        "time": {"seconds": sum(seconds.values()), "stages": seconds, "rates": _rates(rates, m)},
         "advice": _advice(made, layout, output_bytes, output_path),
     }
 
 
-def _flops(rung: Rung, n: int, d: int) -> int:
-    """Of a first pass: a symmetric product takes n^2 d, a QR factorization 2 n^2 d (Golub and Van Loan, 5.2)."""
-    return (2 if rung.solver == "tsqr" else 1) * n * n * d
+def _flops(rung: Rung, m: int, streamed: int) -> int:
+    """Of a first pass: a symmetric product takes m^2 d, a QR factorization 2 m^2 d (Golub and Van Loan, 5.2)."""
+    return (2 if rung.solver == "tsqr" else 1) * m * m * streamed
 
 
 def _arrays(
@@ -150,26 +158,29 @@ def _arrays(
     """The arrays of the result, with the files of their chunks; coordinates of the input are not among them."""
     plan = made.plan
     n, d, features = plan.n_samples, plan.n_features, list(plan.feature_shape)
-    tiles = plan.n_tiles
+    samples = plan.keeps == "samples"
+    # Along the side that streams by a chunk is a tile; along the one that is kept an array is written whole.
+    scores, tiles = (1, plan.n_tiles) if samples else (plan.n_tiles, 1)
     found = [
-        ("scores", [n, k], "float64", 1),
-        ("alpha", [n, k], "float64", 1),
+        ("scores", [n, k], "float64", scores),
+        ("alpha", [n, k], "float64", scores),
         ("eigenvalues", [min(n, d)], "float64", 1),
     ]
     found += [(name, [k], "float64", 1) for name in ("singular_values", "explained_variance")]
     found += [(name, [k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     rules = model.rules
     means = rules.center or rules.missing != "error"
-    if keep_gram:
+    if keep_gram and samples:
         kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
         found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
         found += [("gram_mean_product", [n], "float64", int(means)), ("gram_mean_norm2", [], "float64", int(means))]
     # Chunks of zeros in the mean, and of ones in the others, are not written.
     found.append(("mean", features, "float64", tiles * means))
-    found.append(("scale", features, "float64", tiles * (rules.scale != "none" or rules.missing != "error")))
-    found.append(("weights", features, "float64", 0))
+    scaled = not samples or rules.scale != "none" or rules.missing != "error"
+    found.append(("scale", features, "float64", tiles * scaled))
+    found.append(("weights", features, "float64", tiles * (not samples)))
     if components:
-        parts = -(-k * plan.tile_features * dtype.itemsize // 2**26)
+        parts = -(-k * (plan.tile_width if samples else d) * dtype.itemsize // 2**26)
         found.append(("components", [k, *features], dtype.name, tiles * parts))
     return [
         {
@@ -193,16 +204,17 @@ def _seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int, com
         read = min(read, rates.write * made.scratch_bytes)
     seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve
-    if components:
-        seconds["components"] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
+    if components or made.plan.keeps == "features":
+        name = "components" if made.plan.keeps == "samples" else "scores"
+        seconds[name] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
     return seconds
 
 
-def _rates(rates: Rates, n: int) -> dict[str, float]:
+def _rates(rates: Rates, m: int) -> dict[str, float]:
     """What the probe measured, in the units that people know; of one task while the others run."""
     return {
         "read_bytes_per_second": 1 / rates.read,
-        "product_flops_per_second": n / rates.product,
+        "product_flops_per_second": m / rates.product,
         "write_bytes_per_second": 1 / rates.write,
     }
 
@@ -211,7 +223,7 @@ def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) 
     """What would make the run cheaper, where something would."""
     found = []
     plan, process = made.plan, made.tightest
-    better = by(better_chunks(layout, plan.samples_axis))
+    better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
     if made.reading == "copy":
         found.append(
             f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(made.scratch_bytes)}); stored in "
@@ -251,15 +263,16 @@ def as_text(document: dict[str, Any]) -> str:
     given, memory, output, scratch = (document[key] for key in ("input", "memory", "output", "scratch"))
     codec = "" if given["codec"] == "none" else f" ({given['codec']})"
     chunks = f" in chunks of {by(tuple(given['chunks']))}{codec}" if document["reading"]["kind"] != "anywhere" else ""
-    stages = document["time"]["stages"]
+    stages, streamed = document["time"]["stages"], "features" if document["keeps"] == "samples" else "samples"
     rates = document["time"]["rates"]
     lines = [
         f"input    {given['name']}: {by(tuple(given['shape']))} {given['dtype']}{chunks}, {describe_bytes(given['bytes'])}",
         f"         {document['n_samples']:,} samples, {document['n_features']:,} features, {document['n_components']} "
-        f"components; products in {document['working_dtype']}",
+        "components",
+        f"solver   {document['solver_reason']}",
         f"reading  {document['reading']['meaning']}",
         f"         {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "
-        f"({document['slab_features']:,} features) in {document['tiles']:,} tiles and {document['spans']:,} spans, "
+        f"({document['slab_width']:,} {streamed}) in {document['tiles']:,} tiles and {document['spans']:,} spans, "
         f"{document['tasks']} at a time",
         f"passes   {len(document['passes'])} (at worst {document['worst_case_passes']}{_at_worst(document)}): "
         + ", ".join(

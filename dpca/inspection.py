@@ -142,7 +142,7 @@ def _values(source: Source, axis: int) -> dict[str, float] | None:
     layout = source.layout
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
     if not layout.chunked or layout.divisible:
-        region = [slice(0, length) for length in better_chunks(layout, axis, SAMPLED_BYTES)]
+        region = [slice(0, length) for length in better_chunks(layout, axis, n_bytes=SAMPLED_BYTES)]
     elif layout.chunk_bytes > OPENED_BYTES:
         return None
     present = n_values = zeros = 0

@@ -10,9 +10,10 @@ import numpy as np
 from dpca.dimension import NComponents
 from dpca.errors import ConfigError
 from dpca.preprocess import Rules
+from dpca.slabs import Side
 
 Precision = Literal["auto", "single", "double"]
-Solver = Literal["auto", "gram_eigh", "tsqr"]
+Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """As people say it, and as its stage of a run is called: gram, gram in double, tsqr."""
+        """As people say it, and as its stage of a run is called: gram, covariance in double, tsqr."""
         short = self.solver.removesuffix("_eigh")
         return short if self.solver == "tsqr" or self.dtype == np.float32 else f"{short} in double"
 
@@ -97,27 +98,51 @@ class Model:
                 key="model.precision",
             )
 
-    def ladder(self, dtype: np.dtype[Any]) -> tuple[Rung, ...]:
+    def keeps(self, n_samples: int, n_features: int) -> Side:
+        """The side whose m x m matrix is decomposed: the smaller, unless a solver is asked for that has one side only."""
+        if self.solver in ("gram_eigh", "covariance_eigh"):
+            return "samples" if self.solver == "gram_eigh" else "features"
+        return "features" if n_features < n_samples else "samples"
+
+    def ladder(self, dtype: np.dtype[Any], keeps: Side) -> tuple[Rung, ...]:
         """Solvers to try in turn, until one supports every component that was asked for.
 
-        "auto" begins with the Gram matrix in the precision of the data, goes on to double unless `precision`
-        says otherwise, then to TSQR, which costs 3 to 4 times as much and does not square the condition number.
+        "auto" begins with the Gram matrix (the covariance, where features are fewer) in the precision of the data,
+        goes on to double unless `precision` says otherwise, then to TSQR, which costs 3 to 4 times as much and
+        does not square the condition number.
 
         Parameters
         ----------
         dtype : of the data as stored
+        keeps : of `Model.keeps`
         """
         working = working_dtype(dtype, self.precision)
         double = np.dtype(np.float64)
+        squaring = "gram_eigh" if keeps == "samples" else "covariance_eigh"
         if self.solver == "tsqr":
             return (Rung("tsqr", double),)
-        if self.solver == "gram_eigh" or self.precision == "single":
-            return (Rung("gram_eigh", working),)
+        if self.solver != "auto" or self.precision == "single":
+            return (Rung(squaring, working),)
         return (
-            *([Rung("gram_eigh", working)] if working != double else []),
-            Rung("gram_eigh", double),
+            *([Rung(squaring, working)] if working != double else []),
+            Rung(squaring, double),
             Rung("tsqr", double),
         )
+
+    def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:
+        """Why the first solver is what it is, in words."""
+        keeps = self.keeps(n_samples, n_features)
+        first = self.ladder(dtype, keeps)[0]
+        m = n_samples if keeps == "samples" else n_features
+        other = f"{n_features:,} features" if keeps == "samples" else f"{n_samples:,} samples"
+        side = f"{m:,} x {m:,}, the smaller side of {n_samples:,} samples x {n_features:,} features"
+        if self.solver != "auto":
+            side = f"{m:,} x {m:,} summed over {other}, as asked for"
+        precision = "single" if first.dtype == np.float32 else "double"
+        why = f"as {dtype} data need" if self.precision == "auto" else "as asked for"
+        if first.solver == "tsqr":
+            why = "as always"
+        return f"{first.name}: {side}; {precision} precision, {why}"
 
 
 def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:

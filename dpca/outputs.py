@@ -62,18 +62,26 @@ class Outputs:
             zarr.create_group(self.store, overwrite=True, attributes={"format_version": FORMAT_VERSION, **attributes})
 
     def create_tiled(
-        self, name: str, plan: Plan, dims: Sequence[str], dtype: Any, n_components: int | None = None, fill: float = 0.0
+        self,
+        name: str,
+        plan: Plan,
+        dims: Sequence[str],
+        dtype: Any,
+        n_components: int | None = None,
+        component_axis: int = 0,
+        fill: float = 0.0,
     ) -> None:
-        """Make an array over the feature axes, after a component axis if `n_components` is given.
+        """Make an array over the streamed axes, and one of components if `n_components` is given.
 
         A chunk is a tile, so no two tasks write one chunk. What is never written reads as `fill`.
         """
         itemsize = np.dtype(dtype).itemsize
-        shape, chunks = list(plan.feature_shape), [cut.step for cut in plan.tiles]
+        shape, chunks, dims = list(plan.streamed_shape), [cut.step for cut in plan.tiles], list(dims)
         if n_components is not None:
-            shape = [n_components, *shape]
-            chunks = [max(1, min(n_components, TILE_BYTES // (math.prod(chunks) * itemsize))), *chunks]
-            dims = ("component", *dims)
+            together = max(1, min(n_components, TILE_BYTES // (math.prod(chunks) * itemsize)))
+            for values, value in ((shape, n_components), (chunks, together)):
+                values.insert(component_axis, value)
+            dims.insert(component_axis, "component")
         zarr.create_array(
             self.store,
             name=name,
@@ -84,16 +92,21 @@ class Outputs:
             dimension_names=tuple(dims),
         )
 
-    def write_tile(self, name: str, tile: Box, values: NDArray[Any]) -> None:
+    def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
         """Write a tile of an array from `create_tiled`; of components, all of them at once."""
         array = self.array(name)
-        where = tile if values.ndim == len(tile) else (slice(None), *tile)
         with self._guard or nullcontext(), writing(f"{self.store}: {name}"):
-            array[where] = values
+            array[region] = values
 
-    def read_tile(self, name: str, tile: Box) -> NDArray[Any]:
-        """A tile of components, all of them at once; the caller's own."""
-        return np.ascontiguousarray(self.array(name)[(slice(None), *tile)])
+    def read_part(self, name: str, region: Box) -> NDArray[Any]:
+        """A part of an array; the caller's own."""
+        return np.ascontiguousarray(self.array(name)[region])
+
+    def remove(self, name: str) -> None:
+        """Remove an array."""
+        self._arrays.pop(name, None)
+        with writing(f"{self.store}: {name}"):
+            del zarr.open_group(self.store, mode="r+")[name]
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array without feature axes, whole, in chunks of whole rows."""
@@ -149,10 +162,11 @@ def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Map
     """
     dims = feature_dims(plan.features_in(source.layout.dims))
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
-    outputs.create_tiled("mean", plan, dims, np.float64)
-    # Chunks that are never written read as 1: no scaling and no weights cost nothing.
-    outputs.create_tiled("scale", plan, dims, np.float64, fill=1.0)
-    outputs.create_tiled("weights", plan, dims, np.float64, fill=1.0)
+    if plan.keeps == "samples":
+        outputs.create_tiled("mean", plan, dims, np.float64)
+        # Chunks that are never written read as 1: no scaling and no weights cost nothing.
+        outputs.create_tiled("scale", plan, dims, np.float64, fill=1.0)
+        outputs.create_tiled("weights", plan, dims, np.float64, fill=1.0)
     names = list(dims)
     names.insert(plan.samples_axis, "sample")
     with source.open() as reader:
@@ -163,11 +177,8 @@ def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Map
     return dims
 
 
-def write_spectrum(outputs: Outputs, spectrum: Spectrum, whiten: bool) -> None:
-    """Write everything that has no feature axis."""
-    scores = spectrum.scores / spectrum.whitening if whiten else spectrum.scores
-    outputs.write("scores", scores, ("sample", "component"), {"whitened": whiten})
-    outputs.write("alpha", spectrum.alpha, ("sample", "component"))
+def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:
+    """Write what has neither a sample axis nor feature axes."""
     for name in ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error"):
         outputs.write(name, getattr(spectrum, name), ("component",))
     outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))

@@ -2,26 +2,26 @@
 
 These functions know no scheduler: they take plain values, run anywhere, and do the same when run again.
 The task that reads a slab is the one that uses it. Outputs with feature axes are written from here, tile
-by tile; what is returned is n x n, n x k or k x k, however many features the span has.
+by tile; what is returned is m x m, m x k or k x k, with m samples (or features) kept, however much streams by.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators import SOLVERS, Accumulator
-from dpca.accumulators.factors import Tally
+from dpca.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.accumulators.tallies import Present, Tally
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.outputs import Outputs
-from dpca.preprocess import NotFinite, Panel, Rules, Standardizer
-from dpca.slabs import Box, Plan
+from dpca.preprocess import F64, FeaturePanel, FeaturePanels, NotFinite, Rules, SamplePanels
+from dpca.slabs import Box, Cuts, Plan, placed
 from dpca.sources.base import Reader, Region, Source, describe, is_marked, within
 
 Report = Callable[[int], None]
@@ -38,7 +38,7 @@ class Pass:
     working_dtype: np.dtype[Any]
     solver: str = "gram_eigh"
     outputs: Outputs | None = None
-    """Where outputs with feature axes go; None where there are none."""
+    """Where outputs with the streamed axes go; None where there are none."""
 
     def region(self, span: int) -> Region:
         """The smallest region that holds a span's slabs."""
@@ -60,70 +60,150 @@ class Pass:
         """The same with what a span has to carry of its source, and no more."""
         return replace(self, source=self.source.restrict(self.region(span)))
 
-    def write_tile(self, name: str, tile: Box, values: NDArray[Any]) -> None:
-        """Write a tile of an output with feature axes."""
+    def write(self, name: str, region: Region, values: NDArray[Any]) -> None:
+        """Write a part of an output."""
         assert self.outputs is not None
-        self.outputs.write_tile(name, tile, values)
+        self.outputs.write_part(name, region, values)
 
-    def standardizer(self, integers: bool = False) -> Standardizer:
-        """Preprocessing of this pass; `integers` where the mean need not be taken away whole."""
+    def feature_panels(self, integers: bool = False) -> FeaturePanels:
+        """Preprocessing of features that stream by; `integers` where the mean need not be taken away whole."""
+        return FeaturePanels(**self._how, integers=integers and self._narrow and self.rules.scale == "none")
+
+    def sample_panels(
+        self, integers: bool = False, fill: F64 | None = None, about: tuple[F64, F64] | None = None
+    ) -> SamplePanels:
+        """Preprocessing of samples that stream by; the arguments are those of SamplePanels."""
+        return SamplePanels(**self._how, integers=integers and self._narrow, fill=fill, about=about)
+
+    @property
+    def _how(self) -> dict[str, Any]:
         layout = self.source.layout
-        narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1 and layout.packing == (1.0, 0.0)
-        integers = integers and narrow and self.rules.center and self.rules.scale == "none"
-        return Standardizer(self.plan, self.rules, self.working_dtype, layout.missing_values, layout.packing, integers)
+        return {
+            "plan": self.plan,
+            "rules": self.rules,
+            "working_dtype": self.working_dtype,
+            "missing_values": layout.missing_values,
+            "packing": layout.packing,
+        }
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether values are integers of 8 bits that are centred, so that products may be exact."""
+        layout = self.source.layout
+        narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1
+        return narrow and layout.packing == (1.0, 0.0) and self.rules.center
 
 
-def first_span(work: Pass, span: int, report: Report) -> Accumulator:
-    """First pass: add up what the solver needs of a span; write means and scales, where there are outputs."""
-    found = SOLVERS[work.solver].empty(work.plan.n_samples)
+def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
+    """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
     # H K H takes away what is left of the means, and is exact where the sums are.
-    standardizer = work.standardizer(integers=True)
+    standardizer = work.feature_panels(integers=True)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, panels in _slabs(work, reader, standardizer, tile, found.tally, report):
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, found.tally, report):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
                 for panel in found.of_slab(panels):
+                    assert isinstance(panel, FeaturePanel)
                     slab_mean[panel.start : panel.stop] = panel.mean
                     slab_scale[panel.start : panel.stop] = panel.divisor
                 inside = within(slab, tile)
                 mean[inside] = slab_mean.reshape(_shape(slab))
                 scale[inside] = slab_scale.reshape(_shape(slab))
             if work.outputs is not None and (work.rules.center or work.rules.missing != "error"):
-                work.write_tile("mean", tile, mean)
+                work.write("mean", tile, mean)
             if work.outputs is not None and (work.rules.scale != "none" or work.rules.missing != "error"):
-                work.write_tile("scale", tile, scale)
+                work.write("scale", tile, scale)
         found.tally.absent_chunks = reader.absent_chunks
     return found.close()
 
 
-def backprojection_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
-    """Second pass: write the components of a span; measure them.
+def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Report) -> Accumulator:
+    """First pass over samples: add up what the solver needs.
+
+    Parameters
+    ----------
+    fill : what missing values of each feature are replaced by, (n_features,); None where none may be missing
+    """
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
+    # A QR factorization can't take away again what a rounded mean left.
+    standardizer = work.sample_panels(integers=work.solver != "tsqr", fill=fill)
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            for _, panels in _slabs(work, reader, standardizer.panels, tile, found.tally, report):
+                for _ in found.of_slab(panels):
+                    pass
+        found.tally.absent_chunks = reader.absent_chunks
+    return found.close()
+
+
+def present_span(work: Pass, span: int, report: Report) -> Present:
+    """Before the first pass over samples: the mean of each feature's present values."""
+    found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            for _, panels in _slabs(work, reader, standardizer.present, tile, found, report):
+                for counted in panels:
+                    found.join(*counted)
+        found.absent_chunks = reader.absent_chunks
+    return found
+
+
+def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
+    """Second pass over features: write the components W' = alpha' X_c of a span; measure them.
 
     Parameters
     ----------
     alpha : (n_samples, n_components), in the working dtype
     """
-    n_components = alpha.shape[1]
-    partial = BackprojectionPartial.empty(work.plan.n_samples, n_components)
-    standardizer = work.standardizer()
+    partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
+    standardizer = work.feature_panels()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
-            components = np.empty((n_components, *_shape(tile)), work.working_dtype)
-            for slab, panels in _slabs(work, reader, standardizer, tile, partial, report):
-                found = np.empty((n_components, _size(slab)), work.working_dtype)
+            components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial, report):
+                found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
                 for panel in panels:
                     found[:, panel.start : panel.stop] = partial.add(panel, alpha)
                     # A feature without any value has no component: NaN, where 0 would claim one.
                     found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
-                components[(slice(None), *within(slab, tile))] = found.reshape(n_components, *_shape(slab))
-            work.write_tile("components", tile, components)
+                components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
+            work.write("components", (slice(None), *tile), components)
     return partial
+
+
+def left_vectors_span(
+    work: Pass, alpha: F64, fill: F64 | None, about: tuple[F64, F64], span: int, report: Report
+) -> BackprojectionPartial:
+    """Second pass over samples: write the left singular vectors U = X_c alpha of a span; measure them.
+
+    Parameters
+    ----------
+    alpha : (n_features, n_components)
+    fill : as for `first_span_of_samples`
+    about : mean and divisor of each feature
+    """
+    partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
+    standardizer = work.sample_panels(fill=fill, about=about)
+    with work.source.open() as reader:
+        for tile in work.plan.tiles_of(span):
+            vectors = np.empty((alpha.shape[1], *_shape(tile)))
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial, report):
+                found = vectors[(slice(None), *within(slab, tile))]
+                for panel in panels:
+                    found[:, panel.start : panel.stop] = partial.add(panel, alpha)
+            work.write(LEFT_VECTORS, (slice(None), *tile), vectors)
+    return partial
+
+
+LEFT_VECTORS = "left_vectors"
+"""An array that lives until signs are known: the largest entry of each vector is known in the end only."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What every span of a sweep over components shares; it reads no data."""
+    """What every span of a sweep over what a pass has written shares; it reads no data."""
 
     plan: Plan
     outputs: Outputs
@@ -138,20 +218,30 @@ class Sweep:
         return self
 
 
-def orthogonalize_span(work: Sweep, transform: NDArray[np.float64], span: int, report: Report) -> NDArray[np.float64]:
+def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
     """Replace a span's components W' by T W'; returns what it adds to W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
-        components = work.outputs.read_tile("components", tile)
+        components = work.outputs.read_part("components", (slice(None), *tile))
         rows = components.reshape(len(components), -1)
-        for start in range(0, rows.shape[1], work.plan.panel_features):
-            piece = rows[:, start : start + work.plan.panel_features]
+        for start in range(0, rows.shape[1], work.plan.panel_width):
+            piece = rows[:, start : start + work.plan.panel_width]
             piece[...] = transform @ piece
             found = np.nan_to_num(piece).astype(np.float64)
             overlap += found @ found.T
-        work.outputs.write_tile("components", tile, components)
+        work.outputs.write_part("components", (slice(None), *tile), components)
         report(components.nbytes)
     return overlap
+
+
+def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> int:
+    """Write scores and alpha of a span from its left singular vectors, each component times a factor."""
+    for tile in work.plan.tiles_of(span):
+        vectors = work.outputs.read_part(LEFT_VECTORS, (slice(None), *tile)).T
+        work.outputs.write_part("scores", (*tile, slice(None)), vectors * to_scores)
+        work.outputs.write_part("alpha", (*tile, slice(None)), vectors * to_alpha)
+        report(vectors.nbytes)
+    return 0
 
 
 @dataclass(frozen=True)
@@ -163,19 +253,38 @@ class Fitted:
     components: Any
 
 
-def projection_span(work: Pass, fitted: Fitted, span: int, report: Report) -> NDArray[np.float64]:
-    """Scores of new samples over a span's features, ((Y - 1 m') diag(t)) W, and in a last column their squared norms.
+@dataclass(frozen=True)
+class Projection(Pass):
+    """What every part of a projection shares: spans of features for each group of samples, group after group."""
+
+    groups: Cuts = field(default=Cuts(0, 1))
+    """Cuts of the samples; `plan` is of a group, the largest where they differ."""
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.groups) * self.plan.n_spans
+
+    def region(self, part: int) -> Region:
+        group, span = divmod(part, self.plan.n_spans)
+        return placed(super().region(span), self.plan.samples_axis, self.groups[group])
+
+
+def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
+    """Scores of a group of new samples over a span's features, ((Y - 1 m') diag(t)) W, and their squared norms.
 
     Returns
     -------
-    (n_samples, n_components + 1)
+    (samples of the group, n_components + 1), squared norms in the last column
     """
-    scores = np.zeros((work.plan.n_samples, fitted.components.shape[0] + 1))
-    standardizer = work.standardizer()
+    group, span = divmod(part, work.plan.n_spans)
+    samples = work.groups[group]
+    scores = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + 1))
+    standardizer = work.feature_panels()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             for slab in work.plan.slabs_of(tile):
-                raw = reader.read(work.plan.region(slab))
+                region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
+                raw = reader.read(region)
                 mean = np.asarray(fitted.mean[slab], np.float64).reshape(-1)
                 scale = np.asarray(fitted.scale[slab], np.float64).reshape(-1)
                 components = np.asarray(fitted.components[(slice(None), *slab)], np.float64)
@@ -185,37 +294,40 @@ def projection_span(work: Pass, fitted: Fitted, span: int, report: Report) -> ND
                         scores[:, :-1] += block @ components[:, start:stop].T
                         scores[:, -1] += np.einsum("nf,nf->n", block, block)
                 except NotFinite:
-                    raise _not_finite(work, raw, slab) from None
+                    raise _not_finite(work, raw, region) from None
                 report(raw.nbytes)
     return scores
+
+
+P = TypeVar("P")
 
 
 def _slabs(
     work: Pass,
     reader: Reader,
-    standardizer: Standardizer,
+    panels_of: Callable[[NDArray[Any]], Iterator[P]],
     tile: Box,
-    counts: Tally | BackprojectionPartial,
+    counts: Tally | Present | BackprojectionPartial,
     report: Report,
-) -> Iterator[tuple[Box, Iterator[Panel]]]:
+) -> Iterator[tuple[Box, Iterator[P]]]:
     """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
     for slab in work.plan.slabs_of(tile):
         raw = reader.read(work.plan.region(slab))
 
-        def panels(raw: NDArray[Any] = raw, slab: Box = slab) -> Iterator[Panel]:
+        def panels(raw: NDArray[Any] = raw, slab: Box = slab) -> Iterator[P]:
             try:
-                yield from standardizer.panels(raw)
+                yield from panels_of(raw)
             except NotFinite:
-                raise _not_finite(work, raw, slab) from None
+                raise _not_finite(work, raw, work.plan.region(slab)) from None
 
         yield slab, panels()
         counts.bytes_read += raw.nbytes
         report(raw.nbytes)
 
 
-def _not_finite(work: Pass, raw: NDArray[Any], slab: Box) -> DataError:
-    """Name the first value of a slab that is missing or infinite, in the array's own indices."""
-    layout, region = work.source.layout, work.plan.region(slab)
+def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
+    """Name the first value of a region that is missing or infinite, in the array's own indices."""
+    layout = work.source.layout
     missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
     missing |= is_marked(raw, layout.missing_values)
     infinite = np.isinf(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)

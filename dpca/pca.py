@@ -39,10 +39,11 @@ _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
 
 class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Exact principal component analysis of wide data, streamed.
+    """Exact principal component analysis of data larger than memory, streamed.
 
     Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
-    read (the method of snapshots, Sirovich 1987); a second read back-projects the components.
+    read (the method of snapshots, Sirovich 1987); a second read back-projects the components. With fewer
+    features than samples, of the d x d covariance; a second read gives the scores.
 
     Parameters
     ----------
@@ -51,9 +52,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
         (`dpca.dimension` has their formulas).
         None keeps min(n_samples, n_features).
-    svd_solver : "auto", "gram_eigh" or "tsqr"
-        "auto" begins with the Gram matrix, and goes on to double precision and then to TSQR where a component is
-        smaller than that supports (each a further read); "gram_eigh" marks such components as not reliable.
+    svd_solver : "auto", "gram_eigh", "covariance_eigh" or "tsqr"
+        "auto" begins with the smaller one of Gram matrix and covariance, and goes on to double precision and then to
+        TSQR where a component is smaller than that supports (each a further read); "gram_eigh" and
+        "covariance_eigh" mark such components as not reliable.
     whiten : bool
         Divide scores by the square root of their explained variance.
     center : bool
@@ -252,7 +254,13 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         with _in_python():
             workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
             made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
-            return project(source, fitted, self._rules(), made, executor, Progress(), scratch=scratch.path)
+            scores, squares = np.empty((shape[axis], self.n_components_)), np.empty(shape[axis])
+
+            def receive(group: slice, of_group: NDArray[np.float64], norms: NDArray[np.float64]) -> None:
+                scores[group], squares[group] = of_group, norms
+
+            project(source, fitted, self._rules(), made, executor, Progress(), receive)
+            return scores, squares
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
@@ -307,7 +315,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def _check_parameters(self) -> None:
         allowed = {
-            "svd_solver": ("auto", "gram_eigh", "tsqr"),
+            "svd_solver": ("auto", "gram_eigh", "covariance_eigh", "tsqr"),
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),

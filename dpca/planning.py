@@ -14,10 +14,11 @@ them (`held`), so a figure stands beside what it is the figure of.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from dpca import backproject, outputs, preprocess
 from dpca.accumulators import SOLVERS
@@ -26,9 +27,9 @@ from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model, Rung
 from dpca.rechunk import Copy, plan_copy
-from dpca.runplan import Array, Attempt, Process, Reading, RunPlan, Scratch, Stage, Workers
-from dpca.slabs import SLAB_BYTES, Plan, make_plan
-from dpca.sources.base import Layout, Region, Source
+from dpca.runplan import Array, Attempt, Process, RunPlan, Scratch, Stage, Workers
+from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, make_plan, placed
+from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.units import by, describe_bytes, describe_memory, enough
 
 READINGS = {
@@ -49,11 +50,13 @@ SMALL_CHUNK_BYTES = 2**18
 SLAB_SHIFTS = (0, 2, 4, 6)
 """A slab is 64 MiB, or where that does not fit a quarter of it, and so on."""
 SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
+GROUP_SAMPLES = 2**14
+"""New samples that are projected together, at most: enough that components, read once for each group, cost little."""
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
 
 
-def plan_layout(layout: Layout, samples_axis: int, n_components: int, **how: Any) -> Plan:
+def plan_layout(layout: Layout, samples_axis: int, n_components: int, keeps: Side = "samples", **how: Any) -> Plan:
     """The cuts of a stored array; `how` goes to `dpca.slabs.make_plan`."""
     chunks = (1,) * len(layout.shape) if how.pop("divide", False) else layout.chunks
     return make_plan(
@@ -61,6 +64,7 @@ def plan_layout(layout: Layout, samples_axis: int, n_components: int, **how: Any
         layout.dtype.itemsize,
         chunks,
         samples_axis=samples_axis,
+        keeps=keeps,
         shards=layout.shards,
         order=layout.order,
         n_components=n_components,
@@ -98,18 +102,21 @@ def plan_run(
     """
     layout = source.layout
     axis = check_axis(layout, samples_axis)
-    n_features = math.prod(layout.shape) // layout.shape[axis]
-    model.check(layout.name, layout.shape[axis], n_features)
-    k = model.most_components(layout.shape[axis], n_features)
-    first, *later = model.ladder(layout.dtype)
+    n_samples, n_features = layout.shape[axis], layout.n_values // layout.shape[axis]
+    model.check(layout.name, n_samples, n_features)
+    k = model.most_components(n_samples, n_features)
+    keeps = model.keeps(n_samples, n_features)
+    first, *later = model.ladder(layout.dtype, keeps)
+    _check_side(layout, first, n_samples, n_features, k, workers)
 
     def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
-        return _processes(made, rung, source, k, workers, threads, components, keep_gram)
+        return _processes(made, rung, model, source, k, workers, threads, components, keep_gram)
 
-    made = _first_that_fits(source, axis, k, workers, scratch, forecast)
+    readings = _readings(layout, axis, keeps, k, workers.budget)
+    made = _first_that_fits(source, readings, workers, scratch, forecast)
     attempts, too_large, processes = [Attempt(first, made.n_tasks, made.window)], [], made.processes
     for rung in later:
-        for threads, n_tasks, window in _at_once(made.plan, workers):
+        for threads, n_tasks, window in _at_once(made.n_parts, workers):
             tried = replace(made, n_tasks=n_tasks, window=window)
             tried = replace(tried, processes=forecast(tried, threads, rung))
             if tried.fits:
@@ -130,21 +137,66 @@ def plan_run(
 def plan_projection(
     source: Source, samples_axis: int, n_components: int, *, workers: Workers, scratch: Scratch
 ) -> RunPlan:
-    """The plan of a projection of new samples; raises as `plan_run` does."""
+    """The plan of a projection of new samples, in groups; raises as `plan_run` does."""
 
     def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan, n = made.plan, made.plan.n_samples
-        tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
-        tasks["transform"] = {
-            **_held_to_read(made, source),
-            **preprocess.held_to_apply(plan),
-            "components of a slab": 3 * 8 * n_components * plan.slab_features,
-            "scores of a span": 2 * 8 * n * n_components,
+        plan = made.plan
+        scores = 8 * plan.n_samples * (n_components + 1)
+        tasks = {
+            "transform": {
+                **_held_to_read(made, source),
+                **preprocess.held_to_apply(plan),
+                "components of a slab": 3 * 8 * n_components * plan.slab_width,
+                "scores of a span": 2 * scores,
+            }
         }
-        sums = {"transform": [Array("scores", 8 * n * n_components, 1 + made.window - made.n_tasks)]}
+        sums = {"transform": [Array("scores", scores, 2 + made.window - made.n_tasks)]}
         return _arranged(tasks, sums, [], workers, threads)
 
-    return _first_that_fits(source, samples_axis, n_components, workers, scratch, forecast)
+    readings = _projection_readings(source.layout, samples_axis, n_components)
+    return _first_that_fits(source, readings, workers, scratch, forecast)
+
+
+def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
+    """Groups of samples, from large to small: the larger, the fewer times are components read."""
+    chunk = layout.chunks[axis]
+    column = size_of(layout.chunk_shape, layout.dtype) // layout.chunk_shape[axis]
+    for divide in (False, True) if layout.divisible else (False,):
+        seen: list[Cuts] = []
+        for shift in SLAB_SHIFTS:
+            fitting = GROUP_SAMPLES if divide else max(1, (SLAB_BYTES >> shift) // column)
+            groups = Cuts.of(layout.shape[axis], 1 if divide else chunk)
+            groups = groups.coarsen(min(max(1, GROUP_SAMPLES >> shift), fitting))
+            if groups in seen and not divide:
+                continue
+            seen.append(groups)
+            shape = (*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :])
+            chunks = tuple(1 if at == axis else chunk for at, chunk in enumerate(layout.chunks))
+            group = replace(layout, shape=shape, chunks=chunks)
+            for size in SLAB_SHIFTS:
+                plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> size, divide=divide)
+                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+
+
+def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: int, workers: Workers) -> None:
+    """Refuse a solver that was asked for by name, whose matrix is the larger one and does not fit."""
+    keeps, other = ("features", "samples") if rung.solver == "covariance_eigh" else ("samples", "features")
+    m, better = (n_features, n_samples) if keeps == "features" else (n_samples, n_features)
+    budget = workers.client_budget or workers.budget
+    needed, would = (
+        LIBRARIES_BYTES + sum(SOLVERS[rung.solver].held_to_finish(size, k).values()) for size in (m, better)
+    )
+    if rung.solver == "tsqr" or better >= m or needed <= budget.bytes:
+        return
+    solver = "gram_eigh" if rung.solver == "covariance_eigh" else "covariance_eigh"
+    raise OverBudgetError(
+        f"{layout.name}: svd_solver is {rung.solver}, whose {m:,} x {m:,} matrix over {keeps} takes "
+        f"{describe_memory(8 * m * m)}, and {describe_memory(needed)} with its eigensolve, but the budget is "
+        f"{describe_memory(budget.bytes)}, {budget.origin}",
+        f"Set model.svd_solver: {solver}, or auto: its matrix over {other} is {better:,} x {better:,} and takes "
+        f"{describe_memory(would)} with its eigensolve.",
+        key="model.svd_solver",
+    )
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:
@@ -169,18 +221,17 @@ def check_axis(layout: Layout, samples_axis: int | str) -> int:
 
 def _first_that_fits(
     source: Source,
-    axis: int,
-    n_components: int,
+    readings: Iterable[RunPlan],
     workers: Workers,
     scratch: Scratch,
     forecast: Callable[[RunPlan, int], tuple[Process, ...]],
 ) -> RunPlan:
     """Try plans in the order of preference; `forecast(made, threads)` says what each holds."""
     tried: list[RunPlan] = []
-    for reading, plan, copy in _readings(source.layout, axis, n_components, workers.budget):
+    for reading in readings:
         wanted: RunPlan | None = None
-        for threads, n_tasks, window in _at_once(plan, workers):
-            made = RunPlan(plan, reading, copy, n_tasks, window)
+        for threads, n_tasks, window in _at_once(reading.n_parts, workers):
+            made = replace(reading, n_tasks=n_tasks, window=window)
             made = replace(made, processes=forecast(made, threads))
             wanted = wanted or made
             if made.fits and made.scratch_bytes <= scratch.free_bytes:
@@ -190,12 +241,12 @@ def _first_that_fits(
     raise _over_budget(source.layout, tried, scratch)
 
 
-def _at_once(plan: Plan, workers: Workers) -> Iterator[tuple[int, int, int]]:
+def _at_once(n_parts: int, workers: Workers) -> Iterator[tuple[int, int, int]]:
     """Tasks a process, tasks on all and spans submitted, from many to few."""
-    for threads in range(min(workers.threads, plan.n_spans), 0, -1):
+    for threads in range(min(workers.threads, n_parts), 0, -1):
         at_once = threads * max(1, workers.processes)
         for ahead in (WAITING, 1):
-            window = min(ahead * at_once, plan.n_spans)
+            window = min(ahead * at_once, n_parts)
             yield min(threads, window), min(at_once, window), window
 
 
@@ -211,32 +262,32 @@ def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Pr
     return tuple(replace(a, stages=stages(a, b)) for a, b in zip(first, second, strict=True))
 
 
-def _readings(
-    layout: Layout, axis: int, n_components: int, budget: Budget
-) -> Iterator[tuple[Reading, Plan, Copy | None]]:
+def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget) -> Iterator[RunPlan]:
     sizes = [SLAB_BYTES >> shift for shift in SLAB_SHIFTS]
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:
-            plan = plan_layout(layout, axis, n_components, slab_bytes=size, divide=divide)
+            plan = plan_layout(layout, axis, n_components, keeps, slab_bytes=size, divide=divide)
             if plan not in seen:
                 seen.append(plan)
-                yield "parts" if divide else "columns", plan, None
+                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0)
     if not layout.chunked:
         return  # storage that can be cut anywhere was tried with the smallest cuts already
     copies: list[Copy] = []
     for band in (budget.bytes, 0):  # 0: the narrowest band, which takes what it takes whatever the budget is
-        copy = plan_copy(layout, axis, band)
+        copy = plan_copy(layout, axes_of(keeps, len(layout.shape), axis), band)
         if copy is not None and copy not in copies:
             copies.append(copy)
     for size in sizes:
         for copy in copies:
-            yield "copy", plan_layout(copy.layout, axis, n_components, slab_bytes=size, divide=True), copy
+            plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True)
+            yield RunPlan(plan, "copy", copy, 0, 0)
 
 
 def _processes(
     made: RunPlan,
     rung: Rung,
+    model: Model,
     source: Source,
     k: int,
     workers: Workers,
@@ -245,48 +296,66 @@ def _processes(
     keep_gram: bool,
 ) -> tuple[Process, ...]:
     """What every process of a plan holds, stage by stage, with one of the solvers that may be tried."""
-    plan, n = made.plan, made.plan.n_samples
-    solver, dtype = SOLVERS[rung.solver], rung.dtype
-    reader, standardizer = _held_to_read(made, source), preprocess.held(plan, dtype)
-    tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
-    tasks[rung.name] = {
-        **reader,
-        **standardizer,
-        **solver.held(n, dtype),
-        "means and scales of a tile": 2 * 8 * (plan.tile_features + plan.slab_features),
-        "tile being written": outputs.held_to_write(8 * plan.tile_features),
-    }
-    if components:
-        tile = k * plan.tile_features * dtype.itemsize
-        tasks["components"] = {
-            **reader,
-            **standardizer,
-            **backproject.held(n, k, plan.slab_features, dtype),
-            "components of a tile": tile,
-            "tile being written": outputs.held_to_write(tile),
-        }
-        tasks["orthogonalize"] = {
-            "components of a tile": tile,
-            "components of a panel": 3 * 8 * k * plan.panel_features,
-            "tile being written": outputs.held_to_write(tile),
-        }
+    plan, m = made.plan, made.plan.n_kept
+    solver = SOLVERS[rung.solver]
     waiting = made.window - made.n_tasks
+    reader = _held_to_read(made, source)
+    tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
+    first = {**reader, **preprocess.held(plan, rung.dtype), **solver.held(m, rung.dtype)}
     sums = {
         rung.name: [
-            *(Array(name, size) for name, size in solver.held_to_merge(n).items()),
-            Array("sums of spans, to be added", 8 * n * n, waiting),
+            *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
+            Array("sums of spans, to be added", 8 * m * m, waiting),
         ],
-        "components": [
-            Array("vectors and alpha", n * k * (8 + dtype.itemsize)),
-            Array("W'W and X_c W", 8 * k * (n + k), 1 + waiting),
-        ],
-        "orthogonalize": [Array("W'W", 8 * k * k, 1 + waiting)],
     }
-    solve = [Array(name, size) for name, size in solver.held_to_finish(n, k).items()]
-    if keep_gram:
-        written = [Array("matrix", 8 * n * n), Array("being written", outputs.held_to_write(8 * n * n))]
+    if plan.keeps == "samples":
+        tasks[rung.name] = {
+            **first,
+            "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+            "tile being written": outputs.held_to_write(8 * plan.tile_width),
+        }
+        if components:
+            tasks |= _to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)
+    else:
+        counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and all
+        if model.rules.missing != "error" and source.layout.may_miss:
+            tasks["means"] = {**reader, **preprocess.held(plan, rung.dtype), "means of a panel and a span": counted}
+        tasks[rung.name] = {**first, "means and squares of a panel and a span": counted}
+        tasks |= _to_stream(plan, "scores", "signs", k, np.dtype(np.float64), reader)
+    for name in ("components", "scores"):
+        if name in tasks:
+            sums[name] = [
+                Array("vectors and alpha", 2 * 8 * m * k),
+                Array("overlap and projection", 8 * k * (m + k), 1 + waiting),
+            ]
+    if "orthogonalize" in tasks:
+        sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
+    solve = [Array(name, size) for name, size in solver.held_to_finish(m, k).items()]
+    if keep_gram and plan.keeps == "samples":
+        written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
         solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
     return _arranged(tasks, sums, solve, workers, threads)
+
+
+def _to_stream(
+    plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int]
+) -> dict[str, dict[str, int]]:
+    """What the tasks of the second pass hold, and those of the sweep over what it wrote."""
+    tile = k * plan.tile_width * dtype.itemsize
+    return {
+        name: {
+            **reader,
+            **preprocess.held(plan, dtype),
+            **backproject.held(plan.n_kept, k, plan.slab_width, dtype),
+            "vectors of a tile": tile,
+            "tile being written": outputs.held_to_write(tile),
+        },
+        sweep: {
+            "vectors of a tile": 2 * tile,
+            "vectors of a panel": 3 * 8 * k * plan.panel_width,
+            "tile being written": outputs.held_to_write(tile),
+        },
+    }
 
 
 def _held_to_read(made: RunPlan, source: Source) -> dict[str, int]:
@@ -332,14 +401,15 @@ def _check_sharing(source: Source, made: RunPlan) -> None:
     if made.copy is not None:
         shared(map(made.copy.region, range(made.copy.n_units)), made.copy.n_units)
         return
-    plan = made.plan
+    plan, groups = made.plan, made.groups or Cuts(made.plan.n_samples, made.plan.n_samples)
     slabs = (
-        plan.region(slab)
+        plan.region(slab) if made.groups is None else placed(plan.region(slab), plan.samples_axis, group)
+        for group in groups.within(slice(0, groups.length))
         for span in range(plan.n_spans)
         for tile in plan.tiles_of(span)
         for slab in plan.slabs_of(tile)
     )
-    shared(slabs, plan.n_slabs)
+    shared(slabs, plan.n_slabs * len(groups))
 
 
 def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> OverBudgetError:
@@ -359,7 +429,7 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
         )
     budget, stage = process.budget, process.peak_stage
     largest = max(stage.arrays, key=lambda array: array.bytes * array.count)
-    plan, n = smallest.plan, smallest.plan.n_samples
+    plan, m = smallest.plan, smallest.plan.n_kept
     on = "" if process.name == "dpca" else f" in each {process.name}"
     remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more"
     if process.name == "client":
@@ -371,13 +441,13 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
         )
     remedy += "."
     solvable = largest_m(budget.bytes - LIBRARIES_BYTES)
-    if stage.name == "eigensolve" and 1 < solvable < n:
-        remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} samples fits."
-    column = plan.slab_features * n * layout.dtype.itemsize
+    if stage.name == "eigensolve" and 1 < solvable < m:
+        remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} {plan.keeps} fits."
+    column = plan.slab_width * m * layout.dtype.itemsize
     if layout.chunked and stage.name != "eigensolve" and max(layout.chunk_bytes, column) > SMALLEST_SLAB_BYTES:
         remedy += (
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
-            f"chunks of {by(better_chunks(layout, plan.samples_axis))} would do with less."
+            f"chunks of {by(better_chunks(layout, plan.samples_axis, plan.keeps))} would do with less."
         )
     return OverBudgetError(
         f"{layout.name}: the smallest plan takes {describe_memory(process.peak_bytes)} of memory{on} (most in "
@@ -393,9 +463,11 @@ def reading_of(made: RunPlan, layout: Layout) -> str:
     return "anywhere" if made.reading == "columns" and not layout.chunked else made.reading
 
 
-def better_chunks(layout: Layout, samples_axis: int, n_bytes: int = GOOD_CHUNK_BYTES) -> tuple[int, ...]:
-    """Chunks that would suit an array: all samples of as many features as so many bytes hold."""
-    plan = plan_layout(layout, samples_axis, 1, divide=True, slab_bytes=n_bytes)
+def better_chunks(
+    layout: Layout, samples_axis: int, keeps: Side = "samples", n_bytes: int = GOOD_CHUNK_BYTES
+) -> tuple[int, ...]:
+    """Chunks that would suit an array: all samples of as many features as so many bytes hold, or the reverse."""
+    plan = plan_layout(layout, samples_axis, 1, keeps, divide=True, slab_bytes=n_bytes)
     return _extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
 
 

@@ -1,15 +1,19 @@
 """Centre, scale and fill one slab, in float64, a block that fits in cache at a time.
 
-All samples of a feature are in its slab, so its mean is exact and local. Every value is converted to
-float64, centred and scaled there, and rounded once, to the working precision of the products: a mean
-that was itself rounded to float32 would cost more than the products do (relative error of the Gram
-1.7e-6 at mean 280 and spread 1, where the products cost 2.5e-8). In blocks of 2 MiB this runs at 2-4 GB/s
-of float32 a thread, since the block never leaves the cache; it includes the sum of squares, which gives
-the total variance independently of the products, at no further read of the slab.
+Every value is converted to float64, centred and scaled there, and rounded once, to the working precision of
+the products: a mean that was itself rounded to float32 would cost more than the products do (relative error of
+the Gram 1.7e-6 at mean 280 and spread 1, where the products cost 2.5e-8). In blocks of 2 MiB this runs at
+2-4 GB/s of float32 a thread, since the block never leaves the cache; it includes the sum of squares, which
+gives the total variance independently of the products, at no further read of the slab.
+
+Where features stream by (`FeaturePanels`), all samples of a feature are in its slab, so that its mean is exact
+and local. Where samples do (`SamplePanels`), a panel is centred by its own means, and whoever adds panels up
+accounts for how they differ; or by the means of all, once those are known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -41,13 +45,22 @@ class NotFinite(Exception):
 
 @dataclass
 class Panel:
-    """Some features of a slab, preprocessed; valid until the next panel."""
+    """A part of a slab, preprocessed; valid until the next panel."""
 
     start: int
     stop: int
-    """Which features, in the slab's flattened order."""
+    """Which part, in the slab's flattened order of what is streamed."""
     matrix: NDArray[Any]
-    """X_c over these features, (n_samples, stop - start), in working precision; either axis may be the contiguous one."""
+    """The kept side by this part, (m, stop - start), in working precision; either axis may be the contiguous one."""
+    n_missing: int
+    integers: bool
+    """Whether `matrix` holds integers: centred by means that were rounded, so that products may be exact."""
+
+
+@dataclass
+class FeaturePanel(Panel):
+    """Some features, all samples of each: X_c over them, (n_samples, features)."""
+
     mean: F64
     """Mean of the present values; 0 without centring, NaN where no value is present."""
     divisor: F64
@@ -58,11 +71,20 @@ class Panel:
     """X_c m~ with m~ = mean / divisor, (n_samples,)."""
     mean_norm2: float
     """m~' m~."""
-    n_missing: int
     n_constant: int
     """Features without variation, counted only under scaling."""
-    integers: bool = False
-    """Whether `matrix` holds integers: centred by their means rounded, so that products may be exact."""
+
+
+@dataclass
+class SamplePanel(Panel):
+    """Some samples, all features of each: their X_c' about their own means, (n_features, samples)."""
+
+    mean: F64
+    """Of these samples, (n_features,)."""
+    squares: F64
+    """Sum of squares about these means of each feature, in float64 without products."""
+    left: F64 | None
+    """What of the mean is left in `matrix`, where it was centred by its mean rounded."""
 
 
 class Standardizer:
@@ -70,7 +92,7 @@ class Standardizer:
 
     Parameters
     ----------
-    plan : sizes of panels and blocks, and which axis of storage is the fast one
+    plan : sizes of panels and blocks, which side is kept, and which axis of storage is the fast one
     rules : what to do
     working_dtype : float32 or float64, of the products
     missing_values : marks of missing values besides NaN, compared with stored values
@@ -90,13 +112,52 @@ class Standardizer:
     ) -> None:
         self._plan, self._rules = plan, rules
         self._missing_values, self._packing, self._integers = missing_values, packing, integers
-        n, features = plan.n_samples, max(plan.panel_features, plan.block_features)
-        self._block = np.empty(n * plan.block_features)
-        # Features along rows where samples are the fast axis of storage: then nothing is transposed.
-        shape = (features, n) if plan.samples_fastest else (n, features)
+        self._width = max(plan.panel_width, plan.block_width)
+        self._block = np.empty(plan.n_kept * plan.block_width)
+        # The kept side along rows where it is the fast one of storage: then nothing is transposed.
+        shape = (self._width, plan.n_kept) if plan.kept_fastest else (plan.n_kept, self._width)
         self._panel = np.empty(shape, working_dtype)
 
-    def panels(self, raw: NDArray[Any]) -> Iterator[Panel]:
+    def _blocks(self, raw: NDArray[Any]) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
+        """float64 copies (m, width) of a slab's blocks, and where the sentinel stands."""
+        plan = self._plan
+        kept, streamed = plan.kept_axes, plan.streamed_axes
+        m = math.prod(raw.shape[axis] for axis in kept)  # of new samples the last group may be smaller
+        data = raw.transpose((*streamed, *kept) if plan.kept_fastest else (*kept, *streamed))
+        factor, offset = self._packing
+        for box, start, stop in split([raw.shape[axis] for axis in streamed], plan.block_width):
+            values = data[box] if plan.kept_fastest else data[(..., *box)]  # type: ignore[arg-type]
+            flat = self._block[: m * (stop - start)]
+            np.copyto(flat.reshape(values.shape), values)
+            block = flat.reshape(stop - start, m).T if plan.kept_fastest else flat.reshape(m, stop - start)
+            missing = None
+            if self._missing_values:
+                found = block == self._missing_values[0]
+                for mark in self._missing_values[1:]:
+                    found |= block == mark
+                missing = found if found.any() else None
+            if self._packing != (1.0, 0.0):
+                block *= factor
+                block += offset
+            yield start, stop, block, missing
+
+    def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """Where values are missing, once it is known that some value is not finite or the sentinel."""
+        missing = np.isnan(block) if sentinel is None else sentinel | np.isnan(block)
+        if self._rules.missing == "error" and missing.any():
+            raise NotFinite
+        if np.isinf(block).any():
+            raise NotFinite
+        return missing
+
+    def _columns(self, stop: int) -> NDArray[Any]:
+        return self._panel[:stop].T if self._plan.kept_fastest else self._panel[:, :stop]
+
+
+class FeaturePanels(Standardizer):
+    """Panels of features."""
+
+    def panels(self, raw: NDArray[Any]) -> Iterator[FeaturePanel]:
         """Preprocess a slab.
 
         Parameters
@@ -108,11 +169,10 @@ class Standardizer:
         NotFinite
                 At infinity, at NaN (or the sentinel) under `missing: error`, and where a sum overflows.
         """
-        limit = self._panel.shape[0] if self._plan.samples_fastest else self._panel.shape[1]
-        parts: list[Panel] = []
+        parts: list[FeaturePanel] = []
         filled = 0
         for start, stop, block, missing in self._blocks(raw):
-            if filled + stop - start > limit:
+            if filled + stop - start > self._width:
                 yield _joined(parts, self._columns(filled))
                 parts, filled = [], 0
             part = self._standardize(start, stop, block, missing)
@@ -147,29 +207,7 @@ class Standardizer:
                 block[missing] = 0.0
             yield start, stop, block
 
-    def _blocks(self, raw: NDArray[Any]) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
-        """float64 copies (n_samples, features) of a slab's blocks, and where the sentinel stands."""
-        n, last = self._plan.n_samples, self._plan.samples_fastest
-        data = np.moveaxis(raw, self._plan.samples_axis, -1 if last else 0)
-        shape = data.shape[:-1] if last else data.shape[1:]
-        factor, offset = self._packing
-        for box, start, stop in split(shape, self._plan.block_features):
-            values = data[(*box, slice(None))] if last else data[(slice(None), *box)]
-            flat = self._block[: n * (stop - start)]
-            np.copyto(flat.reshape(values.shape), values)
-            block = flat.reshape(stop - start, n).T if last else flat.reshape(n, stop - start)
-            missing = None
-            if self._missing_values:
-                found = block == self._missing_values[0]
-                for mark in self._missing_values[1:]:
-                    found |= block == mark
-                missing = found if found.any() else None
-            if self._packing != (1.0, 0.0):
-                block *= factor
-                block += offset
-            yield start, stop, block, missing
-
-    def _standardize(self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None) -> Panel:
+    def _standardize(self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None) -> FeaturePanel:
         """Fill, centre and scale a block in place."""
         rules, n = self._rules, self._plan.n_samples
         present: Any = n
@@ -199,7 +237,7 @@ class Standardizer:
             mean = centre = np.zeros(stop - start)
         reduced = centre / divisor
         left = centre - np.rint(centre) if integers else np.zeros(1)
-        return Panel(
+        return FeaturePanel(
             start=start,
             stop=stop,
             matrix=block,
@@ -223,40 +261,120 @@ class Standardizer:
         centred[:, constant] = 0.0
         return np.where(constant, 1.0, np.sqrt(variance)), int(constant.sum())
 
-    def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        """Where values are missing, once it is known that some value is not finite or the sentinel."""
-        missing = np.isnan(block) if sentinel is None else sentinel | np.isnan(block)
-        if self._rules.missing == "error" and missing.any():
-            raise NotFinite
-        if np.isinf(block).any():
-            raise NotFinite
-        return missing
 
-    def _columns(self, stop: int) -> NDArray[Any]:
-        return self._panel[:stop].T if self._plan.samples_fastest else self._panel[:, :stop]
+class SamplePanels(Standardizer):
+    """Panels of samples.
+
+    Parameters
+    ----------
+    as for Standardizer, and
+    fill : what missing values of each feature are replaced by, (n_features,), NaN for a feature without any; None
+        where values may not be missing
+    about : mean and divisor of each feature, (n_features,) each, for panels of X_c itself; None for the panel's
+        own means, and no division
+    """
+
+    def __init__(
+        self, *given: Any, fill: F64 | None = None, about: tuple[F64, F64] | None = None, **named: Any
+    ) -> None:
+        super().__init__(*given, **named)
+        self._fill, self._about = fill, about
+
+    def panels(self, raw: NDArray[Any]) -> Iterator[SamplePanel]:
+        """Preprocess a slab; as `FeaturePanels.panels`."""
+        for start, piece in self._pieces(raw):
+            yield self._panel_of(start, piece)
+
+    def present(self, raw: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], F64, int]]:
+        """For each panel the number and the mean of each feature's present values, and how many are missing."""
+        for _, piece in self._pieces(raw):
+            count = np.zeros(self._plan.n_kept, np.int64)
+            total = np.zeros(self._plan.n_kept)
+            for start, stop, block, missing in self._blocks(piece):
+                if missing is not None or not np.isfinite(_sums(block, 1)).all():
+                    missing = self._missing(block, missing)
+                    block[missing] = 0.0
+                    count -= missing.sum(axis=1)
+                count += stop - start
+                total += _sums(block, 1)
+            if not np.isfinite(total).all():
+                raise NotFinite
+            n_missing = piece.size - int(count.sum())
+            yield count, np.divide(total, count, out=np.zeros_like(total), where=count > 0), n_missing
+
+    def _pieces(self, raw: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Parts of a slab, a panel wide."""
+        data = np.moveaxis(raw, self._plan.samples_axis, 0)
+        for start in range(0, len(data), self._width):
+            yield start, np.moveaxis(data[start : start + self._width], 0, self._plan.samples_axis)
+
+    def _filled(self, piece: NDArray[Any]) -> Iterator[tuple[int, int, F64, int]]:
+        """Blocks without missing values, and how many were filled in."""
+        for start, stop, block, missing in self._blocks(piece):
+            n_missing = 0
+            if missing is not None or not np.isfinite(_sums(block, 1)).all():
+                missing = self._missing(block, missing)
+                n_missing = int(missing.sum())
+                if n_missing:
+                    if self._fill is None:
+                        raise NotFinite
+                    np.copyto(block, np.nan_to_num(self._fill)[:, None], where=missing)
+            yield start, stop, block, n_missing
+
+    def _panel_of(self, start: int, piece: NDArray[Any]) -> SamplePanel:
+        width = piece.shape[self._plan.samples_axis]
+        if self._about is None:
+            mean = np.sum([_sums(block, 1) for _, _, block, _ in self._filled(piece)], axis=0) / width
+            if not np.isfinite(mean).all():
+                raise NotFinite
+            divisor = np.ones_like(mean)
+        else:
+            mean, divisor = np.nan_to_num(self._about[0]), np.nan_to_num(self._about[1], nan=1.0)
+        n_missing, squares, matrix = 0, np.zeros_like(mean), self._columns(width)
+        shift = np.rint(mean) if self._integers else mean
+        for first, last, block, filled in self._filled(piece):
+            block -= shift[:, None]
+            block /= divisor[:, None]
+            squares += np.einsum("mw,mw->m", block, block)
+            if not self._rules.center and self._about is None:
+                block += mean[:, None]
+            with np.errstate(over="ignore"):  # the product finds what became infinite
+                matrix[:, first:last] = block
+            n_missing += filled
+        left = mean - shift
+        return SamplePanel(
+            start=start,
+            stop=start + width,
+            matrix=matrix,
+            n_missing=n_missing,
+            integers=self._integers and not n_missing,
+            mean=mean,
+            squares=squares - width * left**2,
+            left=left if self._integers else None,
+        )
 
 
 def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:
     """Bytes of what a Standardizer holds, by name."""
-    width = max(plan.panel_features, plan.block_features)
-    return {"panel": plan.n_samples * width * working_dtype.itemsize, **held_to_apply(plan)}
+    width = max(plan.panel_width, plan.block_width)
+    return {"panel": plan.n_kept * width * working_dtype.itemsize, **held_to_apply(plan)}
 
 
 def held_to_apply(plan: Plan) -> dict[str, int]:
     """Bytes of what a Standardizer holds that only applies given means and divisors: it touches no panel."""
-    return {"block being centred, and where it is missing": (8 + 2) * plan.n_samples * plan.block_features}
+    return {"block being centred, and where it is missing": (8 + 2) * plan.n_kept * plan.block_width}
 
 
-def _sums(block: F64) -> F64:
+def _sums(block: F64, axis: int = 0) -> F64:
     """Sums over samples; what is not finite in them says that some value is not, at no further read."""
     with np.errstate(over="ignore", invalid="ignore"):
-        sums: F64 = block.sum(axis=0)
+        sums: F64 = block.sum(axis=axis)
     return sums
 
 
-def _joined(parts: list[Panel], matrix: NDArray[Any]) -> Panel:
+def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
     """One panel from the blocks that were copied into `matrix` side by side."""
-    return Panel(
+    return FeaturePanel(
         start=parts[0].start,
         stop=parts[-1].stop,
         matrix=matrix,

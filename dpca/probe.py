@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpca.accumulators import SOLVERS
+from dpca.accumulators import SOLVERS, tally_of
 from dpca.backproject import BackprojectionPartial
 from dpca.decomposition import eigensolve_threads
 from dpca.engine import Executor, run_pass
@@ -111,13 +111,14 @@ def probe(
         When a chunk can't be read.
     """
     plan, layout = made.plan, source.layout
-    looks, slab_bytes = plan, plan.slab_features * plan.n_samples * layout.dtype.itemsize
+    looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize
     if made.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
-        looks = plan_layout(layout, plan.samples_axis, 1, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
+        looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
     rung = made.attempts[0].rung
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
-    k = model.most_components(plan.n_samples, plan.n_features) if components else 0
+    second = components or plan.keeps == "features"
+    k = model.most_components(plan.n_samples, plan.n_features) if second else 0
     rates = run_pass(
         probe_task,
         ProbeTask(work, made, looks, k, n_tasks),
@@ -129,7 +130,7 @@ def probe(
         window=n_tasks,
     )
     place = Path(scratch.path).parent if made.copy is not None else output
-    return replace(rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_samples))
+    return replace(rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept))
 
 
 def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> Rates:
@@ -143,12 +144,14 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
             report(n_bytes)
     # Values do not matter to the speed of the rest, so none that might be missing are taken.
     plan = work.plan
-    box = next(split([cut.step for cut in plan.slabs], plan.panel_features))[0]
+    box = next(split([cut.step for cut in plan.slabs], plan.panel_width))[0]
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
     raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
-    standardizer, solver = work.standardizer(), SOLVERS[work.solver].empty(plan.n_samples)
-    measured = BackprojectionPartial.empty(plan.n_samples, task.n_components)
-    alpha = np.ones((plan.n_samples, task.n_components), work.working_dtype)
+    kept_samples, m = plan.keeps == "samples", plan.n_kept
+    standardizer = work.feature_panels() if kept_samples else work.sample_panels(fill=np.zeros(m))
+    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center))
+    measured = BackprojectionPartial.empty(m, task.n_components)
+    alpha = np.ones((m, task.n_components), work.working_dtype)
 
     def per_value(step: Callable[[Iterator[Panel]], object]) -> float:
         began = time.perf_counter()
@@ -184,12 +187,12 @@ def _write_seconds(place: Path) -> float:
     return (time.perf_counter() - began) / WRITTEN_BYTES
 
 
-def _eigensolve_seconds(n_samples: int) -> float:
-    """Seconds of an eigensolve of n samples, from a smaller one and the cube of the ratio."""
-    n = min(n_samples, EIGENSOLVE_SAMPLES)
+def _eigensolve_seconds(m: int) -> float:
+    """Seconds of an eigensolve of m x m, from a smaller one and the cube of the ratio."""
+    n = min(m, EIGENSOLVE_SAMPLES)
     matrix = np.random.default_rng(0).standard_normal((n, n))
     matrix += matrix.T
-    with threadpool_limits(eigensolve_threads(n_samples), user_api="blas"):
+    with threadpool_limits(eigensolve_threads(m), user_api="blas"):
         began = time.perf_counter()
         np.linalg.eigh(matrix)
-        return (time.perf_counter() - began) * (n_samples / n) ** 3
+        return (time.perf_counter() - began) * (m / n) ** 3

@@ -121,12 +121,13 @@ def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int
         return reader.absent_chunks
 
 
-def plan_copy(layout: Layout, samples_axis: int, budget_bytes: int) -> Copy | None:
+def plan_copy(layout: Layout, kept_axes: tuple[int, ...], budget_bytes: int) -> Copy | None:
     """The copy of an array whose columns of chunks are too large.
 
     Parameters
     ----------
-    layout, samples_axis : of the input
+    layout : of the input
+    kept_axes : those that are whole in every slab
     budget_bytes : memory of a process, which bounds the band that a task copies; a band is one chunk at least
 
     Returns
@@ -137,8 +138,9 @@ def plan_copy(layout: Layout, samples_axis: int, budget_bytes: int) -> Copy | No
     if any(cut.edges is not None for cut in grid):
         return None
     unit = [cut.step for cut in grid]
-    # Rows first: the longer a row, the longer the reads of a slab; then as many samples as fit.
-    order = [axis for axis in reversed(range(len(grid))) if axis != samples_axis] + [samples_axis]
+    # Streamed axes first: the longer a row, the longer the reads of a slab; then as much of the kept ones as fits.
+    axes = list(reversed(range(len(grid))))
+    order = [axis for axis in axes if axis not in kept_axes] + [axis for axis in axes if axis in kept_axes]
     for axis in order:
         times = max(1, budget_bytes // UNIT_SHARE // size_of(tuple(unit), layout.dtype))
         unit[axis] = min(grid[axis].length, unit[axis] * times)

@@ -11,7 +11,7 @@ from typing import Literal
 from dpca.machine import Budget
 from dpca.model import Rung
 from dpca.rechunk import Copy
-from dpca.slabs import Plan
+from dpca.slabs import Cuts, Plan
 
 Reading = Literal["columns", "parts", "copy"]
 
@@ -108,6 +108,8 @@ class RunPlan:
     """Tasks at the same time, on all processes."""
     window: int
     """Spans that are submitted and not added up yet."""
+    groups: Cuts | None = None
+    """Of a projection: the samples that are projected together; `plan` is of such a group."""
     processes: tuple[Process, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     """What to try in turn, until one supports every component; the first is expected to."""
@@ -119,6 +121,11 @@ class RunPlan:
     """Tasks at the same time if memory were no matter."""
     wanted_bytes: int = 0
     """What the tightest process would then hold."""
+
+    @property
+    def n_parts(self) -> int:
+        """Tasks of a pass."""
+        return self.plan.n_spans * (1 if self.groups is None else len(self.groups))
 
     @property
     def tightest(self) -> Process:

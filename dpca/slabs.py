@@ -1,17 +1,19 @@
-"""Where to cut: feature axes into slabs, slabs into tiles, tiles into spans. Pure arithmetic on integers.
+"""Where to cut: streamed axes into slabs, slabs into tiles, tiles into spans. Pure arithmetic on integers.
 
+One side of the matrix is kept, the other streamed. Where samples are fewer, they are kept, and features stream
+by, all samples of each (the Gram matrix); where features are fewer, samples stream by (the covariance).
 The hierarchy, from storage to the cluster:
 
 ==========  =====================================================================================
 chunk       what storage holds
-slab        all samples of a box of features, aligned to chunks: what one task holds in memory
-tile        a box of whole slabs: one chunk of every output array with feature axes
+slab        a box of the streamed axes, whole on the kept ones, aligned to chunks: what one task holds
+tile        a box of whole slabs: one chunk of every output array with the streamed axes
 span        consecutive tiles that one task streams through: the unit of distribution and retry
 ==========  =====================================================================================
 
-Cuts depend on the chunk grid, the dtype, n_samples, n_components and `slab_bytes` alone, never on
+Cuts depend on the chunk grid, the dtype, the kept side, n_components and `slab_bytes` alone, never on
 workers or on memory, so that the same input gives the same floating-point sums everywhere. Nothing
-here has a size that grows with the number of features: a regular grid is a length and a step.
+here has a size that grows with what is streamed: a regular grid is a length and a step.
 
 The shape of this file (a pure plan that other code executes) follows rechunker's algorithm.py.
 """
@@ -23,17 +25,19 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
 Box = tuple[slice, ...]
 """One slice for each axis, with both ends given."""
 
+Side = Literal["samples", "features"]
+
 SLAB_BYTES = 64 * 2**20
-TILE_FEATURES = 2**20 // 8
+TILE_WIDTH = 2**20 // 8
 TILE_BYTES = 64 * 2**20
-SPAN_FEATURES_PER_SAMPLE = 16
+SPAN_WIDTH_PER_KEPT = 16
 MAX_SPANS = 256
 
 
@@ -143,18 +147,20 @@ class Plan:
     """Shape of the input array, samples axis included."""
     samples_axis: int
     """Which axis of `shape` holds the samples; never negative."""
-    samples_fastest: bool
-    """Whether neighbouring values in storage are samples (of one feature) rather than features."""
+    keeps: Side
+    """Which side is whole in every slab; the other is streamed."""
+    kept_fastest: bool
+    """Whether neighbouring values in storage are of the kept side (of one feature its samples, say)."""
     slabs: tuple[Cuts, ...]
-    """Cuts of each feature axis into slabs."""
+    """Cuts of each streamed axis into slabs."""
     tiles: tuple[Cuts, ...]
-    """Cuts of each feature axis into tiles; every edge of a tile is an edge of a slab."""
+    """Cuts of each streamed axis into tiles; every edge of a tile is an edge of a slab."""
     n_spans: int
     """Number of spans; each takes an equal share of the tiles, in C order."""
-    panel_features: int
-    """Widest product, in features: see `dpca.accumulators.gram`."""
-    block_features: int
-    """Features that are centred together in cache: see `dpca.preprocess`."""
+    panel_width: int
+    """Widest product: see `dpca.accumulators.gram`."""
+    block_width: int
+    """What is centred together in cache: see `dpca.preprocess`."""
 
     @property
     def n_samples(self) -> int:
@@ -169,6 +175,25 @@ class Plan:
         return math.prod(self.feature_shape)
 
     @property
+    def kept_axes(self) -> tuple[int, ...]:
+        """Axes of the input that are whole in every slab."""
+        return axes_of(self.keeps, len(self.shape), self.samples_axis)
+
+    @property
+    def streamed_axes(self) -> tuple[int, ...]:
+        """Axes of the input that are cut."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.kept_axes)
+
+    @property
+    def streamed_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape[axis] for axis in self.streamed_axes)
+
+    @property
+    def n_kept(self) -> int:
+        """Length of the kept side, m: the matrix in memory is m x m."""
+        return math.prod(self.shape[axis] for axis in self.kept_axes)
+
+    @property
     def n_tiles(self) -> int:
         return math.prod(len(cut) for cut in self.tiles)
 
@@ -177,13 +202,13 @@ class Plan:
         return math.prod(len(cut) for cut in self.slabs)
 
     @property
-    def slab_features(self) -> int:
-        """Features of the largest slab."""
+    def slab_width(self) -> int:
+        """Streamed length of the largest slab."""
         return math.prod(cut.step for cut in self.slabs)
 
     @property
-    def tile_features(self) -> int:
-        """Features of the largest tile."""
+    def tile_width(self) -> int:
+        """Streamed length of the largest tile."""
         return math.prod(cut.step for cut in self.tiles)
 
     @property
@@ -206,12 +231,25 @@ class Plan:
         yield from product(*(cut.within(piece) for cut, piece in zip(self.slabs, tile, strict=True)))
 
     def region(self, box: Box) -> Box:
-        """A box of features as a region of the input: all samples of it."""
-        return (*box[: self.samples_axis], slice(0, self.n_samples), *box[self.samples_axis :])
+        """A box of the streamed axes as a region of the input: all of the kept ones."""
+        found = [slice(0, length) for length in self.shape]
+        for axis, piece in zip(self.streamed_axes, box, strict=True):
+            found[axis] = piece
+        return tuple(found)
 
     def features_in(self, region: Sequence[T]) -> tuple[T, ...]:
         """What is left of one value per input axis (an index, a shape) without the samples axis."""
         return tuple(region[: self.samples_axis]) + tuple(region[self.samples_axis + 1 :])
+
+
+def axes_of(side: Side, n_axes: int, samples_axis: int) -> tuple[int, ...]:
+    """The axes of samples, which is one, or of features, which are the others."""
+    return tuple(axis for axis in range(n_axes) if (axis == samples_axis) == (side == "samples"))
+
+
+def placed(region: Box, axis: int, piece: slice) -> Box:
+    """A region with another slice of one axis."""
+    return (*region[:axis], piece, *region[axis + 1 :])
 
 
 def make_plan(
@@ -220,6 +258,7 @@ def make_plan(
     chunks: Sequence[int | Sequence[int]],
     *,
     samples_axis: int = 0,
+    keeps: Side = "samples",
     shards: Sequence[int] | None = None,
     order: str = "C",
     n_components: int = 1,
@@ -233,42 +272,42 @@ def make_plan(
     shape, itemsize : of the input array; itemsize in bytes
     chunks : for each axis a chunk length, or all of them where they differ; 1 where storage may be cut anywhere
     samples_axis : the axis of samples, from 0
+    keeps : the side that is whole in every slab
     shards : the grid that chunks are packed in, if any. Slabs follow it where a column of shards fits
         `slab_bytes`, so that no shard is opened by two slabs
     order : "C" or "F", the order of axes in storage
     n_components : width of the outputs, which bounds a tile
     slab_bytes : what a slab is grown to; a single column of chunks may exceed it
-    n_spans : the number of spans instead of the rule: 16 n features at least, so that an n x n partial is
-        small beside what it sums, and 256 spans at most
+    n_spans : the number of spans instead of the rule: 16 times the kept side wide at least, so that an m x m
+        partial is small beside what it sums, and 256 spans at most
     """
-    n_samples = shape[samples_axis]
-    axes = [axis for axis in range(len(shape)) if axis != samples_axis]
-    features = [shape[axis] for axis in axes]
+    kept = axes_of(keeps, len(shape), samples_axis)
+    axes = [axis for axis in range(len(shape)) if axis not in kept]
+    n_kept = max(1, math.prod(shape[axis] for axis in kept))
     fastest_first = range(len(axes)) if order == "F" else range(len(axes) - 1, -1, -1)
-    slab_features = max(1, slab_bytes // (max(1, n_samples) * itemsize))
+    slab_width = max(1, slab_bytes // (n_kept * itemsize))
     grid = [Cuts.of(shape[axis], chunks[axis]) for axis in axes]
     if shards is not None:
         packed = [Cuts.of(shape[axis], shards[axis]) for axis in axes]
-        if math.prod(cut.step for cut in packed) <= slab_features:
+        if math.prod(cut.step for cut in packed) <= slab_width:
             grid = packed
-    slabs = grow(grid, fastest_first, slab_features)
+    slabs = grow(grid, fastest_first, slab_width)
     # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB.
     slab_size = math.prod(cut.step for cut in slabs)
-    tile_features = min(TILE_FEATURES + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)))
-    tiles = grow(slabs, fastest_first, tile_features)
+    tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)))
+    tiles = grow(slabs, fastest_first, tile_width)
     n_tiles = math.prod(len(cut) for cut in tiles)
-    n_features = math.prod(features)
     if n_spans is None:
-        n_spans = min(MAX_SPANS, n_features // (SPAN_FEATURES_PER_SAMPLE * max(1, n_samples)))
-    samples_fastest = len(shape) > 1 and samples_axis == (0 if order == "F" else len(shape) - 1)
+        n_spans = min(MAX_SPANS, math.prod(shape[axis] for axis in axes) // (SPAN_WIDTH_PER_KEPT * n_kept))
     return Plan(
         shape=tuple(shape),
         samples_axis=samples_axis,
-        samples_fastest=samples_fastest,
+        keeps=keeps,
+        kept_fastest=len(shape) > 1 and (0 if order == "F" else len(shape) - 1) in kept,
         slabs=slabs,
         tiles=tiles,
         n_spans=max(1, min(n_spans, n_tiles)),
-        panel_features=4096,
-        # 2 MiB of float64: the fastest of 128 kB to 4 MB for n from 500 to 4000.
-        block_features=max(8, min(4096, 2**21 // (8 * max(1, n_samples)))),
+        panel_width=4096,
+        # 2 MiB of float64: the fastest of 128 kB to 4 MB for m from 500 to 4000.
+        block_width=max(8, min(4096, 2**21 // (8 * n_kept))),
     )

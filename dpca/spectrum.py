@@ -1,4 +1,4 @@
-"""What a solver found, as singular values, scores and alpha; how far each is to be trusted.
+"""What a solver found, as singular values and vectors of the side that was kept; how far each is to be trusted.
 
 With rows as samples and K = X_c X_c' = V diag(lambda) V' (the method of snapshots: Sirovich, Quart. Appl.
 Math. 45, 1987): sigma_j = sqrt(lambda_j), scores Z = V diag(sigma), alpha_k = v_k / sigma_k, components
@@ -7,7 +7,7 @@ w_k = X_c' alpha_k. The eigenvalues of the covariance X_c' X_c / (n - ddof) are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,12 @@ SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The decomposition on the n x n side."""
+    """The decomposition of the m x m matrix of the side that was kept, samples or features."""
 
     eigenvalues: F64
     """lambda = sigma^2, descending, (min(n, d),); 0 beyond the numerical rank."""
     vectors: F64
-    """V, (n_samples, n_components), signs set; columns beyond the rank are orthonormal and arbitrary."""
+    """(m, n_components); columns beyond the rank are orthonormal and arbitrary."""
     total: float
     """trace(K): the total variance times the divisor."""
     rank: int
@@ -56,15 +56,25 @@ class Spectrum:
         return np.sqrt(self.eigenvalues[: self.n_components])
 
     @property
-    def scores(self) -> F64:
-        """Z = V diag(sigma), (n_samples, n_components)."""
+    def scaled(self) -> F64:
+        """Vectors times sigma, (m, n_components): of samples the scores Z = V diag(sigma), of features X_c' U."""
         return self.vectors * self.singular_values
 
     @property
     def alpha(self) -> F64:
-        """V diag(1 / sigma), (n_samples, n_components); a column of zeros where sigma is 0."""
+        """Vectors over sigma, (m, n_components), 0 where sigma is: what the other side's vectors are found with."""
         sigma = self.singular_values
         return self.vectors * np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+
+    @property
+    def signs(self) -> F64:
+        """What makes the entry of largest magnitude in each vector positive, (n_components,)."""
+        largest = np.argmax(np.abs(self.vectors), axis=0)
+        return np.where(self.vectors[largest, np.arange(self.n_components)] < 0, -1.0, 1.0)
+
+    def signed(self, signs: F64) -> Spectrum:
+        """The same with vectors multiplied by signs, (n_components,)."""
+        return replace(self, vectors=self.vectors * signs)
 
     @property
     def explained_variance(self) -> F64:
@@ -165,9 +175,6 @@ def spectrum_of(
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     vectors = factors.vectors
-    n_components = vectors.shape[1]
-    largest_entry = np.argmax(np.abs(vectors), axis=0)
-    vectors = vectors * np.where(vectors[largest_entry, np.arange(n_components)] < 0, -1.0, 1.0)
     # A matrix that holds sigma^power to within eps supports sigma down to eps^(1 / power).
     eps = float(np.finfo(working_dtype).eps)
     return Spectrum(

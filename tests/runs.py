@@ -34,10 +34,13 @@ def decompose_array(
     """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
     source = x if hasattr(x, "layout") else as_source(x)
     executor = executor or Threads(2)
-    cuts = plan_layout(source.layout, samples_axis, n_components, **plan)
-    n_tasks, window = executor.n_workers, window or 2 * executor.n_workers
+    layout = source.layout
+    n_samples = layout.shape[samples_axis]
     model = Model(n_components, rules, precision, solver)
-    attempts = tuple(Attempt(rung, n_tasks, window) for rung in model.ladder(source.layout.dtype))
+    keeps = model.keeps(n_samples, layout.n_values // n_samples)
+    cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
+    n_tasks, window = executor.n_workers, window or 2 * executor.n_workers
+    attempts = tuple(Attempt(rung, n_tasks, window) for rung in model.ladder(layout.dtype, keeps))
     made = RunPlan(cuts, "columns", None, n_tasks, window, attempts=attempts)
     return decompose(
         source,

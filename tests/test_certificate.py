@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from dpca.backproject import BackprojectionPartial
-from dpca.certificate import caveats, certify, check_trace
+from dpca.backproject import BackprojectionPartial, Measured
+from dpca.certificate import caveats, certify, check_products
 from dpca.errors import PrecisionError
 from dpca.model import Rung
 from tests.accumulators.test_gram import panel
@@ -14,7 +14,17 @@ from tests.test_spectrum import normal, spectrum_of
 def measured(x, spectrum):
     partial = BackprojectionPartial.empty(*spectrum.vectors.shape)
     partial.add(panel(x - x.mean(0)), spectrum.alpha)
-    return partial
+    return as_measured(partial, spectrum)
+
+
+def as_measured(partial, spectrum):
+    return Measured(
+        partial.overlap,
+        None,
+        spectrum.vectors.T @ spectrum.vectors,
+        partial.projection.T @ partial.projection,
+        np.linalg.norm(partial.projection - spectrum.scaled, axis=0),
+    )
 
 
 def certified(x, spectrum, found, dtype=np.float64, **how):
@@ -36,10 +46,11 @@ def test_a_right_answer_is_certified():
 def test_a_wrong_component_shows_in_the_measurements():
     x = normal(8, 60)
     spectrum = spectrum_of(x, 5)
-    partial = measured(x, spectrum)
+    partial = BackprojectionPartial.empty(*spectrum.vectors.shape)
+    partial.add(panel(x - x.mean(0)), spectrum.alpha)
     partial.projection[:, 2] *= 1.01
     partial.overlap[0, 1] += 0.03
-    certificate = certified(x, spectrum, partial)
+    certificate = certified(x, spectrum, as_measured(partial, spectrum))
     np.testing.assert_allclose(certificate["orthogonality"], 0.03, rtol=1e-6)
     np.testing.assert_allclose(certificate["components"][2]["residual_data"], 0.01, rtol=1e-6)
 
@@ -69,6 +80,9 @@ def test_zeros_that_centring_makes_need_no_second_look():
 
 
 def test_the_trace_check_catches_products_that_lost_the_data():
-    assert check_trace(1.0 + 1e-7, 1.0, np.float32) == pytest.approx(1e-7, rel=1e-2)
+    one = np.ones(1)
+    assert check_products(one * (1.0 + 1e-7), one, np.float32) == pytest.approx(1e-7, rel=1e-2)
     with pytest.raises(PrecisionError, match="lost the data"):
-        check_trace(0.0, 1e-50, np.float32)
+        check_products(0 * one, 1e-50 * one, np.float32)
+    with pytest.raises(PrecisionError, match="in feature 2"):
+        check_products(np.array([1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1e-50]), np.float32)

@@ -37,13 +37,13 @@ def undisturbed(stored):
 @pytest.fixture(autouse=True)
 def _tiles_of_a_slab(monkeypatch):
     """Otherwise data this small are a single tile, and so a single span."""
-    monkeypatch.setattr("dpca.slabs.TILE_FEATURES", 1)
+    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tiles_for_fixtures():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.slabs.TILE_FEATURES", 1)
+        patch.setattr("dpca.slabs.TILE_WIDTH", 1)
         yield
 
 
@@ -127,8 +127,8 @@ def test_a_result_that_was_added_is_let_go_of(stored):
     alive, most = weakref.WeakSet(), []
     original = Gram.empty.__func__
 
-    def counted(cls, n):
-        partial = original(cls, n)
+    def counted(cls, n, tally):
+        partial = original(cls, n, tally)
         alive.add(partial)
         most.append(len(alive))
         return partial

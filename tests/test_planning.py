@@ -51,13 +51,13 @@ def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
     assert tight.wanted_tasks == 8
     assert tight.wanted_bytes > 800 * MIB
     assert tightest.n_tasks == 1
-    assert tightest.plan.slab_features < ample.plan.slab_features
+    assert tightest.plan.slab_width < ample.plan.slab_width
 
 
 def test_a_column_that_is_too_large_is_read_in_parts_where_storage_allows():
     plan = made(Imagined((1000, 10**6), (1, 10**6), divisible=True, codec="none"), 500)
     assert (plan.reading, plan.copy) == ("parts", None)
-    assert plan.plan.slab_features < 10**6
+    assert plan.plan.slab_width < 10**6
 
 
 def test_else_it_is_copied_to_scratch_once():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.preprocess import NotFinite, Rules, Standardizer
+from dpca.preprocess import FeaturePanels, NotFinite, Rules
 from dpca.slabs import make_plan
 from tests.reference import dense_pca
 
@@ -13,10 +13,10 @@ def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, 
     import dataclasses
 
     plan = make_plan(x.shape, x.itemsize, (1,) * x.ndim, samples_axis=samples_axis)
-    plan = dataclasses.replace(plan, block_features=block, panel_features=panel)
+    plan = dataclasses.replace(plan, block_width=block, panel_width=panel)
     found = {"matrix": [], "mean": [], "divisor": [], "squares": 0.0, "r": 0.0, "c": 0.0, "missing": 0, "constant": 0}
     stop = 0
-    for part in Standardizer(plan, rules, np.dtype(dtype), **source).panels(x):
+    for part in FeaturePanels(plan, rules, np.dtype(dtype), **source).panels(x):
         assert part.start == stop
         assert part.stop - part.start <= max(block, panel)
         stop = part.stop
@@ -130,7 +130,7 @@ def test_new_samples_are_preprocessed_by_the_given_means_and_divisors():
     mean[3] = divisor[3] = np.nan  # a feature without any value in the fit
     x[0, 2, 0] = np.nan
     got = np.empty((4, 15))
-    for start, stop, block in Standardizer(plan, Rules(missing="mean"), np.dtype(float)).apply(x, mean, divisor):
+    for start, stop, block in FeaturePanels(plan, Rules(missing="mean"), np.dtype(float)).apply(x, mean, divisor):
         got[:, start:stop] = block
     expected = (np.moveaxis(x, 1, 0).reshape(4, 15) - np.nan_to_num(mean)) / np.where(np.isnan(divisor), 1, divisor)
     expected[:, 3] = 0  # it is no part of the model, so it is none of the samples' distance from it either

@@ -48,7 +48,7 @@ def test_a_copy_has_the_same_values_and_reads_each_chunk_once(tmp_path_factory, 
     x = random_array(0, case["shape"], case["dtype"])
     array, reads = counted(zarr.create_array({}, data=x, chunks=case["chunks"], config={"write_empty_chunks": True}))
     source = as_source(array)
-    copy = plan_copy(source.layout, case["axis"], case["budget"])
+    copy = plan_copy(source.layout, (case["axis"],), case["budget"])
     path = tmp_path_factory.mktemp("copy") / "copy.zarr"
     with copied(source, copy, path) as (streams, absent):
         with streams.open() as reader:
@@ -64,7 +64,7 @@ def test_a_band_is_of_whole_chunks_and_fits_its_share(case):
     """So no stored chunk is read by two tasks; a band of one chunk is the least there can be."""
     array = zarr.create_array({}, shape=case["shape"], chunks=case["chunks"], dtype=case["dtype"])
     layout = as_source(array).layout
-    copy = plan_copy(layout, case["axis"], case["budget"])
+    copy = plan_copy(layout, (case["axis"],), case["budget"])
     for unit, chunk, length in zip(copy.unit, layout.chunk_shape, layout.shape, strict=True):
         assert unit % chunk == 0 or unit >= length
     assert copy.layout.chunk_bytes <= case["budget"] // 16 or copy.unit == layout.chunk_shape
@@ -96,12 +96,12 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
     x = random_array(0, ROWS["shape"], "f8")
     source = RecordingSource(rows(kind, x))
     axis, model = 0, Model(3)
-    copy = plan_copy(source.layout, axis, 10**6)
+    copy = plan_copy(source.layout, (axis,), 10**6)
     plan = plan_layout(copy.layout, axis, 3, slab_bytes=12 * 8 * 256, divide=True)
     from dpca.decomposition import decompose
     from dpca.outputs import Outputs
 
-    attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype))
+    attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype, "samples"))
     made = RunPlan(plan, "copy", copy, 2, 4, attempts=attempts)
     found = decompose(source, model, made, Outputs("r.zarr"), Threads(2), Progress(), scratch="scratch.zarr")
     assert not os.path.exists("scratch.zarr")
@@ -119,7 +119,7 @@ def test_a_value_in_the_copy_is_named_as_in_the_input_and_scratch_is_removed(mon
     x[7, 1234] = np.nan
     zarr.create_array("x.zarr", data=x, chunks=ROWS["chunks"])
     source = open_source("x.zarr")
-    copy = plan_copy(source.layout, 0, 10**6)
+    copy = plan_copy(source.layout, (0,), 10**6)
     with (
         pytest.raises(DataError, match=r"x\.zarr: 1 missing values .* \[7, 1234\] \(sample 7\)"),
         copied(source, copy, "scratch.zarr") as (streams, _),
@@ -133,7 +133,7 @@ def test_absent_chunks_and_packing_survive_the_copy():
     array.attrs.update({"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": 9})
     array[:4] = np.arange(1600).reshape(4, 400) % 7
     source = open_source("x.zarr")
-    copy = plan_copy(source.layout, 0, 10**6)
+    copy = plan_copy(source.layout, (0,), 10**6)
     with copied(source, copy, "scratch.zarr") as (streams, absent):
         assert absent == 2
         assert streams.layout.packing == (0.5, 10.0)
@@ -180,7 +180,7 @@ def test_chunks_of_any_length_can_be_copied(axis, length):
     chunks = (1, length) if axis == 0 else (length, 1)
     x = random_array(0, shape, "f8")
     source = as_source(zarr.create_array({}, data=x, chunks=chunks))
-    with copied(source, plan_copy(source.layout, axis, 10**5), "scratch.zarr") as (streams, _):
+    with copied(source, plan_copy(source.layout, (axis,), 10**5), "scratch.zarr") as (streams, _):
         with streams.open() as reader:
             np.testing.assert_array_equal(reader.read(tuple(slice(2, n - 1) for n in shape)), x[2:-1, 2:-1])
         found = decompose_array(streams, 2, samples_axis=axis)

@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 
 from dpca.accumulators import SOLVERS
+from dpca.accumulators.tallies import FeatureTally
 from dpca.spectrum import spectrum_of as of_factors
 from tests.accumulators.test_gram import panel
 
 
 def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64, solver="gram_eigh"):
     x = x - x.mean(0) if center else x
-    found = SOLVERS[solver].empty(len(x))
+    found = SOLVERS[solver].empty(len(x), FeatureTally.empty(len(x)))
     list(found.of_slab([panel(x)]))
-    return of_factors(
+    spectrum = of_factors(
         found.close().finish(center, lambda eigenvalues, floor, total: k or min(x.shape)),
         n_samples=len(x),
         n_features=x.shape[1],
@@ -18,6 +19,7 @@ def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64, solver="gra
         ddof=ddof,
         working_dtype=np.dtype(dtype),
     )
+    return spectrum.signed(spectrum.signs)
 
 
 def normal(*shape, seed=0):
@@ -34,11 +36,11 @@ def test_identities_of_the_method_of_snapshots(n, d):
     assert found.eigenvalues.shape == (min(n, d),)
     np.testing.assert_allclose(found.eigenvalues.sum(), (centred**2).sum())
     np.testing.assert_allclose(found.total, (centred**2).sum())
-    np.testing.assert_allclose(np.linalg.norm(found.scores, axis=0), found.singular_values, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(found.scaled, axis=0), found.singular_values, atol=1e-12)
     gram = centred @ centred.T
     np.testing.assert_allclose((found.alpha.T @ gram @ found.alpha)[:rank, :rank], np.eye(rank), atol=1e-9)
     components = found.alpha.T @ centred
-    left = ((centred - found.scores @ components) ** 2).sum()
+    left = ((centred - found.scaled @ components) ** 2).sum()
     np.testing.assert_allclose(left / (n - 1), found.projection_error[-1], atol=1e-12)
     np.testing.assert_allclose(found.explained_variance_ratio.sum(), 1)
 
@@ -50,12 +52,12 @@ def test_projection_error_is_what_the_first_components_leave(ddof):
     centred = x - x.mean(0)
     components = found.alpha.T @ centred
     for k in range(1, 5):
-        left = ((centred - found.scores[:, :k] @ components[:k]) ** 2).sum() / (10 - ddof)
+        left = ((centred - found.scaled[:, :k] @ components[:k]) ** 2).sum() / (10 - ddof)
         np.testing.assert_allclose(found.projection_error[k - 1], left)
 
 
 def test_the_largest_entry_of_each_score_vector_is_positive():
-    scores = spectrum_of(normal(12, 50)).scores
+    scores = spectrum_of(normal(12, 50)).scaled
     for column in scores.T[:11]:
         assert column[np.argmax(np.abs(column))] > 0
 
@@ -73,7 +75,7 @@ def test_duplicates_and_constants_give_zeros_not_noise():
 def test_data_without_variance_have_a_spectrum_of_zeros():
     found = spectrum_of(np.full((5, 9), 7.0))
     assert found.rank == 0
-    for values in (found.singular_values, found.explained_variance_ratio, found.scores, found.alpha, found.residuals):
+    for values in (found.singular_values, found.explained_variance_ratio, found.scaled, found.alpha, found.residuals):
         assert (values == 0).all()
     assert not found.reliable.any()
 
@@ -91,6 +93,6 @@ def test_reliability_follows_the_precision_of_the_products():
 
 def test_whitening_never_divides_by_zero():
     found = spectrum_of(np.repeat(normal(2, 9), 2, axis=0))
-    whitened = found.scores / found.whitening
+    whitened = found.scaled / found.whitening
     np.testing.assert_allclose(whitened[:, 0].std(ddof=1), 1)
     assert (whitened[:, 1:] == 0).all()

@@ -1,7 +1,9 @@
 """What a pass adds up, by solver: one contract, one file each. NumPy only; they know no scheduler.
 
-An accumulator sees the data as panels P of some features, all samples of each. `of_slab` adds a slab panel by
-panel, `merge` another span's sum, and `finish` decomposes what is there in the end.
+An accumulator sees the data as panels P, m x w: the side that is kept, by a part of the side that streams by (all
+samples of some features, or all features of some samples). `of_slab` adds a slab panel by panel, `merge` another
+span's sum, and `finish` decomposes what is there in the end. What a panel counts for besides its product is its
+tally's (`dpca.accumulators.tallies`).
 """
 
 from __future__ import annotations
@@ -11,27 +13,26 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dpca.accumulators.factors import F64, Choose, Factors, Tally
+from dpca.accumulators.covariance import Covariance
+from dpca.accumulators.factors import F64, Choose, Factors
 from dpca.accumulators.gram import Gram
+from dpca.accumulators.tallies import FeatureTally, Moments, Tally
 from dpca.accumulators.tsqr import Tsqr
 from dpca.preprocess import Panel
+from dpca.slabs import Plan
 
 
 class Accumulator(Protocol):
     """The contract of the solvers."""
 
     matrix: F64
-    """What is added up, (m, m) with m samples."""
+    """What is added up, (m, m)."""
     tally: Tally
     exact: bool
     """Whether nothing was rounded."""
 
-    def trace(self, center: bool) -> float:
-        """Sum of the squared singular values so far."""
-        ...
-
     @classmethod
-    def empty(cls, m: int) -> Self:
+    def empty(cls, m: int, tally: Tally) -> Self:
         """The sum over nothing."""
         ...
 
@@ -47,8 +48,19 @@ class Accumulator(Protocol):
         """Add another span's sum, in place."""
         ...
 
+    def squares(self, center: bool) -> F64:
+        """What the sums of squares of X_c are by the products: in all, or of each of the m; to be checked."""
+        ...
+
+    def scale(self, factors: F64) -> None:
+        """Multiply the kept features by factors that only all samples gave, (m,)."""
+        ...
+
     def finish(self, center: bool, choose: Choose) -> Factors:
-        """Decompose; `choose` says how many components, once the eigenvalues are known."""
+        """Decompose; `choose` says how many components, once the eigenvalues are known.
+
+        `center` removes what rounding left of the mean from a matrix over samples.
+        """
         ...
 
     @staticmethod
@@ -67,4 +79,9 @@ class Accumulator(Protocol):
         ...
 
 
-SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "tsqr": Tsqr}
+SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
+
+
+def tally_of(plan: Plan, center: bool) -> Tally:
+    """What is to be counted of what streams by, empty."""
+    return FeatureTally.empty(plan.n_kept) if plan.keeps == "samples" else Moments.empty(plan.n_kept, center)

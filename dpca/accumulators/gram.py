@@ -1,6 +1,6 @@
 """K = X_c X_c', n x n, as a sum over panels of features.
 
-Products are symmetric rank-k updates of at most `panel_features` columns in working precision, added up
+Products are symmetric rank-k updates of at most `panel_width` columns in working precision, added up
 in float64. With unit roundoff u and panels of w columns, each entry of a panel's product is off by at most
 gamma_w |x_i|'|x_j|, gamma_w = w u / (1 - w u) (Higham, Accuracy and Stability of Numerical Algorithms,
 2nd ed., eq. 3.5), and by about sqrt(w) u |x_i|'|x_j| for rounding errors that are independent (Higham and
@@ -25,7 +25,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators.factors import F64, Choose, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors
+from dpca.accumulators.tallies import Tally
 from dpca.errors import PrecisionError
 from dpca.preprocess import Panel
 
@@ -38,16 +39,16 @@ class Gram:
     """The Gram matrix of some features, and what else one reading of them gives."""
 
     matrix: F64
-    """X_c X_c', (n_samples, n_samples)."""
+    """X_c X_c', (m, m)."""
     tally: Tally
     exact: bool = True
     """Whether no product was rounded: single precision on integers that are small enough."""
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def empty(cls, m: int) -> Self:
+    def empty(cls, m: int, tally: Tally) -> Self:
         """The sum over nothing."""
-        return cls(np.zeros((m, m)), Tally(np.zeros(m)))
+        return cls(np.zeros((m, m)), tally)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
         """Add the panels of a slab; yields each when it is in.
@@ -94,9 +95,13 @@ class Gram:
         self.tally.merge(other.tally)
         return self
 
-    def trace(self, center: bool) -> float:
-        """Sum of the squared singular values so far."""
-        return float(np.trace(self.matrix)) - (float(self.matrix.sum()) / len(self.matrix) if center else 0.0)
+    def squares(self, center: bool) -> F64:
+        """What the sum of squares of X_c is by the products: the trace of H K H, (1,)."""
+        trace = np.trace(self.matrix) - (self.matrix.sum() / len(self.matrix) if center else 0.0)
+        return np.array([trace])
+
+    def scale(self, factors: F64) -> None:
+        """Nothing: features were scaled as they streamed by."""
 
     def finish(self, center: bool, choose: Choose) -> Factors:
         """Eigendecomposition of H K H, in place; H removes what rounding left of the mean."""

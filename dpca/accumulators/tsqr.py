@@ -1,4 +1,6 @@
-"""R of X_c' = Q R, n x n, panel after panel: singular values without squaring their condition number.
+"""R of X_c' = Q R, n x n (of X_c = Q R, d x d, where features are fewer), panel after panel.
+
+It gives the singular values without squaring their condition number.
 
 Tall-skinny QR (Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012): R of [R; P'] is R of
 all panels so far, within a span and from span to span, in their order. Q is never formed: X_c' = Q R and
@@ -16,7 +18,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.accumulators.factors import F64, Choose, Factors, Tally
+from dpca.accumulators.factors import F64, Choose, Factors
+from dpca.accumulators.tallies import Corrections, Tally
 from dpca.preprocess import Panel
 
 STACK_BYTES = 2**27
@@ -24,10 +27,10 @@ STACK_BYTES = 2**27
 
 @dataclass
 class Tsqr:
-    """The R factor of some features."""
+    """The R factor of what streamed by so far."""
 
     matrix: F64
-    """R, (n_samples, n_samples), upper triangular."""
+    """R, (m, m), upper triangular."""
     tally: Tally
     exact = False
     _stack: F64 | None = field(default=None, repr=False)
@@ -35,15 +38,15 @@ class Tsqr:
     _waiting: int = 0
 
     @classmethod
-    def empty(cls, m: int) -> Self:
+    def empty(cls, m: int, tally: Tally) -> Self:
         """The factor of nothing."""
-        return cls(np.zeros((m, m)), Tally(np.zeros(m)))
+        return cls(np.zeros((m, m)), tally)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
         """Factor the panels of a slab; yields each when it is in."""
         for panel in panels:
             self._push(panel.matrix.T)
-            self.tally.add(panel)
+            self._push(self._rows(self.tally.add(panel)))
             yield panel
 
     def close(self) -> Self:
@@ -54,15 +57,18 @@ class Tsqr:
 
     def merge(self, other: Tsqr) -> Self:
         """R of this one's rows and another's."""
-        self.matrix = _r_of(np.vstack([self.matrix, other.matrix]))
-        self.tally.merge(other.tally)
+        correction = self._rows(self.tally.merge(other.tally))
+        self.matrix = _r_of(np.vstack([self.matrix, other.matrix, correction]))
         return self
 
-    def trace(self, center: bool) -> float:
-        """Sum of the squared singular values so far."""
-        left = self.matrix.sum(axis=1)
-        mean = float(left @ left) / len(left) if center else 0.0
-        return float(np.einsum("ij,ij->", self.matrix, self.matrix)) - mean
+    def squares(self, center: bool) -> F64:
+        """What the sum of squares of each of the m is by R, (m,)."""
+        rows = self.matrix - self.matrix.mean(axis=1)[:, None] if center else self.matrix
+        return np.asarray(np.einsum("ij,ij->j", rows, rows), np.float64)
+
+    def scale(self, factors: F64) -> None:
+        """Multiply features by factors, (m,), in place: R D of X_c D = Q R D."""
+        self.matrix *= factors
 
     def finish(self, center: bool, choose: Choose) -> Factors:
         """SVD of R, after R H: removes what rounding left of the mean."""
@@ -84,6 +90,10 @@ class Tsqr:
             total=total,
             power=1,
         )
+
+    def _rows(self, corrections: Corrections) -> F64:
+        """What R lacks, as rows: R'R + c c' is of [R; c']."""
+        return np.empty((0, len(self.matrix))) if corrections.lacks is None else corrections.lacks[None]
 
     def _push(self, rows: NDArray[Any]) -> None:
         m = len(self.matrix)

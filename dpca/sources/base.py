@@ -65,6 +65,11 @@ class Layout:
         return size_of(self.shape, self.dtype)
 
     @property
+    def may_miss(self) -> bool:
+        """Whether a value can be missing at all."""
+        return self.dtype.kind == "f" or bool(self.missing_values)
+
+    @property
     def chunked(self) -> bool:
         """Whether storage has chunks, rather than being as good to cut anywhere."""
         return any(chunk != 1 for chunk in self.chunks)

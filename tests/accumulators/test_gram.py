@@ -4,21 +4,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.accumulators.gram import Gram
+from dpca.accumulators.tallies import FeatureTally
 from dpca.errors import PrecisionError
-from dpca.preprocess import Panel
+from dpca.preprocess import FeaturePanel
 from tests.reference import gram_tolerance
 
 
 def panel(matrix):
     f = matrix.shape[1]
     ones = np.ones(f)
-    return Panel(
-        0, f, matrix, ones, ones, float((matrix.astype(float) ** 2).sum()), matrix.sum(1).astype(float), f, 1, 2
-    )
+    squares, product = float((matrix.astype(float) ** 2).sum()), matrix.sum(1).astype(float)
+    return FeaturePanel(0, f, matrix, 1, False, ones, ones, squares, product, f, 2)
 
 
 def summed(matrices):
-    found = Gram.empty(len(matrices[0]))
+    found = Gram.empty(len(matrices[0]), FeatureTally.empty(len(matrices[0])))
     list(found.of_slab(panel(matrix) for matrix in matrices))
     return found.close()
 
@@ -35,7 +35,7 @@ def test_any_partition_and_merge_order_is_the_dense_product(n, widths, dtype, da
     (total,) = partials
     dense = x.astype(float) @ x.T.astype(float)
     assert np.linalg.norm(total.matrix - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
-    np.testing.assert_allclose(total.tally.squares, np.trace(dense), rtol=1e-12)
+    np.testing.assert_allclose(total.tally.total, np.trace(dense), rtol=1e-12)
     np.testing.assert_allclose(total.tally.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
     assert (total.tally.mean_norm2, total.tally.n_missing, total.tally.n_constant) == (
         x.shape[1],

@@ -2,12 +2,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpca.accumulators.tallies import FeatureTally
 from dpca.accumulators.tsqr import Tsqr, waiting_rows
 from tests.accumulators.test_gram import panel
 
 
 def factored(matrices):
-    found = Tsqr.empty(len(matrices[0]))
+    found = Tsqr.empty(len(matrices[0]), FeatureTally.empty(len(matrices[0])))
     assert len(list(found.of_slab(panel(matrix) for matrix in matrices))) == len(matrices)
     return found.close()
 
@@ -21,8 +22,8 @@ def test_r_of_any_partition_and_merge_order_has_the_singular_values_of_the_whole
     if parts[at:]:
         found = found.merge(factored(parts[at:]))
     np.testing.assert_allclose(found.matrix.T @ found.matrix, x @ x.T, atol=1e-12 * np.trace(x @ x.T))
-    np.testing.assert_allclose(found.trace(False), (x**2).sum())
-    np.testing.assert_allclose(found.tally.squares, (x**2).sum())
+    np.testing.assert_allclose(found.squares(False).sum(), (x**2).sum())
+    np.testing.assert_allclose(found.tally.total, (x**2).sum())
     factors = found.finish(False, lambda eigenvalues, floor, total: n)
     sigma = np.zeros(n)
     sigma[: min(x.shape)] = np.linalg.svd(x, compute_uv=False)

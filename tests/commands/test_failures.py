@@ -126,11 +126,11 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
     Path("interrupted.py").write_text(
         "import os, signal, sys\n"
         "import dpca.passes\n"
-        "read = dpca.passes.Standardizer.panels\n"
+        "read = dpca.passes.FeaturePanels.panels\n"
         "def panels(self, raw):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    yield from read(self, raw)\n"
-        "dpca.passes.Standardizer.panels = panels\n"
+        "dpca.passes.FeaturePanels.panels = panels\n"
         "from dpca.cli import main\n"
         "main(['run', 'c.yaml'])\n"
     )

@@ -238,6 +238,6 @@ def test_a_million_chunks_are_planned_without_listing_them(config, capsys):
     zarr.create_array("many.zarr", shape=shape, chunks=(10, 100), dtype="f4")
     document = planned(capsys, config, "input.uri=many.zarr", "compute.memory=1GiB", "compute.workers=2")
     assert document["reading"]["kind"] == "columns"
-    assert document["slab_features"] % 100 == 0
+    assert document["slab_width"] % 100 == 0
     assert document["spans"] < 200
     assert any("chunks of 10 x 100 are 3.91 KiB each" in sentence for sentence in document["advice"])

@@ -1,0 +1,204 @@
+"""What one reading gives besides the matrix, and costs nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.preprocess import FeaturePanel, Panel, Rules, SamplePanel
+
+F64 = NDArray[np.float64]
+
+
+class Tally(Protocol):
+    """What every accumulator counts beside its matrix, by what streams by."""
+
+    n_missing: int
+    absent_chunks: int
+    bytes_read: int
+    """Bytes of slabs as decoded."""
+
+    def add(self, panel: Panel) -> Corrections:
+        """Count a panel; returns what the matrix lacks after it was added."""
+        ...
+
+    def merge(self, other: Self) -> Corrections:
+        """Count what another span has counted; likewise."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Sum of squares, added up in float64 without the products: what the trace of the matrix should be."""
+        ...
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Vectors whose outer products a matrix lacks, or has too much of, for its means to be those of all samples."""
+
+    lacks: F64 | None = None
+    exceeds: F64 | None = None
+
+
+@dataclass
+class FeatureTally:
+    """Of features that stream by, all samples of each: every mean is known, so nothing needs correcting."""
+
+    mean_product: F64
+    """r = X_c m~ with m~ = mean / scale, (n_samples,): with it X X' = K + r 1' + 1 r' + c 11'."""
+    mean_norm2: float = 0.0
+    """c = m~' m~."""
+    total: float = 0.0
+    n_missing: int = 0
+    n_constant: int = 0
+    absent_chunks: int = 0
+    bytes_read: int = 0
+
+    @classmethod
+    def empty(cls, n_samples: int) -> Self:
+        """Of nothing."""
+        return cls(np.zeros(n_samples))
+
+    def add(self, panel: Panel) -> Corrections:
+        """Count a panel."""
+        assert isinstance(panel, FeaturePanel)
+        self.mean_product += panel.mean_product
+        self.mean_norm2 += panel.mean_norm2
+        self.total += panel.squares
+        self.n_missing += panel.n_missing
+        self.n_constant += panel.n_constant
+        return Corrections()
+
+    def merge(self, other: Self) -> Corrections:
+        """Count what another span has counted."""
+        self.mean_product += other.mean_product
+        self.mean_norm2 += other.mean_norm2
+        self.total += other.total
+        self.n_missing += other.n_missing
+        self.n_constant += other.n_constant
+        self.absent_chunks += other.absent_chunks
+        self.bytes_read += other.bytes_read
+        return Corrections()
+
+
+@dataclass
+class Moments:
+    """Of samples that stream by: how many, the mean and the sum of squares about it of each feature.
+
+    No block of samples knows the mean of all, so each is centred by its own, and a join of two adds what their
+    means differ by: the pairwise update of Chan, Golub and LeVeque (The American Statistician 37, 1983, eq. 2.1),
+    which loses no digits to the mean as X'X - n m m' does.
+    """
+
+    mean: F64
+    """(n_features,)."""
+    squares: F64
+    """Sum of squares about the mean of each feature, in float64 without products, (n_features,)."""
+    centered: bool
+    count: int = 0
+    n_missing: int = 0
+    absent_chunks: int = 0
+    bytes_read: int = 0
+
+    @classmethod
+    def empty(cls, n_features: int, centered: bool) -> Self:
+        """Of nothing; `centered` says whether the matrix is about the mean."""
+        return cls(np.zeros(n_features), np.zeros(n_features), centered)
+
+    @property
+    def total(self) -> float:
+        """Sum of squares of what the matrix is of."""
+        return float(self.squares.sum()) + (0.0 if self.centered else self.count * float(self.mean @ self.mean))
+
+    def add(self, panel: Panel) -> Corrections:
+        """Count a panel; returns what the scatter matrix lacks after its product was added."""
+        assert isinstance(panel, SamplePanel)
+        count = panel.stop - panel.start
+        self.n_missing += panel.n_missing
+        lacks = self._join(count, panel.mean, panel.squares)
+        exceeds = None if panel.left is None else np.sqrt(count) * panel.left
+        return Corrections(lacks, exceeds) if self.centered else Corrections()
+
+    def merge(self, other: Self) -> Corrections:
+        """Count what another span has counted; likewise."""
+        self.n_missing += other.n_missing
+        self.absent_chunks += other.absent_chunks
+        self.bytes_read += other.bytes_read
+        lacks = self._join(other.count, other.mean, other.squares)
+        return Corrections(lacks) if self.centered else Corrections()
+
+    def _join(self, count: int, mean: F64, squares: F64) -> F64 | None:
+        """Join other samples; returns c with scatter = scatter_a + scatter_b + c c', (n_features,)."""
+        total = self.count + count
+        difference = mean - self.mean
+        lacks: F64 = difference * np.sqrt(self.count * count / max(1, total))
+        self.mean = self.mean + difference * (count / max(1, total))
+        self.squares = self.squares + squares + lacks**2
+        self.count = total
+        return lacks if lacks.any() else None
+
+
+@dataclass
+class Present:
+    """How many values of each feature are present, and their mean; before missing ones can be filled in."""
+
+    count: NDArray[np.int64]
+    mean: F64
+    """0 where no value is present."""
+    n_missing: int = 0
+    absent_chunks: int = 0
+    bytes_read: int = 0
+
+    @classmethod
+    def empty(cls, n_features: int) -> Self:
+        """Of nothing."""
+        return cls(np.zeros(n_features, np.int64), np.zeros(n_features))
+
+    def join(self, count: NDArray[np.int64], mean: F64, n_missing: int) -> None:
+        """Join the present values of other samples."""
+        total = self.count + count
+        self.mean = self.mean + (mean - self.mean) * (count / np.maximum(total, 1))
+        self.count = total
+        self.n_missing += n_missing
+
+    def merge(self, other: Self) -> Self:
+        """Join what another span has counted."""
+        self.join(other.count, other.mean, other.n_missing)
+        self.absent_chunks += other.absent_chunks
+        self.bytes_read += other.bytes_read
+        return self
+
+
+@dataclass(frozen=True)
+class Standard:
+    """Mean and divisor of every feature, once all samples are known."""
+
+    mean: F64
+    """(n_features,); 0 without centring, NaN for a feature without any value."""
+    divisor: F64
+    """(n_features,); 1 for a constant feature, NaN for one without any value."""
+    constant: NDArray[np.bool_] = field(repr=False)
+    """Features without variation; none unless they should be scaled."""
+
+    @classmethod
+    def of(cls, moments: Moments, rules: Rules, present: Present | None) -> Self:
+        """From what was counted; `present` where values may be missing."""
+        n_present = np.full(moments.mean.size, moments.count) if present is None else present.count
+        mean = moments.mean if present is None else present.mean
+        divisor, constant = np.ones(mean.size), np.zeros(mean.size, bool)
+        if rules.scale == "std":
+            variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
+            # As in preprocess: what rounding leaves of a constant feature.
+            constant = variance <= (moments.count * np.finfo(np.float64).eps * mean) ** 2
+            constant |= n_present <= rules.ddof
+            divisor = np.where(constant, 1.0, np.sqrt(variance))
+        empty = n_present == 0
+        return cls(np.where(empty, np.nan, mean if rules.center else 0.0), np.where(empty, np.nan, divisor), constant)
+
+    def factors(self, centered: bool) -> F64:
+        """What each feature is multiplied by, (n_features,): 0 for one that has no variation that could be scaled."""
+        nothing = np.isnan(self.divisor) | (self.constant & centered)
+        return np.where(nothing, 0.0, 1 / np.nan_to_num(self.divisor, nan=1.0))
