@@ -313,7 +313,7 @@ class _Steps:
         if self._model.rules.scale == "none":
             return moments.total
         squares = moments.squares if moments.centered else moments.squares + moments.count * moments.mean**2
-        factors = standard.factors(moments.centered)
+        factors = standard.about.factor
         # A small feature counts as much as any other now, so what products lost of it must be known.
         check_products(by_products[factors > 0], squares[factors > 0], attempt.rung.dtype)
         found.scale(factors)
@@ -432,7 +432,7 @@ class _Steps:
                 replace(work, outputs=outputs, working_dtype=np.dtype(np.float64)),
                 spectrum.alpha,
                 solved.fill,
-                (standard.mean, standard.divisor),
+                standard.about,
                 total=BackprojectionPartial.empty(plan.n_kept, k),
                 merge=BackprojectionPartial.merge,
                 attempt=attempt,

@@ -111,7 +111,9 @@ def forecast(
         "tasks": made.n_tasks,
         "passes": passes,
         "worst_case_passes": len(passes) + len(later),
-        "worst_case": [{"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, m, streamed)} for rung in later],
+        "worst_case": [
+            {"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, m, streamed)} for rung in later
+        ],
         "bytes_read": sum(item["bytes"] for item in passes),
         # Tridiagonal reduction, its eigenvectors and their transformation: about 9 m^3 (Golub and Van Loan, 8.3).
         "flops": sum(item["flops"] for item in passes) + 9 * m**3,

@@ -139,9 +139,9 @@ class Model:
         if self.solver != "auto":
             side = f"{m:,} x {m:,} summed over {other}, as asked for"
         precision = "single" if first.dtype == np.float32 else "double"
-        why = f"as {dtype} data need" if self.precision == "auto" else "as asked for"
+        why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
         if first.solver == "tsqr":
-            why = "as always"
+            why = "which it always takes"
         return f"{first.name}: {side}; {precision} precision, {why}"
 
 

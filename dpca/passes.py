@@ -20,7 +20,7 @@ from dpca.accumulators.tallies import Present, Tally
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.outputs import Outputs
-from dpca.preprocess import F64, FeaturePanel, FeaturePanels, NotFinite, Rules, SamplePanels
+from dpca.preprocess import F64, About, FeaturePanel, FeaturePanels, NotFinite, Rules, SamplePanels
 from dpca.slabs import Box, Cuts, Plan, placed
 from dpca.sources.base import Reader, Region, Source, describe, is_marked, within
 
@@ -70,7 +70,7 @@ class Pass:
         return FeaturePanels(**self._how, integers=integers and self._narrow and self.rules.scale == "none")
 
     def sample_panels(
-        self, integers: bool = False, fill: F64 | None = None, about: tuple[F64, F64] | None = None
+        self, integers: bool = False, fill: F64 | None = None, about: About | None = None
     ) -> SamplePanels:
         """Preprocessing of samples that stream by; the arguments are those of SamplePanels."""
         return SamplePanels(**self._how, integers=integers and self._narrow, fill=fill, about=about)
@@ -174,7 +174,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
 
 
 def left_vectors_span(
-    work: Pass, alpha: F64, fill: F64 | None, about: tuple[F64, F64], span: int, report: Report
+    work: Pass, alpha: F64, fill: F64 | None, about: About, span: int, report: Report
 ) -> BackprojectionPartial:
     """Second pass over samples: write the left singular vectors U = X_c alpha of a span; measure them.
 
@@ -182,7 +182,7 @@ def left_vectors_span(
     ----------
     alpha : (n_features, n_components)
     fill : as for `first_span_of_samples`
-    about : mean and divisor of each feature
+    about : means and factors of each feature
     """
     partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.sample_panels(fill=fill, about=about)
@@ -238,8 +238,8 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
     """Write scores and alpha of a span from its left singular vectors, each component times a factor."""
     for tile in work.plan.tiles_of(span):
         vectors = work.outputs.read_part(LEFT_VECTORS, (slice(None), *tile)).T
-        work.outputs.write_part("scores", (*tile, slice(None)), vectors * to_scores)
-        work.outputs.write_part("alpha", (*tile, slice(None)), vectors * to_alpha)
+        for name, factors in (("scores", to_scores), ("alpha", to_alpha)):
+            work.outputs.write_part(name, (*tile, slice(None)), np.multiply(vectors, factors, order="C"))
         report(vectors.nbytes)
     return 0
 

@@ -79,12 +79,25 @@ class FeaturePanel(Panel):
 class SamplePanel(Panel):
     """Some samples, all features of each: their X_c' about their own means, (n_features, samples)."""
 
-    mean: F64
-    """Of these samples, (n_features,)."""
+    origin: F64
+    """The first of these samples, (n_features,)."""
+    offset: F64
+    """Mean of these samples less their origin: differences keep the digits that a mean far from 0 would lose."""
     squares: F64
     """Sum of squares about these means of each feature, in float64 without products."""
     left: F64 | None
     """What of the mean is left in `matrix`, where it was centred by its mean rounded."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What samples are centred and scaled by, where features are kept."""
+
+    origin: F64
+    """The mean is origin + offset, (n_features,) each."""
+    offset: F64
+    factor: F64
+    """What each feature is multiplied by, (n_features,)."""
 
 
 class Standardizer:
@@ -270,13 +283,10 @@ class SamplePanels(Standardizer):
     as for Standardizer, and
     fill : what missing values of each feature are replaced by, (n_features,), NaN for a feature without any; None
         where values may not be missing
-    about : mean and divisor of each feature, (n_features,) each, for panels of X_c itself; None for the panel's
-        own means, and no division
+    about : means and factors for panels of X_c itself; None for the panel's own means, and no scaling
     """
 
-    def __init__(
-        self, *given: Any, fill: F64 | None = None, about: tuple[F64, F64] | None = None, **named: Any
-    ) -> None:
+    def __init__(self, *given: Any, fill: F64 | None = None, about: About | None = None, **named: Any) -> None:
         super().__init__(*given, **named)
         self._fill, self._about = fill, about
 
@@ -323,35 +333,45 @@ class SamplePanels(Standardizer):
 
     def _panel_of(self, start: int, piece: NDArray[Any]) -> SamplePanel:
         width = piece.shape[self._plan.samples_axis]
-        if self._about is None:
-            mean = np.sum([_sums(block, 1) for _, _, block, _ in self._filled(piece)], axis=0) / width
-            if not np.isfinite(mean).all():
-                raise NotFinite
-            divisor = np.ones_like(mean)
-        else:
-            mean, divisor = np.nan_to_num(self._about[0]), np.nan_to_num(self._about[1], nan=1.0)
-        n_missing, squares, matrix = 0, np.zeros_like(mean), self._columns(width)
-        shift = np.rint(mean) if self._integers else mean
+        about = self._about or self._own_means(piece, width)
+        rounded = np.rint(about.offset) if self._integers else about.offset
+        n_missing, squares, matrix = 0, np.zeros_like(rounded), self._columns(width)
         for first, last, block, filled in self._filled(piece):
-            block -= shift[:, None]
-            block /= divisor[:, None]
+            # In two steps: a mean that is rounded once is off by more than values that are close to it differ.
+            block -= about.origin[:, None]
+            block -= rounded[:, None]
+            block *= about.factor[:, None]
             squares += np.einsum("mw,mw->m", block, block)
-            if not self._rules.center and self._about is None:
-                block += mean[:, None]
+            if self._about is None and not self._rules.center:
+                block += rounded[:, None]
+                block += about.origin[:, None]
             with np.errstate(over="ignore"):  # the product finds what became infinite
                 matrix[:, first:last] = block
             n_missing += filled
-        left = mean - shift
+        left = about.offset - rounded
         return SamplePanel(
             start=start,
             stop=start + width,
             matrix=matrix,
             n_missing=n_missing,
             integers=self._integers and not n_missing,
-            mean=mean,
+            origin=about.origin,
+            offset=about.offset,
             squares=squares - width * left**2,
             left=left if self._integers else None,
         )
+
+    def _own_means(self, piece: NDArray[Any], width: int) -> About:
+        """Means of the samples of a piece, from how they differ from the first of them."""
+        total, origin = np.zeros(self._plan.n_kept), np.zeros(0)
+        for start, _, block, _ in self._filled(piece):
+            if start == 0:
+                origin = block[:, 0].copy()
+            block -= origin[:, None]
+            total += _sums(block, 1)
+        if not np.isfinite(total).all():
+            raise NotFinite
+        return About(origin, total / width, np.ones_like(total))
 
 
 def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:

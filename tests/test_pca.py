@@ -213,7 +213,10 @@ def test_it_clones_pickles_and_shows_its_parameters():
         ({"n_components": 0}, "n_components is 0.* from 1 to min"),
         ({"n_components": 6}, "n_components is 6, but .* has 5 samples and 40 features"),
         ({"n_components": 2.5}, "n_components is 2.5, but an integer, a share of the variance"),
-        ({"svd_solver": "randomized"}, "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' is allowed"),
+        (
+            {"svd_solver": "randomized"},
+            "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' is allowed",
+        ),
         ({"scale": "pareto"}, "scale is 'pareto'"),
         ({"ddof": 5}, "ddof is 5, but from 0 to n_samples - 1 = 4 is allowed"),
     ],

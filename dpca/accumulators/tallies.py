@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.preprocess import FeaturePanel, Panel, Rules, SamplePanel
+from dpca.preprocess import About, FeaturePanel, Panel, Rules, SamplePanel
 
 F64 = NDArray[np.float64]
 
@@ -93,11 +93,12 @@ class Moments:
     which loses no digits to the mean as X'X - n m m' does.
     """
 
-    mean: F64
-    """(n_features,)."""
     squares: F64
     """Sum of squares about the mean of each feature, in float64 without products, (n_features,)."""
     centered: bool
+    origin: F64
+    """The mean is origin + offset: where features are far from 0, only differences keep their digits."""
+    offset: F64
     count: int = 0
     n_missing: int = 0
     absent_chunks: int = 0
@@ -106,7 +107,12 @@ class Moments:
     @classmethod
     def empty(cls, n_features: int, centered: bool) -> Self:
         """Of nothing; `centered` says whether the matrix is about the mean."""
-        return cls(np.zeros(n_features), np.zeros(n_features), centered)
+        return cls(np.zeros(n_features), centered, np.zeros(n_features), np.zeros(n_features))
+
+    @property
+    def mean(self) -> F64:
+        """(n_features,)."""
+        return self.origin + self.offset
 
     @property
     def total(self) -> float:
@@ -118,7 +124,7 @@ class Moments:
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start
         self.n_missing += panel.n_missing
-        lacks = self._join(count, panel.mean, panel.squares)
+        lacks = self._join(count, panel.origin, panel.offset, panel.squares)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
         return Corrections(lacks, exceeds) if self.centered else Corrections()
 
@@ -127,18 +133,21 @@ class Moments:
         self.n_missing += other.n_missing
         self.absent_chunks += other.absent_chunks
         self.bytes_read += other.bytes_read
-        lacks = self._join(other.count, other.mean, other.squares)
+        lacks = self._join(other.count, other.origin, other.offset, other.squares)
         return Corrections(lacks) if self.centered else Corrections()
 
-    def _join(self, count: int, mean: F64, squares: F64) -> F64 | None:
+    def _join(self, count: int, origin: F64, offset: F64, squares: F64) -> F64 | None:
         """Join other samples; returns c with scatter = scatter_a + scatter_b + c c', (n_features,)."""
+        if not self.count:
+            self.count, self.origin, self.offset, self.squares = count, origin, offset, squares
+            return None
         total = self.count + count
-        difference = mean - self.mean
-        lacks: F64 = difference * np.sqrt(self.count * count / max(1, total))
-        self.mean = self.mean + difference * (count / max(1, total))
+        difference = (origin - self.origin) + (offset - self.offset)
+        lacks: F64 = difference * np.sqrt(self.count * count / total)
+        self.offset = self.offset + difference * (count / total)
         self.squares = self.squares + squares + lacks**2
         self.count = total
-        return lacks if lacks.any() else None
+        return lacks
 
 
 @dataclass
@@ -180,25 +189,29 @@ class Standard:
     """(n_features,); 0 without centring, NaN for a feature without any value."""
     divisor: F64
     """(n_features,); 1 for a constant feature, NaN for one without any value."""
-    constant: NDArray[np.bool_] = field(repr=False)
+    constant: NDArray[np.bool_]
     """Features without variation; none unless they should be scaled."""
+    about: About
+    """What X_c is made with."""
 
     @classmethod
     def of(cls, moments: Moments, rules: Rules, present: Present | None) -> Self:
         """From what was counted; `present` where values may be missing."""
         n_present = np.full(moments.mean.size, moments.count) if present is None else present.count
         mean = moments.mean if present is None else present.mean
-        divisor, constant = np.ones(mean.size), np.zeros(mean.size, bool)
+        divisor, constant, empty = np.ones(mean.size), np.zeros(mean.size, bool), n_present == 0
         if rules.scale == "std":
             variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
             # As in preprocess: what rounding leaves of a constant feature.
             constant = variance <= (moments.count * np.finfo(np.float64).eps * mean) ** 2
             constant |= n_present <= rules.ddof
             divisor = np.where(constant, 1.0, np.sqrt(variance))
-        empty = n_present == 0
-        return cls(np.where(empty, np.nan, mean if rules.center else 0.0), np.where(empty, np.nan, divisor), constant)
-
-    def factors(self, centered: bool) -> F64:
-        """What each feature is multiplied by, (n_features,): 0 for one that has no variation that could be scaled."""
-        nothing = np.isnan(self.divisor) | (self.constant & centered)
-        return np.where(nothing, 0.0, 1 / np.nan_to_num(self.divisor, nan=1.0))
+        factor = np.where(empty | (constant & rules.center), 0.0, 1 / divisor)
+        zero = np.zeros_like(mean)
+        origin, offset = (moments.origin, moments.offset) if rules.center else (zero, zero)
+        return cls(
+            np.where(empty, np.nan, mean if rules.center else 0.0),
+            np.where(empty, np.nan, divisor),
+            constant,
+            About(origin, offset, factor),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -28,13 +28,16 @@ from dpca.sources.base import (
 from dpca.sources.npy import file_facts
 
 # A netCDF dimension without values is stored as a scale whose NAME begins with this.
+PIECES_A_CALL = 200
+"""A call of h5py costs as much as so many reads of HDF5 (0.2 ms, 1 us)."""
+
 _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
 class _Hdf5Reader(Reader):
     def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool) -> None:
         super().__init__(layout)
-        self.dataset, self._fill, self._buffer = dataset, fill, Buffer()
+        self.dataset, self._fill, self._buffer, self._part = dataset, fill, Buffer(), Buffer()
         self._incomplete = _absent(dataset) > 0
 
     def _read(self, region: Region) -> NDArray[Any]:
@@ -43,9 +46,14 @@ class _Hdf5Reader(Reader):
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
         if not out.size:
             return out
+        if _scattered(self.layout, out.shape):
+            for _, piece in self._chunks_in(region):
+                part = self._part.view([p.stop - p.start for p in piece], self.layout.dtype)
+                self.dataset.read_direct(part, source_sel=piece)
+                out[within(piece, region)] = part
+            return out
         for piece in self._calls(region) if self.dataset.chunks else [region]:
-            place = within(piece, region)
-            self.dataset.read_direct(out, source_sel=piece, dest_sel=place)
+            self.dataset.read_direct(out, source_sel=piece, dest_sel=within(piece, region))
         return out
 
     def _count_absent(self, region: Region) -> None:
@@ -163,6 +171,8 @@ class Hdf5Source:
         if not self.layout.chunked:
             return slab
         held = {**slab, "bookkeeping of chunks": self.layout.bookkeeping_bytes}
+        if _scattered(self.layout, shape):
+            held["part of a chunk"] = size_of(_part_of(self.layout, shape), self.layout.dtype)
         if self.layout.codec == "none":
             return held
         return {**held, "chunk as stored": self.layout.chunk_bytes, "chunk as decoded": self.layout.chunk_bytes}
@@ -181,6 +191,26 @@ class Hdf5Source:
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+
+
+def _scattered(layout: Layout, shape: Sequence[int]) -> bool:
+    """Whether parts of chunks would go to so many places of a region that each chunk is better read on its own.
+
+    HDF5 reads an uncompressed chunk piece by piece, as its values lie together in memory: of chunks of one column,
+    value by value (40 s for 160 MB, measured; on their own 0.3 s).
+    """
+    if not (layout.divisible and layout.chunked):
+        return False
+    part, run = _part_of(layout, shape), 1
+    for inside, length in zip(reversed(part), reversed(shape), strict=True):
+        run *= inside
+        if inside < length:
+            break
+    return math.prod(part) > PIECES_A_CALL * run
+
+
+def _part_of(layout: Layout, shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(min, layout.chunk_shape, shape))
 
 
 def _opened(path: str) -> h5py.File:
