@@ -12,6 +12,7 @@ import click
 
 # Imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
+    from dpca.apply import Applied, Place
     from dpca.run import Finished
 
 SHOWN_COMPONENTS = 10
@@ -26,6 +27,25 @@ array_option = click.option("--array", metavar="PATH", help="Which array inside;
 samples_axis_option = click.option(
     "--samples-axis", metavar="AXIS", help="Number or dimension name; guessed if left out."
 )
+
+
+def out_option(command: Any) -> Any:
+    """Where a command writes."""
+    command = click.option("--overwrite", is_flag=True, help="Replace what --out holds, once the new one is whole.")(
+        command
+    )
+    return click.option("--out", required=True, type=click.Path(path_type=Path), help="A Zarr group to make.")(command)
+
+
+def where_options(command: Any) -> Any:
+    """Where a command without a config runs, and what it may take."""
+    for option in (
+        click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
+        click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),
+        click.option("--memory", metavar="AMOUNT", help="Such as 8GiB; half of what is free if left out."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -145,6 +165,52 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
 
 @commands.command()
 @click.argument("result", type=click.Path(path_type=Path))
+@click.argument("given", metavar="INPUT")
+@out_option
+@where_options
+@debug_option
+def transform(result: Path, given: str, out: Path, overwrite: bool, **where: Any) -> None:
+    """Scores of new samples: INPUT is a path or URL, or a YAML file with the keys of a config's input.
+
+    At a path or URL the array, the samples axis and the marks of missing values are those of the fit. Features
+    have to be those of the fit too; the scores are whitened if the result's are.
+
+    \b
+    Example: dpca transform results/quickstart new.zarr --out scores.zarr
+    """
+    from dpca.apply import transform as apply
+
+    _print_applied(apply(result, given, out, overwrite=overwrite, place=_place(**where)), "scores")
+
+
+@commands.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@out_option
+@click.option(
+    "--samples", metavar="0:10,57", help="Which, counted from 0, ends of ranges not included; all if left out."
+)
+@click.option("--n-components", metavar="K", type=int, help="How many are used; all if left out.")
+@where_options
+@debug_option
+def reconstruct(
+    result: Path, out: Path, overwrite: bool, samples: str | None, n_components: int | None, **where: Any
+) -> None:
+    """Samples again from their scores, in the axes of the input: the mean and what the components explain.
+
+    \b
+    Example: dpca reconstruct results/quickstart --out smooth.zarr --samples 0:10 --n-components 5
+    """
+    from dpca.apply import reconstruct_samples
+
+    place = _place(**where)
+    applied = reconstruct_samples(
+        result, out, samples=samples, n_components=n_components, overwrite=overwrite, place=place
+    )
+    _print_applied(applied, "reconstruction")
+
+
+@commands.command()
+@click.argument("result", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
 @debug_option
 def status(result: Path, as_json: bool) -> None:
@@ -217,6 +283,27 @@ def demo(directory: Path, samples: int, features: int) -> None:
 def _axis(given: str | None) -> int | str | None:
     """An axis as a number where it is one."""
     return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
+
+
+def _place(memory: str | None, workers: int | None, scheduler: str | None) -> Place:
+    from dask.utils import parse_bytes
+
+    from dpca.apply import Place
+    from dpca.errors import ConfigError
+    from dpca.progress import display_for
+
+    try:
+        amount = None if memory is None else parse_bytes(memory)
+    except ValueError:
+        amount = 0
+    if amount is not None and amount < 1:
+        raise ConfigError(f"--memory is {memory!r}, but an amount such as 8GiB is allowed", "Write it like that.")
+    return Place(amount, workers, scheduler, display_for())
+
+
+def _print_applied(applied: Applied, array: str) -> None:
+    shape = " x ".join(f"{length:,}" for length in applied.shape)
+    click.echo(f"{applied.path}: {array}, {shape}")
 
 
 def _print_finished(finished: Finished) -> None:

@@ -197,14 +197,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
         All that is wrong, a line each: file:line:column, the value, what is allowed, the nearest key.
     """
     name = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
-        raise ConfigError(
-            f"{name}: can't be read: {reason}", "Name a YAML file, such as configs/quickstart.yaml."
-        ) from cause
-    values, marks = _parse(text, name)
+    values, marks = _parse(_text(path), name)
     if not isinstance(values, dict):
         raise ConfigError(
             f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
@@ -216,6 +209,39 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
         return Loaded(Config.model_validate(values), marks)
     except ValidationError as errors:
         raise ConfigError(*_explain(errors, values, marks, name)) from None
+
+
+def load_input(path: str | Path) -> Input:
+    """Read where data are from a YAML file: the `input` of a config, or its keys alone.
+
+    Raises
+    ------
+    ConfigError
+        As `load` does.
+    """
+    name = str(path)
+    values, marks = _parse(_text(path), name)
+    inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()
+    given = values["input"] if inside else values
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input", "Begin with\nuri: data.zarr"
+        )
+    try:
+        return Input.model_validate(given)
+    except ValidationError as errors:
+        at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
+        raise ConfigError(*_explain(errors, given, at, name, Input)) from None
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{path}: can't be read: {reason}", "Name a YAML file, such as configs/quickstart.yaml."
+        ) from cause
 
 
 def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
@@ -271,7 +297,13 @@ def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) ->
         marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {override}"
 
 
-def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Path_, str], name: str) -> tuple[str, str]:
+def _explain(
+    errors: ValidationError,
+    values: dict[str, Any],
+    marks: Mapping[Path_, str],
+    name: str,
+    model: type[BaseModel] = Config,
+) -> tuple[str, str]:
     """One line for each key that is wrong, and the remedies."""
     lines: dict[Path_, str] = {}
     remedies: list[str] = []
@@ -279,7 +311,7 @@ def _explain(errors: ValidationError, values: dict[str, Any], marks: Mapping[Pat
         path, value = _existing(error["loc"], values)
         key = ".".join(map(str, path)) or "the file"
         if error["type"] == "extra_forbidden":
-            parent = _section(path[:-1])
+            parent = _section(path[:-1], model)
             near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
             where = marks.get((*path, "<key>"), name)
             lines[path] = f"{where}: unknown key {key}"
@@ -322,9 +354,8 @@ def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
     return tuple(path), values
 
 
-def _section(path: Path_) -> list[str]:
-    """The keys that are allowed at a path."""
-    model: Any = Config
+def _section(path: Path_, model: Any) -> list[str]:
+    """The keys that are allowed at a path of a model."""
     for part in path:
         field_ = model.model_fields.get(str(part))
         annotation = None if field_ is None else field_.annotation

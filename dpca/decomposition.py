@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,7 @@ from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import (
     LEFT_VECTORS,
-    Fitted,
     Pass,
-    Projection,
     Sweep,
     components_span,
     first_span_of_features,
@@ -50,14 +48,12 @@ from dpca.passes import (
     left_vectors_span,
     orthogonalize_span,
     present_span,
-    projection_span,
     scores_span,
 )
-from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.runplan import Attempt, RunPlan
-from dpca.slabs import Cuts, Plan
+from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.spectrum import Spectrum, ranked, spectrum_of
 
@@ -536,58 +532,6 @@ def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
     if made.too_large:
         return f"{rung.name}: {_lacking(spectrum)}; {made.too_large[0].name} does not fit the memory"
     return f"{rung.name}: {_lacking(spectrum)}"
-
-
-def project(
-    source: Source,
-    fitted: Fitted,
-    rules: Rules,
-    made: RunPlan,
-    executor: Executor,
-    progress: Progress,
-    receive: Callable[[slice, F64, F64], None],
-) -> None:
-    """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
-
-    Parameters
-    ----------
-    source, made : new samples with the features of the fit in the same axes, and `plan_projection` of them
-    fitted : means, scales and components of the fit
-    rules : of the fit
-    receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
-        whitened, and its squared norms (samples,), both float64
-    """
-    assert made.groups is not None
-    with progress.stage("transform", source.layout.bytes):
-        run_pass(
-            projection_span,
-            Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
-            fitted,
-            total=_Groups(made.groups, made.plan.n_spans, receive),
-            merge=_Groups.add,
-            executor=executor,
-            progress=progress.advance,
-            n_tasks=made.n_tasks,
-            window=made.window,
-        )
-
-
-class _Groups:
-    """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
-
-    def __init__(self, groups: Cuts, n_spans: int, receive: Callable[[slice, F64, F64], None]) -> None:
-        self._groups, self._n_spans, self._receive = groups, n_spans, receive
-        self._added = 0
-        self._sum: F64 | None = None
-
-    def add(self, partial: F64) -> Self:
-        """Add a span; spans come in their order."""
-        self._sum = partial if self._sum is None else self._sum + partial
-        self._added += 1
-        if self._added % self._n_spans == 0:
-            self._receive(self._groups[self._added // self._n_spans - 1], self._sum[:, :-1], self._sum[:, -1])
-            self._sum = None
-        return self
 
 
 @contextmanager

@@ -82,18 +82,25 @@ class Outputs:
             for values, value in ((shape, n_components), (chunks, together)):
                 values.insert(component_axis, value)
             dims.insert(component_axis, "component")
-        zarr.create_array(
-            self.store,
-            name=name,
-            shape=tuple(shape),
-            chunks=tuple(chunks),
-            dtype=dtype,
-            fill_value=fill,
-            dimension_names=tuple(dims),
-        )
+        self.create_array(name, shape, chunks, dtype, dims, fill)
+
+    def create_array(
+        self, name: str, shape: Sequence[int], chunks: Sequence[int], dtype: Any, dims: Sequence[str], fill: float = 0.0
+    ) -> None:
+        """Make an array that is written in parts; what is never written reads as `fill`."""
+        with writing(f"{self.store}: {name}"):
+            zarr.create_array(
+                self.store,
+                name=name,
+                shape=tuple(shape),
+                chunks=tuple(chunks),
+                dtype=dtype,
+                fill_value=fill,
+                dimension_names=tuple(dims),
+            )
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
-        """Write a tile of an array from `create_tiled`; of components, all of them at once."""
+        """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""
         array = self.array(name)
         with self._guard or nullcontext(), writing(f"{self.store}: {name}"):
             array[region] = values

@@ -299,6 +299,57 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     return scores
 
 
+@dataclass(frozen=True)
+class Reconstruction(Sweep):
+    """What every part of a reconstruction shares; parts are those of a projection of as many samples."""
+
+    dtype: np.dtype[Any] = field(default=np.dtype(np.float64))
+    """Of what is written."""
+    groups: Cuts = field(default=Cuts(0, 1))
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.groups) * self.plan.n_spans
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the samples that are to be reconstructed."""
+
+    values: Any
+    """(n_samples, n_components) at least, sliced by samples (NumPy or Zarr)."""
+    factors: F64
+    """What those of each component are multiplied by, where they were whitened, (n_components,)."""
+    samples: NDArray[np.int64]
+    """Which samples, in the order in which they are written."""
+
+    def of(self, group: slice) -> F64:
+        """Of a group of the samples, (samples, n_components)."""
+        chosen = self.samples[group]
+        values = self.values.oindex[chosen] if hasattr(self.values, "oindex") else self.values[chosen]
+        return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
+
+
+def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
+    """Write a group of samples over a span's features: 1 m' + (Z W') diag(scale)."""
+    group, span = divmod(part, work.plan.n_spans)
+    samples, axis = work.groups[group], work.plan.samples_axis
+    rows = scores.of(samples).astype(work.dtype)
+    for tile in work.plan.tiles_of(span):
+        for slab in work.plan.slabs_of(tile):
+            components = np.asarray(fitted.components[(slice(0, rows.shape[1]), *slab)], work.dtype)
+            values = np.tensordot(rows, components, axes=1)
+            values *= np.asarray(fitted.scale[slab])
+            values += np.asarray(fitted.mean[slab])
+            work.outputs.write_part(
+                RECONSTRUCTION, placed(work.plan.region(slab), axis, samples), np.moveaxis(values, 0, axis)
+            )
+            report(values.nbytes)
+    return 0
+
+
+RECONSTRUCTION = "reconstruction"
+
 P = TypeVar("P")
 
 

@@ -20,16 +20,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from zarr.storage import MemoryStore
 
 from dpca.clusters import of_client
-from dpca.decomposition import Decomposition, decompose, project
+from dpca.decomposition import Decomposition, decompose
 from dpca.dimension import RULES, NComponents
 from dpca.errors import ConfigError, DpcaError, InputError, OverBudgetError, PrecisionError
 from dpca.machine import free_disk, memory_budget
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
 from dpca.passes import Fitted
-from dpca.planning import plan_projection, plan_run
+from dpca.planning import plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress
+from dpca.projection import plan_projection, project
 from dpca.runplan import Scratch
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
@@ -252,8 +253,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
         executor = of_client(self.client)
         with _in_python():
-            workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
-            made = plan_projection(source, axis, self.n_components_, workers=workers, scratch=scratch)
+            made = plan_projection(source, axis, self.n_components_, executor.workers(self._memory_bytes()))
             scores, squares = np.empty((shape[axis], self.n_components_)), np.empty(shape[axis])
 
             def receive(group: slice, of_group: NDArray[np.float64], norms: NDArray[np.float64]) -> None:

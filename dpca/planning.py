@@ -29,7 +29,7 @@ from dpca.model import Model, Rung
 from dpca.rechunk import Copy, plan_copy
 from dpca.runplan import Array, Attempt, Process, RunPlan, Scratch, Stage, Workers
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, make_plan, placed
-from dpca.sources.base import Layout, Region, Source, size_of
+from dpca.sources.base import Layout, Region, Source
 from dpca.units import by, describe_bytes, describe_memory, enough
 
 READINGS = {
@@ -50,8 +50,6 @@ SMALL_CHUNK_BYTES = 2**18
 SLAB_SHIFTS = (0, 2, 4, 6)
 """A slab is 64 MiB, or where that does not fit a quarter of it, and so on."""
 SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
-GROUP_SAMPLES = 2**14
-"""New samples that are projected together, at most: enough that components, read once for each group, cost little."""
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
 
@@ -113,7 +111,8 @@ def plan_run(
         return _processes(made, rung, model, source, k, workers, threads, components, keep_gram)
 
     readings = _readings(layout, axis, keeps, k, workers.budget)
-    made = _first_that_fits(source, readings, workers, scratch, forecast)
+    made = first_that_fits(layout, readings, workers, scratch, forecast)
+    check_sharing(source, made)
     attempts, too_large, processes = [Attempt(first, made.n_tasks, made.window)], [], made.processes
     for rung in later:
         for threads, n_tasks, window in _at_once(made.n_parts, workers):
@@ -132,50 +131,6 @@ def plan_run(
         processes=processes,
         expected_bytes=made.tightest.peak_bytes,
     )
-
-
-def plan_projection(
-    source: Source, samples_axis: int, n_components: int, *, workers: Workers, scratch: Scratch
-) -> RunPlan:
-    """The plan of a projection of new samples, in groups; raises as `plan_run` does."""
-
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan = made.plan
-        scores = 8 * plan.n_samples * (n_components + 1)
-        tasks = {
-            "transform": {
-                **_held_to_read(made, source),
-                **preprocess.held_to_apply(plan),
-                "components of a slab": 3 * 8 * n_components * plan.slab_width,
-                "scores of a span": 2 * scores,
-            }
-        }
-        sums = {"transform": [Array("scores", scores, 2 + made.window - made.n_tasks)]}
-        return _arranged(tasks, sums, [], workers, threads)
-
-    readings = _projection_readings(source.layout, samples_axis, n_components)
-    return _first_that_fits(source, readings, workers, scratch, forecast)
-
-
-def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
-    """Groups of samples, from large to small: the larger, the fewer times are components read."""
-    chunk = layout.chunks[axis]
-    column = size_of(layout.chunk_shape, layout.dtype) // layout.chunk_shape[axis]
-    for divide in (False, True) if layout.divisible else (False,):
-        seen: list[Cuts] = []
-        for shift in SLAB_SHIFTS:
-            fitting = GROUP_SAMPLES if divide else max(1, (SLAB_BYTES >> shift) // column)
-            groups = Cuts.of(layout.shape[axis], 1 if divide else chunk)
-            groups = groups.coarsen(min(max(1, GROUP_SAMPLES >> shift), fitting))
-            if groups in seen and not divide:
-                continue
-            seen.append(groups)
-            shape = (*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :])
-            chunks = tuple(1 if at == axis else chunk for at, chunk in enumerate(layout.chunks))
-            group = replace(layout, shape=shape, chunks=chunks)
-            for size in SLAB_SHIFTS:
-                plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> size, divide=divide)
-                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
 
 
 def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: int, workers: Workers) -> None:
@@ -219,14 +174,27 @@ def check_axis(layout: Layout, samples_axis: int | str) -> int:
     return axis
 
 
-def _first_that_fits(
-    source: Source,
+def first_that_fits(
+    layout: Layout,
     readings: Iterable[RunPlan],
     workers: Workers,
     scratch: Scratch,
     forecast: Callable[[RunPlan, int], tuple[Process, ...]],
 ) -> RunPlan:
-    """Try plans in the order of preference; `forecast(made, threads)` says what each holds."""
+    """The first plan, with the most tasks, that fits the budget.
+
+    Parameters
+    ----------
+    layout : of what is read, for errors
+    readings : plans in the order of preference, tasks and processes left open
+    workers, scratch : what there is
+    forecast : `forecast(made, threads)` says what every process of a plan holds
+
+    Raises
+    ------
+    OverBudgetError
+        When none fits.
+    """
     tried: list[RunPlan] = []
     for reading in readings:
         wanted: RunPlan | None = None
@@ -235,10 +203,9 @@ def _first_that_fits(
             made = replace(made, processes=forecast(made, threads))
             wanted = wanted or made
             if made.fits and made.scratch_bytes <= scratch.free_bytes:
-                _check_sharing(source, made)
                 return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
             tried.append(made)
-    raise _over_budget(source.layout, tried, scratch)
+    raise _over_budget(layout, tried, scratch)
 
 
 def _at_once(n_parts: int, workers: Workers) -> Iterator[tuple[int, int, int]]:
@@ -299,7 +266,7 @@ def _processes(
     plan, m = made.plan, made.plan.n_kept
     solver = SOLVERS[rung.solver]
     waiting = made.window - made.n_tasks
-    reader = _held_to_read(made, source)
+    reader = held_to_read(made, source)
     tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
     first = {**reader, **preprocess.held(plan, rung.dtype), **solver.held(m, rung.dtype)}
     sums = {
@@ -334,7 +301,7 @@ def _processes(
     if keep_gram and plan.keeps == "samples":
         written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
         solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
-    return _arranged(tasks, sums, solve, workers, threads)
+    return arranged(tasks, sums, solve, workers, threads)
 
 
 def _to_stream(
@@ -358,13 +325,13 @@ def _to_stream(
     }
 
 
-def _held_to_read(made: RunPlan, source: Source) -> dict[str, int]:
+def held_to_read(made: RunPlan, source: Source) -> dict[str, int]:
     """What a reader holds for the largest slab."""
     slab = _extent(made.plan.region(tuple(slice(0, cut.step) for cut in made.plan.slabs)))
     return source.held(slab) if made.copy is None else made.copy.held_to_read(slab)
 
 
-def _arranged(
+def arranged(
     tasks: dict[str, dict[str, int]],
     sums: dict[str, list[Array]],
     solve: list[Array],
@@ -393,7 +360,7 @@ def _arranged(
     )
 
 
-def _check_sharing(source: Source, made: RunPlan) -> None:
+def check_sharing(source: Source, made: RunPlan) -> None:
     """Refuse a lazy array of which each slab, or each band that is copied, computes most of the whole."""
     shared = getattr(source, "check_sharing", None)
     if shared is None:

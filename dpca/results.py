@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import zarr
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dpca.errors import OutputExistsError, StorageError
+from dpca.errors import InputError, OutputExistsError, StorageError
+from dpca.passes import Fitted
+from dpca.preprocess import Rules
 from dpca.progress import write_json
+from dpca.sources.base import Coordinate
 
 FORMAT_VERSION = 1
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
@@ -130,6 +137,96 @@ class ResultDirectory:
         ledger = self.path / LEDGER
         if ledger.exists():
             shutil.rmtree(ledger)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished result, open for reading."""
+
+    path: Path
+    manifest: dict[str, Any]
+    arrays: Any
+    """The Zarr group."""
+
+    @property
+    def samples_axis(self) -> int:
+        return int(self.manifest["input"]["samples_axis"])
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        return tuple(int(length) for length in self.arrays["mean"].shape)
+
+    @property
+    def feature_dims(self) -> tuple[str, ...]:
+        return tuple(self.arrays["mean"].metadata.dimension_names)
+
+    @property
+    def n_components(self) -> int:
+        return int(self.manifest["config"]["model"]["n_components"])
+
+    @property
+    def rules(self) -> Rules:
+        """Preprocessing of the fit."""
+        given = self.manifest["config"]["preprocess"]
+        return Rules(given["center"], given["scale"], given["missing"], self.manifest["config"]["model"]["ddof"])
+
+    @property
+    def whitening(self) -> NDArray[np.float64]:
+        """What scores were divided by, (n_components,): 1 unless they are whitened."""
+        deviation = np.sqrt(np.asarray(self.arrays["explained_variance"][...], np.float64))
+        whitened = bool(self.arrays["scores"].attrs["whitened"])
+        return np.where(whitened & (deviation > 0), deviation, 1.0)
+
+    @property
+    def fitted(self) -> Fitted:
+        """Means, scales and components.
+
+        Raises
+        ------
+        InputError
+            When the result has no components.
+        """
+        if "components" not in self.arrays:
+            raise InputError(
+                f"{self.path}: has no components", "Run it again with output.components: true, and --overwrite."
+            )
+        return Fitted(*(self.arrays[name] for name in ("mean", "scale", "components")))
+
+    def coordinate(self, name: str) -> Coordinate | None:
+        """The coordinate along a dimension, where the input had one."""
+        if name not in self.arrays:
+            return None
+        array = self.arrays[name]
+        return Coordinate(name, array, dict(array.attrs))
+
+
+def open_result(path: str | Path) -> Result:
+    """Open a result directory.
+
+    Raises
+    ------
+    InputError
+        When there is none, when its run has not ended, or when another version of dpca wrote it.
+    """
+    place = Path(path)
+    try:
+        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        arrays = zarr.open_group(str(place / ARRAYS), mode="r")
+    except FileNotFoundError:
+        unfinished = (place / LEDGER).exists() or (place / STATUS).exists()
+        raise InputError(
+            f"{place}: is no result of dpca run"
+            + (": its run has not ended well (see dpca status)" if unfinished else ""),
+            "Name a result directory, one with a manifest.json.",
+        ) from None
+    except (OSError, ValueError) as cause:
+        raise InputError(f"{place}: can't be read: {cause}", "Restore it, or run it again.") from cause
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{place}: has format_version {manifest.get('format_version')}, but this dpca reads {FORMAT_VERSION}",
+            "Read it with the version of dpca that its manifest.json names.",
+        )
+    return Result(place, manifest, arrays)
 
 
 def environment() -> dict[str, Any]:

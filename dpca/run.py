@@ -163,7 +163,7 @@ def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = No
         with _located(loaded):
             directory.begin(overwrite)
         stages = 2 + config.output.components + (ready.made.copy is not None)
-        check = _keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+        check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
         progress = Progress(display, directory.status, stages, check)
         try:
             found = decompose(
@@ -203,7 +203,7 @@ def _located(loaded: Loaded) -> Iterator[None]:
         raise loaded.locate(error) from error.__cause__
 
 
-def _keep_to(process: Process, peak: Peak) -> Callable[[], None]:
+def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
     """A check that ends the run rather than let it take more memory than its budget."""
 
     def check() -> None:

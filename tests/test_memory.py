@@ -120,7 +120,11 @@ CASES = {
     "npy in Fortran order": (lambda: npy_of(WIDE, order="F"), "1 GiB", "columns"),
     "npy, 3 axes of uint8": (lambda: npy_of((300, 300, 400), "u1"), "1 GiB", "columns"),
     "tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "1 GiB", "columns"),
-    "tall zarr of float64, 900 features": (lambda: zarr_of((50_000, 900), "f8", chunks=(5000, 300)), "1 GiB", "columns"),
+    "tall zarr of float64, 900 features": (
+        lambda: zarr_of((50_000, 900), "f8", chunks=(5000, 300)),
+        "1 GiB",
+        "columns",
+    ),
     "tall zarr of single features, copied": (lambda: zarr_of(TALL, chunks=(400_000, 1)), "300 MiB", "copy"),
     "tall hdf5 of single features, in parts": (lambda: hdf5_of(TALL, chunks=(400_000, 1)), "300 MiB", "parts"),
     "tall npy of uint8": (lambda: npy_of(TALL, "u1"), "1 GiB", "columns"),

@@ -200,11 +200,16 @@ class Buffer:
 
 @dataclass
 class Coordinate:
-    """Values along one axis, such as latitudes. `values` is read in slices, never whole."""
+    """Values along one axis, such as latitudes or the names of genes. `values` is read in slices, never whole."""
 
     name: str
     values: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> bool:
+        """Whether values are strings."""
+        return self.values.dtype.kind not in "biuf"
 
 
 class Reader(ABC):

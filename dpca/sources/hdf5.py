@@ -77,13 +77,14 @@ class _Hdf5Reader(Reader):
         if not len(scales):
             return None
         scale = scales[0]
-        if scale.shape != (self.layout.shape[axis],) or scale.dtype.kind not in "biuf":
+        text = h5py.check_string_dtype(scale.dtype) is not None
+        if scale.shape != (self.layout.shape[axis],) or not (text or scale.dtype.kind in "biuf"):
             return None
         if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
             return None
         kept = ("units", "calendar", "long_name", "standard_name")
         attributes = {key: _text(scale.attrs[key]) for key in kept if key in scale.attrs}
-        return Coordinate(_last(scale.name), scale, attributes)
+        return Coordinate(_last(scale.name), scale.asstr() if text else scale, attributes)
 
 
 class Hdf5Source:

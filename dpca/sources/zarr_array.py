@@ -128,7 +128,7 @@ class _ZarrReader(Reader):
             values = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
         except (FileNotFoundError, ValueError, TypeError):
             return None
-        if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biuf":
+        if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
         kept = ("units", "calendar", "long_name", "standard_name")
         return Coordinate(dim, values, {key: values.attrs[key] for key in kept if key in values.attrs})
@@ -335,4 +335,5 @@ def copy_coordinate(coordinate: Coordinate, target: zarr.Array[Any], block: int 
     """Copy a coordinate block by block: an axis may be longer than memory is wide."""
     for start in range(0, target.shape[0], block):
         piece = slice(start, min(start + block, target.shape[0]))
-        target[piece] = np.asarray(coordinate.values[piece])
+        values = np.asarray(coordinate.values[piece])
+        target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values

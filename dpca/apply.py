@@ -1,0 +1,281 @@
+"""The workflows behind `dpca transform` and `dpca reconstruct`: a result applied, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.clusters import connect
+from dpca.config import Input, load_input
+from dpca.engine import Executor
+from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, writing
+from dpca.machine import watched_memory
+from dpca.outputs import Outputs
+from dpca.passes import Scores
+from dpca.progress import Display, Progress
+from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
+from dpca.results import Result, open_result
+from dpca.run import keep_to
+from dpca.runplan import RunPlan
+from dpca.slabs import TILE_BYTES
+from dpca.sources import Source, open_source
+from dpca.sources.base import Coordinate, Layout
+from dpca.sources.zarr_array import without_credentials
+
+COMPARED = 2**20
+"""Values of a coordinate that are compared at a time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs and what it may take."""
+
+    memory: int | None = None
+    """Bytes; None for half of what is free."""
+    workers: int | None = None
+    """Threads on this machine; None for all cores."""
+    scheduler: str | None = None
+    """Address of a running Dask scheduler; None for this machine."""
+    display: Display | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a command wrote."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+
+def transform(result: str | Path, given: str | Input, out: str | Path, *, overwrite: bool, place: Place) -> Applied:
+    """Scores of new samples, as a Zarr group with `scores` (sample, component): whitened if the result's are.
+
+    Parameters
+    ----------
+    result : a result directory
+    given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
+        says where they are (`dpca.config.load_input`), or that itself
+    out : the group to make
+
+    Raises
+    ------
+    InputError, DataError
+        When features are not those of the fit, or a value is not finite.
+    """
+    fit = open_result(result)
+    where = given if isinstance(given, Input) else _input_of(fit, given)
+    source = open_source(where.uri, where.array, where.absent_chunks, where.storage_options, where.missing_values)
+    axis = source.layout.axis_of(where.samples_axis)
+    _check_features(fit, source, axis)
+    n_samples = source.layout.shape[axis]
+    with _building(Path(out), overwrite) as path, _running(place) as (executor, progress, check):
+        made = plan_projection(source, axis, fit.n_components, executor.workers(place.memory))
+        check(made)
+        outputs = Outputs(str(path.absolute()))
+        outputs.create({"result": str(result), "input": without_credentials(where.uri)})
+        assert made.groups is not None
+        rows = max(1, min(made.groups.step, TILE_BYTES // (8 * fit.n_components)))
+        shape = (n_samples, fit.n_components)
+        outputs.create_array("scores", shape, (rows, fit.n_components), np.float64, ("sample", "component"))
+        outputs.array("scores").attrs["whitened"] = bool(fit.arrays["scores"].attrs["whitened"])
+        with source.open() as reader:
+            coordinate = reader.coordinate(axis)
+            if coordinate is not None:
+                outputs.write_coordinate("sample", coordinate)
+        whitening = fit.whitening
+
+        def receive(group: slice, scores: NDArray[np.float64], _: NDArray[np.float64]) -> None:
+            outputs.write_part("scores", (group, slice(0, fit.n_components)), scores / whitening)
+
+        project(source, fit.fitted, fit.rules, made, executor, progress, receive)
+        outputs.finish()
+    return Applied(Path(out), shape)
+
+
+def reconstruct_samples(
+    result: str | Path,
+    out: str | Path,
+    *,
+    samples: str | None = None,
+    n_components: int | None = None,
+    overwrite: bool,
+    place: Place,
+) -> Applied:
+    """Samples of a result from their scores, as a Zarr group with `reconstruction` in the axes of the input.
+
+    Parameters
+    ----------
+    result : a result directory
+    out : the group to make
+    samples : which, such as 0:10,57 (zero-based, the end not included); None for all
+    n_components : how many components are used; None for all
+    """
+    fit = open_result(result)
+    most = fit.n_components
+    if n_components is not None and not 1 <= n_components <= most:
+        raise ConfigError(
+            f"--n-components is {n_components}, but {fit.path} has {most} components",
+            f"Give a number from 1 to {most}.",
+        )
+    k = n_components or most
+    fitted, axis = fit.fitted, fit.samples_axis
+    chosen = _chosen(samples, int(fit.arrays["scores"].shape[0]))
+    shape, dims = list(fit.feature_shape), list(fit.feature_dims)
+    chunks = list(fitted.components.chunks[1:])
+    shape.insert(axis, len(chosen))
+    dims.insert(axis, "sample")
+    chunks.insert(axis, 1)
+    layout = Layout(f"the reconstruction {out}", tuple(shape), fitted.components.dtype, tuple(chunks), dims=tuple(dims))
+    with _building(Path(out), overwrite) as path, _running(place) as (executor, progress, check):
+        made = plan_reconstruction(layout, axis, k, executor.workers(place.memory))
+        check(made)
+        outputs = Outputs(str(path.absolute()))
+        outputs.create({"result": str(result), "n_components": k})
+        for dim in dims:
+            coordinate = fit.coordinate(dim)
+            if coordinate is not None and dim == "sample":
+                values = np.asarray(coordinate.values[...])[chosen]
+                coordinate = Coordinate(dim, values, coordinate.attributes)
+            if coordinate is not None:
+                outputs.write_coordinate(dim, coordinate)
+        scores = Scores(fit.arrays["scores"], fit.whitening[:k], chosen)
+        reconstruct(fitted, scores, layout, made, outputs, executor, progress)
+        outputs.finish()
+    return Applied(Path(out), tuple(shape))
+
+
+def _input_of(fit: Result, given: str) -> Input:
+    """Where new samples are, from a URI or a YAML file."""
+    if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
+        return load_input(given)
+    as_fitted = fit.manifest["config"]["input"]
+    names = ("array", "samples_axis", "absent_chunks", "missing_values")
+    return Input(uri=given, **{name: as_fitted[name] for name in names})
+
+
+def _check_features(fit: Result, source: Source, axis: int) -> None:
+    """Refuse features that are not those of the fit: their number, the order of axes, their names."""
+    layout = source.layout
+    shape = layout.shape[:axis] + layout.shape[axis + 1 :]
+    dims = layout.dims[:axis] + layout.dims[axis + 1 :]
+    remedy = "Give new samples with the features of the fit, in the same axes and order."
+    if shape != fit.feature_shape:
+        raise InputError(
+            f"{layout.name}: has features {_named(shape, dims)} beside samples on axis {axis}, but {fit.path} was fitted "
+            f"to {_named(fit.feature_shape, fit.feature_dims)}",
+            remedy + " Another array or samples axis is named in a YAML file: uri, array, samples_axis.",
+        )
+    with source.open() as reader:
+        axes = [number for number in range(len(layout.shape)) if number != axis]
+        for number, dim, expected in zip(axes, dims, fit.feature_dims, strict=True):
+            theirs, ours = reader.coordinate(number), fit.coordinate(expected)
+            # A dimension without a name in the input of the fit has one of dpca's in the result.
+            if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
+                raise InputError(
+                    f"{layout.name}: axis {number} is {dim!r}, but {fit.path} was fitted to {expected!r} there", remedy
+                )
+            if theirs is not None and ours is not None and theirs.name == expected:
+                _check_coordinate(layout, theirs, ours, fit, remedy)
+
+
+def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result, remedy: str) -> None:
+    for start in range(0, ours.values.shape[0], COMPARED):
+        piece = slice(start, start + COMPARED)
+        found, expected = np.asarray(theirs.values[piece]), np.asarray(ours.values[piece])
+        if theirs.text or ours.text:
+            found, expected = found.astype(str), expected.astype(str)
+        wrong = found != expected
+        if not (theirs.text or ours.text):
+            wrong &= ~(np.isnan(found) & np.isnan(expected))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise InputError(
+                f"{layout.name}: feature {start + at} along {ours.name!r} is {found[at].item()!r}, but {fit.path} was "
+                f"fitted to {expected[at].item()!r} there ({int(wrong.sum())} differ)",
+                remedy,
+            )
+
+
+def _named(shape: tuple[int, ...], dims: tuple[str | None, ...]) -> str:
+    return " x ".join(f"{length:,}" + (f" ({dim})" if dim else "") for length, dim in zip(shape, dims, strict=True))
+
+
+def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
+    """Sample numbers from 0:10,57."""
+    if text is None:
+        return np.arange(n_samples)
+    found: list[NDArray[np.int64]] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", part)
+        if match is None:
+            raise ConfigError(f"--samples {text}: {part!r} is neither a number nor a range", "Write it like 0:10,57.")
+        single, first, last = match.groups()
+        start = int(single if single is not None else first or 0)
+        stop = start + 1 if single is not None else int(last or n_samples)
+        if not start < stop <= n_samples:
+            raise ConfigError(
+                f"--samples {text}: {part!r} is not among the {n_samples} samples",
+                f"Numbers from 0 to {n_samples - 1} are allowed.",
+            )
+        found.append(np.arange(start, stop))
+    return np.concatenate(found)
+
+
+@contextmanager
+def _building(out: Path, overwrite: bool) -> Iterator[Path]:
+    """A directory beside `out` to build in; renamed to it when all went well, removed when not."""
+    out = Path(os.path.abspath(out))
+    if out.exists() and not (overwrite and (out / "zarr.json").exists()):
+        raise OutputExistsError(
+            f"{out}: exists already",
+            "Choose another --out"
+            + (
+                ", or replace it with --overwrite."
+                if (out / "zarr.json").exists()
+                else ": dpca replaces Zarr groups only."
+            ),
+        )
+    aside = out.with_name(f".{out.name}.partial")
+    with writing(str(out)):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)  # of a command that was killed
+    try:
+        yield aside
+        with writing(str(out)):
+            if out.exists():
+                shutil.rmtree(out)
+            os.rename(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
+    """An executor, progress that keeps to the budget, and a way to say which plan's."""
+    kept: list[Any] = []
+    try:
+        with connect(place.scheduler, place.workers) as executor, watched_memory() as peak:
+
+            def check() -> None:
+                for one in kept:
+                    one()
+
+            progress = Progress(place.display, check=check)
+
+            def keep(made: RunPlan) -> None:
+                if executor.shares_memory:
+                    kept.append(keep_to(made.processes[0], peak))
+
+            yield executor, progress, keep
+    except DpcaError as error:
+        message, remedy = (text.replace("compute.memory", "--memory") for text in (error.message, error.remedy))
+        raise type(error)(message, remedy, error.key) from error.__cause__

@@ -1,0 +1,203 @@
+"""A fit applied: new samples to scores, and scores back to samples; planned, and carried out."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca import outputs as results
+from dpca import preprocess
+from dpca.engine import Executor, run_pass
+from dpca.outputs import Outputs
+from dpca.passes import RECONSTRUCTION, Fitted, Projection, Reconstruction, Scores, projection_span, reconstruction_span
+from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout
+from dpca.preprocess import Rules
+from dpca.progress import Progress
+from dpca.runplan import Array, Process, RunPlan, Scratch, Workers
+from dpca.slabs import SLAB_BYTES, Cuts
+from dpca.sources import Source
+from dpca.sources.base import Layout, size_of
+
+F64 = NDArray[np.float64]
+
+GROUP_SAMPLES = 2**14
+"""New samples that are projected together, at most: enough that components, read once for each group, cost little."""
+CHUNK_BYTES = 2**24
+"""Of a reconstruction."""
+NO_SCRATCH = Scratch("", 0)
+
+
+def plan_projection(source: Source, samples_axis: int, n_components: int, workers: Workers) -> RunPlan:
+    """The plan of a projection of new samples.
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = made.plan
+        scores = 8 * plan.n_samples * (n_components + 1)
+        task = {
+            **held_to_read(made, source),
+            **preprocess.held_to_apply(plan),
+            "components of a slab": 3 * 8 * n_components * plan.slab_width,
+            "scores of a span": 2 * scores,
+        }
+        sums = [Array("scores", scores, 2 + made.window - made.n_tasks)]
+        return arranged({"transform": task}, {"transform": sums}, [], workers, threads)
+
+    readings = _projection_readings(source.layout, samples_axis, n_components)
+    made = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
+    check_sharing(source, made)
+    return made
+
+
+def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
+    """Groups of samples, from large to small: the larger, the fewer times are components read."""
+    along = layout.chunks[axis]
+    column = size_of(layout.chunk_shape, layout.dtype) // layout.chunk_shape[axis]
+    for divide in (False, True) if layout.divisible else (False,):
+        for shift in SLAB_SHIFTS:
+            fitting = GROUP_SAMPLES if divide else max(1, (SLAB_BYTES >> shift) // column)
+            groups = Cuts.of(layout.shape[axis], 1 if divide else along)
+            groups = groups.coarsen(min(GROUP_SAMPLES >> shift, fitting))
+            group = replace(
+                layout,
+                shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]),
+                chunks=(*layout.chunks[:axis], 1, *layout.chunks[axis + 1 :]),
+            )
+            plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> shift, divide=divide)
+            yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+
+
+def project(
+    source: Source,
+    fitted: Fitted,
+    rules: Rules,
+    made: RunPlan,
+    executor: Executor,
+    progress: Progress,
+    receive: Callable[[slice, F64, F64], None],
+) -> None:
+    """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
+
+    Parameters
+    ----------
+    source, made : new samples with the features of the fit in the same axes, and `plan_projection` of them
+    fitted : means, scales and components of the fit
+    rules : of the fit
+    receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
+        whitened, and its squared norms (samples,), both float64
+    """
+    assert made.groups is not None
+    with progress.stage("transform", source.layout.bytes):
+        run_pass(
+            projection_span,
+            Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
+            fitted,
+            total=_Groups(made.groups, made.plan.n_spans, receive),
+            merge=_Groups.add,
+            executor=executor,
+            progress=progress.advance,
+            n_tasks=made.n_tasks,
+            window=made.window,
+        )
+
+
+class _Groups:
+    """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
+
+    def __init__(self, groups: Cuts, n_spans: int, receive: Callable[[slice, F64, F64], None]) -> None:
+        self._groups, self._n_spans, self._receive = groups, n_spans, receive
+        self._added = 0
+        self._sum: F64 | None = None
+
+    def add(self, partial: F64) -> Self:
+        """Add a span; spans come in their order."""
+        self._sum = partial if self._sum is None else self._sum + partial
+        self._added += 1
+        if self._added % self._n_spans == 0:
+            self._receive(self._groups[self._added // self._n_spans - 1], self._sum[:, :-1], self._sum[:, -1])
+            self._sum = None
+        return self
+
+
+def plan_reconstruction(layout: Layout, samples_axis: int, n_components: int, workers: Workers) -> RunPlan:
+    """The plan of a reconstruction.
+
+    Parameters
+    ----------
+    layout : of what is to be written; its chunks are those that components are stored in, and 1 along the samples
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = made.plan
+        chunk = size_of((plan.n_samples, plan.slab_width), layout.dtype)
+        task = {
+            "components of a slab, as stored and decoded": 3 * n_components * plan.slab_width * layout.dtype.itemsize,
+            "means and scales of a slab": 4 * 8 * plan.slab_width,
+            "samples of a slab": 2 * chunk,
+            "chunk being written": results.held_to_write(chunk),
+        }
+        chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]
+        return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads)
+
+    return first_that_fits(layout, _reconstruction_readings(layout, samples_axis), workers, NO_SCRATCH, forecast)
+
+
+def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
+    row = size_of(layout.chunk_shape, layout.dtype)
+    for shift in SLAB_SHIFTS:
+        groups = Cuts.of(layout.shape[axis], max(1, (CHUNK_BYTES >> shift) // row))
+        group = replace(layout, shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]))
+        plan = plan_layout(group, axis, 1, slab_bytes=CHUNK_BYTES >> shift)
+        yield RunPlan(plan, "columns", None, 0, 0, groups=groups)
+
+
+def reconstruct(
+    fitted: Fitted,
+    scores: Scores,
+    layout: Layout,
+    made: RunPlan,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+) -> None:
+    """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), written as an array of `outputs`.
+
+    Parameters
+    ----------
+    fitted : means, scales and components of the fit
+    scores : of the samples that are wanted, and of as many components as are to be used
+    layout, made : of what is written, with names of all its dimensions, and `plan_reconstruction` of it
+    """
+    assert made.groups is not None
+    plan, axis = made.plan, made.plan.samples_axis
+    chunks = [cut.step for cut in plan.slabs]
+    chunks.insert(axis, plan.n_samples)
+    outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
+    with progress.stage("reconstruct", layout.bytes):
+        run_pass(
+            reconstruction_span,
+            Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups),
+            fitted,
+            scores,
+            total=0,
+            merge=operator.add,
+            executor=executor,
+            progress=progress.advance,
+            n_tasks=made.n_tasks,
+            window=made.window,
+        )

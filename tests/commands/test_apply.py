@@ -1,0 +1,325 @@
+"""dpca transform and dpca reconstruct: a result applied to new samples, and turned back into samples."""
+
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from distributed import LocalCluster
+
+from dpca import PCA
+from dpca.sources.dask_array import DaskSource
+from tests.commands.calls import X, dpca, dpca_process
+from tests.stores import counted, random_array
+
+FEATURES = (20, 30)
+DIMS = ("time", "lat", "lon")
+
+
+def run(x, *keys, samples_axis=0, **how):
+    """A result `r` of x."""
+    zarr.create_array("x.zarr", data=x, chunks=how.pop("chunks", (5, 20, 7)), dimension_names=how.pop("dims", None))
+    Path("c.yaml").write_text(f"input: {{uri: x.zarr, samples_axis: {samples_axis}}}\noutput: {{path: r}}\n")
+    assert dpca("run", "c.yaml", *(word for key in keys for word in ("--set", key))) == 0
+    return zarr.open_group("r/result.zarr", mode="r")
+
+
+def expected_scores(result, new, samples_axis=0):
+    """((Y - 1 m') / scale) W / whitening, densely."""
+    new = np.moveaxis(np.asarray(new, np.float64), samples_axis, 0).reshape(new.shape[samples_axis], -1)
+    mean, scale = (np.asarray(result[name][...]).reshape(-1) for name in ("mean", "scale"))
+    components = np.asarray(result["components"][...], np.float64).reshape(result["components"].shape[0], -1)
+    scores = ((new - mean) / scale) @ components.T
+    whitened = result["scores"].attrs["whitened"]
+    return scores / np.sqrt(result["explained_variance"][...]) if whitened else scores
+
+
+def scores_of(path):
+    return np.asarray(zarr.open_group(path, mode="r")["scores"][...])
+
+
+NEW = random_array(7, (23, *FEATURES), "f4")
+KEYS = ("model.n_components=4", "preprocess.scale=std", "model.whiten=true")
+
+
+@pytest.mark.parametrize("n", [1, 23])
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "hdf5 gzip", "npy", "zarr of whole rows"])
+def test_new_samples_of_any_number_from_any_source(kind, n, tmp_path):
+    result, new = run(X, *KEYS), NEW[:n]
+    if kind.startswith("zarr"):
+        where = "new.zarr"
+        zarr.create_array(where, data=new, chunks=(1, *FEATURES) if "rows" in kind else (n, 7, 9))
+    elif kind.startswith("hdf5"):
+        where = "new.h5"
+        with h5py.File(where, "w") as file:
+            file.create_dataset("x", data=new, chunks=(1, 20, 30), compression="gzip" if "gzip" in kind else None)
+    else:
+        where = "new.npy"
+        np.save(where, new)
+    assert dpca("transform", "r", where, "--out", "scores.zarr") == 0
+    np.testing.assert_allclose(scores_of("scores.zarr"), expected_scores(result, new), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(60, 3, 4), (6, 9, 11)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypatch):
+    """Whichever side was kept, along any axis, in groups of any size."""
+    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 7)
+    x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
+    result = run(x, "model.n_components=5", samples_axis=axis, chunks=(2, 3, 2))
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
+    np.testing.assert_allclose(
+        scores_of("s.zarr"), result["scores"][...], atol=1e-10 * np.abs(result["scores"][...]).max()
+    )
+
+
+def test_each_chunk_of_new_samples_is_read_once(monkeypatch):
+    run(X, "model.n_components=4")
+    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 8)
+    array, reads = counted(zarr.create_array({}, data=NEW, chunks=(4, 7, 9)))
+    fitted = PCA(4).fit(X)
+    np.testing.assert_allclose(fitted.transform(array), fitted.transform(NEW), atol=1e-5)
+    assert set(reads.values()) == {1}
+    assert len(reads) == 6 * 3 * 4
+
+
+def test_a_dask_array_of_irregular_chunks_is_computed_once(monkeypatch):
+    import dask.array as da
+
+    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 8)
+    computed = []
+
+    def block(values, block_info=None):
+        computed.append(block_info[0]["chunk-location"])
+        return values
+
+    fitted = PCA(4).fit(X)
+    lazy = da.from_array(NEW, chunks=((3, 9, 1, 10), (20,), (30,))).map_blocks(
+        block, dtype="f4", meta=np.empty((0,) * 3)
+    )
+    assert isinstance(lazy, da.Array)
+    assert DaskSource(lazy).layout.shape == NEW.shape
+    computed.clear()
+    np.testing.assert_allclose(fitted.transform(lazy), fitted.transform(NEW), atol=1e-5)
+    assert sorted(computed) == sorted(set(computed))
+    assert len(computed) == 4
+
+
+def test_where_samples_are_may_be_said_in_yaml():
+    result = run(X, "model.n_components=4")
+    with h5py.File("new.h5", "w") as file:
+        file["first"], file["second"] = np.zeros(3), np.moveaxis(NEW, 0, 2)
+    Path("new.yaml").write_text("input:\n  uri: new.h5\n  array: second\n  samples_axis: 2\n")
+    assert dpca("transform", "r", "new.yaml", "--out", "a.zarr") == 0
+    Path("bare.yaml").write_text("uri: new.h5\narray: second\nsamples_axis: 2\n")
+    assert dpca("transform", "r", "bare.yaml", "--out", "b.zarr") == 0
+    for path in ("a.zarr", "b.zarr"):
+        np.testing.assert_allclose(scores_of(path), expected_scores(result, NEW), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("uri: new.h5\narry: second\n", "bad.yaml:2:1: unknown key arry"),
+        ("input:\n  uri: new.h5\n  samples_axis: [1]\n", "bad.yaml:3:17: samples_axis is [1]"),
+        ("array: second\n", "uri is missing"),
+        ("- 1\n", "bad.yaml:1:1: is not a mapping of the keys of input"),
+    ],
+)
+def test_what_is_wrong_in_that_yaml_is_named_with_its_line(text, said, capsys):
+    run(X, "model.n_components=4")
+    Path("bad.yaml").write_text(text)
+    capsys.readouterr()
+    assert dpca("transform", "r", "bad.yaml", "--out", "s.zarr") == 2
+    assert said in capsys.readouterr().err
+
+
+def dataset(values, **coordinates):
+    return xr.Dataset({"sst": (DIMS, values)}, coords={"lat": np.arange(20.0), "lon": np.arange(30.0)} | coordinates)
+
+
+def fitted_to_a_field():
+    dataset(X).to_zarr("field.zarr", zarr_format=3, consolidated=False)
+    Path("c.yaml").write_text("input: {uri: field.zarr, array: sst, samples_axis: time}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml", "--set", "model.n_components=4") == 0
+
+
+def test_features_are_known_by_name(capsys):
+    fitted_to_a_field()
+    dataset(NEW, time=np.arange(100, 123)).to_zarr("new.zarr", zarr_format=3, consolidated=False)
+    assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 0
+    with xr.open_zarr("s.zarr") as scores:
+        np.testing.assert_array_equal(scores.sample, np.arange(100, 123))
+    dataset(NEW, lat=np.arange(20.0)[::-1]).to_zarr("flipped.zarr", zarr_format=3, consolidated=False)
+    assert dpca("transform", "r", "flipped.zarr", "--out", "t.zarr") == 2
+    assert "feature 0 along 'lat' is 19.0, but r was fitted to 0.0 there (20 differ)" in capsys.readouterr().err
+    dataset(NEW).rename(lat="y").to_zarr("renamed.zarr", zarr_format=3, consolidated=False)
+    assert dpca("transform", "r", "renamed.zarr", "--out", "t.zarr") == 2
+    assert "axis 1 is 'y', but r was fitted to 'lat' there" in capsys.readouterr().err
+    dataset(NEW).transpose("time", "lon", "lat").to_zarr("turned.zarr", zarr_format=3, consolidated=False)
+    assert dpca("transform", "r", "turned.zarr", "--out", "t.zarr") == 2
+    said = capsys.readouterr().err
+    assert "has features 30 (lon) x 20 (lat) beside samples on axis 0, but r was fitted to 20 (lat) x 30 (lon)" in said
+    assert not os.path.exists("t.zarr")
+
+
+def test_features_whose_names_are_text_come_along_and_are_compared(capsys):
+    names = [f"gene{number}" for number in range(50)]
+    cohort = xr.Dataset({"X": (("sample", "gene"), random_array(0, (9, 50), "f4"))}, coords={"gene": names})
+    cohort.to_zarr("a.zarr", zarr_format=2, consolidated=False)
+    Path("c.yaml").write_text("input: {uri: a.zarr, array: X}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    with xr.open_zarr("r/result.zarr") as result:
+        assert result.gene.values.tolist() == names
+    others = cohort.assign_coords(gene=[*names[:49], "other"], sample=[f"p{number}" for number in range(9)])
+    others.to_zarr("b.zarr", zarr_format=2, consolidated=False)
+    assert dpca("transform", "r", "b.zarr", "--out", "s.zarr") == 2
+    assert (
+        "feature 49 along 'gene' is 'other', but r was fitted to 'gene49' there (1 differ)" in capsys.readouterr().err
+    )
+    others.assign_coords(gene=names).to_zarr("c.zarr", zarr_format=2, consolidated=False)
+    assert dpca("transform", "r", "c.zarr", "--out", "s.zarr") == 0
+    with xr.open_zarr("s.zarr") as scores:
+        assert scores.sample.values.tolist() == [f"p{number}" for number in range(9)]
+    with h5py.File("d.h5", "w") as file:
+        data = file.create_dataset("X", data=random_array(0, (9, 50), "f4"))
+        file["gene"] = np.array([*names[:49], "other"], h5py.string_dtype())
+        file["gene"].make_scale("gene")
+        data.dims[1].attach_scale(file["gene"])
+    assert dpca("transform", "r", "d.h5", "--out", "t.zarr") == 2
+    assert "feature 49 along 'gene' is 'other'" in capsys.readouterr().err
+
+
+def test_a_value_that_is_not_finite_leaves_nothing_behind_and_an_earlier_output_as_it_was(capsys):
+    run(X, "model.n_components=4")
+    zarr.create_array("new.zarr", data=NEW, chunks=(4, 7, 9))
+    assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 0
+    before = scores_of("s.zarr")
+    broken = NEW.copy()
+    broken[17, 3, 4] = np.nan
+    zarr.create_array("new.zarr", data=broken, chunks=(4, 7, 9), overwrite=True)
+    for out in ("s.zarr", "t.zarr"):
+        assert dpca("transform", "r", "new.zarr", "--out", out, "--overwrite") == 2
+        assert "the first at index [17, 3, 4] (sample 17): nan" in capsys.readouterr().err
+    np.testing.assert_array_equal(scores_of("s.zarr"), before)
+    assert not [name for name in os.listdir() if name.startswith(("t.zarr", "."))]
+
+
+def test_nothing_is_replaced_unasked_or_that_is_no_zarr_group(capsys):
+    run(X, "model.n_components=4")
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
+    assert "exists already" in capsys.readouterr().err
+    os.mkdir("mine")
+    assert dpca("transform", "r", "x.zarr", "--out", "mine", "--overwrite") == 2
+    assert "dpca replaces Zarr groups only" in capsys.readouterr().err
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr", "--overwrite") == 0
+
+
+def test_a_place_that_is_no_result_is_refused(capsys):
+    run(X, "output.components=false", "model.n_components=4")
+    for place, said in (
+        ("nowhere", "nowhere: is no result of dpca run"),
+        ("x.zarr", "x.zarr: is no result of dpca run"),
+        ("r", "r: has no components"),
+    ):
+        assert dpca("transform", place, "x.zarr", "--out", "s.zarr") == 2
+        assert said in capsys.readouterr().err
+    os.remove("r/manifest.json")
+    assert dpca("reconstruct", "r", "--out", "s.zarr") == 2
+    assert "its run has not ended well" in capsys.readouterr().err
+
+
+def test_more_memory_than_there_is_exits_3_and_says_how_much_would_do(capsys):
+    run(X, "model.n_components=4")
+    capsys.readouterr()
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr", "--memory", "100MiB") == 3
+    assert "Set --memory to " in capsys.readouterr().err
+    assert dpca("reconstruct", "r", "--out", "s.zarr", "--memory", "much") == 2
+    assert "--memory is 'much', but an amount such as 8GiB is allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(60, 3, 4), (6, 9, 11)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("whiten", ["true", "false"])
+def test_a_reconstruction_is_the_mean_and_what_components_explain(shape, axis, whiten, monkeypatch):
+    monkeypatch.setattr("dpca.projection.CHUNK_BYTES", 500)
+    x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
+    run(
+        x,
+        "model.n_components=3",
+        "preprocess.scale=std",
+        f"model.whiten={whiten}",
+        samples_axis=axis,
+        chunks=(2, 3, 2),
+    )
+    fitted = PCA(3, scale="std", samples_axis=axis).fit(x)
+    expected = fitted.inverse_transform(fitted.transform(x))
+    assert dpca("reconstruct", "r", "--out", "y.zarr") == 0
+    found = zarr.open_group("y.zarr", mode="r")["reconstruction"]
+    assert found.shape == x.shape
+    np.testing.assert_allclose(found[...], expected, atol=1e-9)
+    assert dpca("reconstruct", "r", "--out", "z.zarr", "--samples", "4,0:3", "--n-components", "1") == 0
+    fewer = PCA(1, scale="std", samples_axis=axis).fit(x)
+    expected = np.take(fewer.inverse_transform(fewer.transform(x)), [4, 0, 1, 2], axis=axis)
+    np.testing.assert_allclose(zarr.open_group("z.zarr", mode="r")["reconstruction"][...], expected, atol=1e-9)
+
+
+def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
+    fitted_to_a_field()
+    assert dpca("reconstruct", "r", "--out", "y.zarr", "--samples", "2,5") == 0
+    with xr.open_zarr("y.zarr") as again:
+        assert again.reconstruction.dims == ("sample", "lat", "lon")
+        assert again.reconstruction.dtype == np.float32
+        np.testing.assert_array_equal(again.lon, np.arange(30.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--samples", "3:99"), "'3:99' is not among the 12 samples"),
+        (("--samples", "5:5"), "'5:5' is not among the 12 samples"),
+        (("--samples", "first"), "'first' is neither a number nor a range"),
+        (("--n-components", "9"), "--n-components is 9, but r has 4 components"),
+    ],
+)
+def test_samples_and_components_that_there_are_not(arguments, said, capsys):
+    run(X, "model.n_components=4")
+    capsys.readouterr()
+    assert dpca("reconstruct", "r", "--out", "y.zarr", *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not os.path.exists("y.zarr")
+
+
+def test_all_components_give_the_data_back():
+    run(X.astype("f8"), "model.n_components=12")
+    assert dpca("reconstruct", "r", "--out", "y.zarr") == 0
+    np.testing.assert_allclose(zarr.open_group("y.zarr", mode="r")["reconstruction"][...], X, atol=1e-12)
+
+
+def test_a_cluster_gives_the_same(tmp_path):
+    run(X, "model.n_components=4")
+    assert dpca("transform", "r", "x.zarr", "--out", "a.zarr") == 0
+    assert dpca("reconstruct", "r", "--out", "b.zarr") == 0
+    with LocalCluster(
+        2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path / "dask")
+    ) as cluster:
+        where = ("--scheduler", cluster.scheduler_address)
+        assert dpca("transform", "r", "x.zarr", "--out", "c.zarr", *where) == 0
+        assert dpca("reconstruct", "r", "--out", "d.zarr", *where) == 0
+    np.testing.assert_array_equal(scores_of("a.zarr"), scores_of("c.zarr"))
+    again = [zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("b.zarr", "d.zarr")]
+    np.testing.assert_array_equal(*again)
+
+
+def test_as_a_process_in_little_memory():
+    """The command watches itself, and would stop at its budget."""
+    x = np.random.default_rng(0).normal(size=(40, 200_000)).astype("f4")
+    run(x, "model.n_components=10", chunks=(10, 20_000))
+    for arguments in (("transform", "r", "x.zarr"), ("reconstruct", "r")):
+        done = dpca_process(*arguments, "--out", f"{arguments[0]}.zarr", "--memory", "260MiB", "--workers", "1")
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
