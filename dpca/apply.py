@@ -6,20 +6,22 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
+from dpca import durable
 from dpca.clusters import connect
 from dpca.config import Input, load_input
 from dpca.engine import Executor
 from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, writing
 from dpca.machine import watched_memory
-from dpca.outputs import Outputs
+from dpca.outputs import Outputs, SyncedStore
 from dpca.passes import Scores
 from dpca.progress import Display, Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
@@ -27,7 +29,7 @@ from dpca.results import Result, open_result
 from dpca.run import keep_to
 from dpca.runplan import RunPlan
 from dpca.slabs import TILE_BYTES
-from dpca.sources import Source, open_source
+from dpca.sources import Source, list_arrays, open_source
 from dpca.sources.base import Coordinate, Layout
 from dpca.sources.zarr_array import without_credentials
 
@@ -77,10 +79,14 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
     axis = source.layout.axis_of(where.samples_axis)
     _check_features(fit, source, axis)
     n_samples = source.layout.shape[axis]
-    with _building(Path(out), overwrite) as path, _running(place) as (executor, progress, check):
-        made = plan_projection(source, axis, fit.n_components, executor.workers(place.memory))
+    inside = [] if "://" in where.uri else [Path(where.uri)]
+    with (
+        _building(Path(out), overwrite, [fit.path, *inside]) as path,
+        _running(place) as (executor, progress, check),
+    ):
+        made = plan_projection(source, axis, fit.fitted, executor.workers(place.memory))
         check(made)
-        outputs = Outputs(str(path.absolute()))
+        outputs = Outputs(SyncedStore(path))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
         assert made.groups is not None
         rows = max(1, min(made.groups.step, TILE_BYTES // (8 * fit.n_components)))
@@ -135,10 +141,13 @@ def reconstruct_samples(
     dims.insert(axis, "sample")
     chunks.insert(axis, 1)
     layout = Layout(f"the reconstruction {out}", tuple(shape), fitted.components.dtype, tuple(chunks), dims=tuple(dims))
-    with _building(Path(out), overwrite) as path, _running(place) as (executor, progress, check):
-        made = plan_reconstruction(layout, axis, k, executor.workers(place.memory))
+    with (
+        _building(Path(out), overwrite, [fit.path]) as path,
+        _running(place) as (executor, progress, check),
+    ):
+        made = plan_reconstruction(layout, axis, fitted, k, executor.workers(place.memory))
         check(made)
-        outputs = Outputs(str(path.absolute()))
+        outputs = Outputs(SyncedStore(path))
         outputs.create({"result": str(result), "n_components": k})
         for dim in dims:
             coordinate = fit.coordinate(dim)
@@ -158,7 +167,9 @@ def _input_of(fit: Result, given: str) -> Input:
     if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
         return load_input(given)
     as_fitted = fit.manifest["config"]["input"]
-    names = ("array", "samples_axis", "absent_chunks", "missing_values")
+    names = ["samples_axis", "absent_chunks", "missing_values"]
+    if as_fitted["array"] in [found["path"] for found in list_arrays(given)]:
+        names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names})
 
 
@@ -192,17 +203,21 @@ def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit:
         piece = slice(start, start + COMPARED)
         found, expected = np.asarray(theirs.values[piece]), np.asarray(ours.values[piece])
         if theirs.text or ours.text:
-            found, expected = found.astype(str), expected.astype(str)
+            found, expected = found.astype(object), expected.astype(object)
         wrong = found != expected
         if not (theirs.text or ours.text):
             wrong &= ~(np.isnan(found) & np.isnan(expected))
         if wrong.any():
             at = int(np.argmax(wrong))
             raise InputError(
-                f"{layout.name}: feature {start + at} along {ours.name!r} is {found[at].item()!r}, but {fit.path} was "
-                f"fitted to {expected[at].item()!r} there ({int(wrong.sum())} differ)",
+                f"{layout.name}: feature {start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.path} was "
+                f"fitted to {_plain(expected[at])!r} there ({int(wrong.sum())} differ)",
                 remedy,
             )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _named(shape: tuple[int, ...], dims: tuple[str | None, ...]) -> str:
@@ -231,31 +246,49 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
 
 
 @contextmanager
-def _building(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A directory beside `out` to build in; renamed to it when all went well, removed when not."""
+def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Path]:
+    """A directory beside `out` to build in; renamed to it when all went well, removed when not.
+
+    Raises
+    ------
+    OutputExistsError
+        When something is there that may not be replaced: unasked, or that no such command wrote; or when `out` lies
+        in one of the others, or one of them in it.
+    """
     out = Path(os.path.abspath(out))
-    if out.exists() and not (overwrite and (out / "zarr.json").exists()):
+    for other in map(Path.resolve, others):
+        place = out.resolve()
+        if place == other or place in other.parents or other in place.parents:
+            raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
+    if out.exists() and not (overwrite and _is_ours(out)):
         raise OutputExistsError(
-            f"{out}: exists already",
-            "Choose another --out"
-            + (
-                ", or replace it with --overwrite."
-                if (out / "zarr.json").exists()
-                else ": dpca replaces Zarr groups only."
-            ),
+            f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
+            "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
         )
     aside = out.with_name(f".{out.name}.partial")
+    missing = [parent for parent in aside.parents if not parent.exists()]
     with writing(str(out)):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(aside, ignore_errors=True)  # of a command that was killed
+        durable.make_directories(out.parent)
+        durable.remove(aside)  # of a command that was killed
     try:
         yield aside
         with writing(str(out)):
-            if out.exists():
-                shutil.rmtree(out)
-            os.rename(aside, out)
-    finally:
+            durable.remove(out)
+            durable.move(aside, out)
+    except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
+        for parent in missing:
+            with suppress(OSError):
+                parent.rmdir()
+        raise
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a transform or a reconstruction is there."""
+    try:
+        return "result" in zarr.open_group(str(path), mode="r").attrs
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 @contextmanager

@@ -25,7 +25,9 @@ class Measured:
     overlap_before: F64 | None
     """The same before it; None where none was needed."""
     scores_overlap: F64
-    """U'U with scores U diag(sigma)."""
+    """U'U with scores U diag(sigma), after any repair."""
+    scores_overlap_before: F64 | None
+    """The same before it."""
     captured: F64
     """(X_c W)' X_c W."""
     misfit: F64

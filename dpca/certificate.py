@@ -18,6 +18,8 @@ from dpca.spectrum import Spectrum
 
 FORMAT_VERSION = 2
 TRACE_LIMIT = 1e-3
+SMALLEST_SQUARES = 1e-280
+"""A sum of squares below this has lost digits to underflow."""
 
 
 def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
@@ -26,12 +28,21 @@ def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
     Raises
     ------
     PrecisionError
-        When they differ by more than 1e-3: the products lost the data, by underflow for instance.
+        When they differ by more than 1e-3: the products lost the data, by underflow for instance; or when the squares
+        are not held by float64 either.
     """
+    if not found.size:
+        return 0.0
+    if not np.isfinite(squares).all() or (0 < squares.min() < SMALLEST_SQUARES):
+        extreme = "large" if not np.isfinite(squares).all() else "small"
+        raise PrecisionError(
+            f"values so {extreme} that the sum of their squares can't be held in float64",
+            "Store the data in other units.",
+        )
     differences = np.abs(found - squares)
     differences = np.divide(differences, squares, out=differences, where=squares > 0)
     worst = int(np.argmax(differences))
-    if differences[worst] > TRACE_LIMIT:
+    if not differences[worst] <= TRACE_LIMIT:  # nor when it is not a number
         raise PrecisionError(
             f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {found[worst]:.6g}, "
             f"where float64 without products gives {squares[worst]:.6g}"
@@ -72,8 +83,9 @@ def certify(
         supported_ratio : smallest sigma_j / sigma_1 that solver and precision support
         trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
-        orthogonality_before : the same before W was made orthonormal; null where that was not needed
         scores_orthogonality : the same of the scores, each divided by its singular value
+        orthogonality_before : of the side that streamed by (components, or scores under covariance_eigh) before it
+            was made orthonormal; null where that was not needed
         effective_samples : as given
         projection_error_predicted, projection_error_measured : variance that all components together leave, from
             the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
@@ -99,7 +111,8 @@ def certify(
     error_measured: float | None = None
     if measured is not None:
         after = _deviation(measured.overlap, nonzero)
-        before = None if measured.overlap_before is None else _deviation(measured.overlap_before, nonzero)
+        was = measured.overlap_before if measured.overlap_before is not None else measured.scores_overlap_before
+        before = None if was is None else _deviation(was, nonzero)
         uncorrelated = _deviation(measured.scores_overlap, nonzero)
         by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
         data_side = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
@@ -156,7 +169,7 @@ def _verdict(certificate: dict[str, Any]) -> str:
     words = [f"{good} of {total} components reliable ({certificate['solver']}, {certificate['precision']})"]
     residuals = [c["residual_data"] for c in components if c["reliable"] and c["residual_data"] is not None]
     if certificate["orthogonality"] is not None:
-        words.append(f"orthogonal to {certificate['orthogonality']:.1e}")
+        words.append(f"orthogonal to {max(certificate['orthogonality'], certificate['scores_orthogonality']):.1e}")
     if residuals:
         words.append(f"largest residual {max(residuals):.1e}")
     words.append(f"total variance checked to {certificate['trace_check']:.1e}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -61,10 +62,14 @@ def commands() -> None:
 @commands.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@click.option("--resume", is_flag=True, help="Go on with a run that did not end; begin one if there is none.")
+@click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
 @overrides_option
 @debug_option
-def run(config: Path, overwrite: bool, overrides: tuple[str, ...]) -> None:
+def run(config: Path, overwrite: bool, resume: bool, keep_ledger: bool, overrides: tuple[str, ...]) -> None:
     """Carry out a config.
+
+    What is finished survives whatever ends the run; --resume goes on from there, to the same bits.
 
     \b
     Example: dpca run configs/quickstart.yaml --set model.n_components=30
@@ -73,7 +78,11 @@ def run(config: Path, overwrite: bool, overrides: tuple[str, ...]) -> None:
     from dpca.progress import display_for
     from dpca.run import run as carry_out
 
-    finished = carry_out(load(config, overrides), overwrite=overwrite, display=display_for())
+    if overwrite and resume:
+        raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
+    finished = carry_out(
+        load(config, overrides), overwrite=overwrite, resume=resume, keep_ledger=keep_ledger, display=display_for()
+    )
     _print_finished(finished)
 
 
@@ -308,52 +317,77 @@ def _print_applied(applied: Applied, array: str) -> None:
 
 def _print_finished(finished: Finished) -> None:
     """The spectrum, the verdict, where the result is; what must be known, on stderr."""
-    spectrum = finished.decomposition.spectrum
-    ratio, reliable = spectrum.explained_variance_ratio, spectrum.reliable
-    click.echo("component  singular value  explained variance   ratio  cumulative")
-    for index in range(min(spectrum.n_components, SHOWN_COMPONENTS)):
-        click.echo(
-            f"{index:9d}  {spectrum.singular_values[index]:14.7g}  {spectrum.explained_variance[index]:18.7g}  "
-            f"{ratio[index]:6.4f}  {ratio[: index + 1].sum():10.4f}" + ("" if reliable[index] else "  not reliable")
-        )
-    if spectrum.n_components > SHOWN_COMPONENTS:
-        click.echo(f"(and {spectrum.n_components - SHOWN_COMPONENTS} more)")
-    click.echo(f"certificate: {finished.decomposition.certificate['verdict']}")
-    plan, counts = finished.decomposition.plan, finished.decomposition.counts
-    click.echo(
-        f"{plan.n_samples} samples, {plan.n_features} features, {counts['passes']} reads, {finished.seconds:.1f} s; "
-        f"result: {finished.path}"
+    from dpca.results import open_result
+
+    result = open_result(finished.path)
+    certificate, manifest = result.certificate, result.manifest
+    sigma, variance, ratio = (
+        result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
     )
-    for note in finished.notes:
+    click.echo("component  singular value  explained variance   ratio  cumulative")
+    for index, component in enumerate(certificate["components"][:SHOWN_COMPONENTS]):
+        click.echo(
+            f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
+            f"{ratio[: index + 1].sum():10.4f}" + ("" if component["reliable"] else "  not reliable")
+        )
+    if len(sigma) > SHOWN_COMPONENTS:
+        click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")
+    click.echo(f"certificate: {certificate['verdict']}")
+    plan, counts = manifest["plan"], manifest["counts"]
+    n_samples = plan["shape"][plan["samples_axis"]]
+    click.echo(
+        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {counts['passes']} reads, "
+        f"{finished.seconds:.1f} s; result: {finished.path}"
+    )
+    for note in manifest["notes"]:
         click.echo(f"dpca: note: {note}", err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: turns errors into a line, a remedy and an exit code."""
-    from dpca.errors import DpcaError
+    """Entry point: turns errors and signals into a line, a remedy and an exit code."""
+    from dpca.signals import leave, stopping
 
     given = sys.argv[1:] if arguments is None else arguments
+    with stopping():
+        code = _exit_code(given)
+    leave(code)
+
+
+def _exit_code(given: list[str]) -> int:
+    from dpca.errors import DpcaError
+    from dpca.signals import Stopped
+
     try:
         commands.main(given, prog_name="dpca", standalone_mode=False)
     except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        return stop.exit_code
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
+    except Stopped as stop:
+        _say(f"dpca: stopped by {stop.name}", stop.remedy)
+        return stop.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("dpca: interrupted: no result was written", err=True)
-        sys.exit(130)
+        _say("dpca: interrupted")
+        return 130
     except DpcaError as error:
         if "--debug" in given:
             raise
-        for line in error.message.splitlines():
-            click.echo(f"dpca: error: {line}", err=True)
-        if error.remedy:
-            click.echo(f"  {error.remedy}", err=True)
-        sys.exit(error.exit_code)
+        _say(*(f"dpca: error: {line}" for line in error.message.splitlines()), error.remedy)
+        return error.exit_code
     except Exception as error:
         if "--debug" in given:
             raise
-        click.echo(f"dpca: error: unexpected {type(error).__name__}: {error}", err=True)
-        click.echo("  This is a defect of dpca, or of a library: run again with --debug and report it.", err=True)
-        sys.exit(1)
+        _say(
+            f"dpca: error: unexpected {type(error).__name__}: {error}",
+            "This is a defect of dpca, or of a library: run again with --debug and report it.",
+        )
+        return 1
+    return 0
+
+
+def _say(*lines: str) -> None:
+    """Lines on stderr, the remedy indented."""
+    for line in lines:
+        if line:
+            click.echo(line if line.startswith("dpca: ") else f"  {line}", err=True)

@@ -169,6 +169,8 @@ class Loaded:
     config: Config
     marks: Mapping[Path_, str] = field(default_factory=dict)
     """file:line:column of each value, by path."""
+    path: str = "CONFIG"
+    """The file."""
 
     def locate(self, error: DpcaError) -> DpcaError:
         """The error with the line of its key in front, where the file sets that key."""
@@ -206,7 +208,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     for override in overrides:
         _override(values, marks, override)
     try:
-        return Loaded(Config.model_validate(values), marks)
+        return Loaded(Config.model_validate(values), marks, name)
     except ValidationError as errors:
         raise ConfigError(*_explain(errors, values, marks, name)) from None
 

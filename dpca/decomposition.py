@@ -15,10 +15,10 @@ second pass gives   components                        scores, alpha
 from __future__ import annotations
 
 import operator
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -29,17 +29,19 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, Accumulator, tally_of
-from dpca.accumulators.factors import F64
+from dpca.accumulators.factors import F64, Factors
 from dpca.accumulators.tallies import FeatureTally, Moments, Present, Standard
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import certify, check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
 from dpca.engine import Executor, run_pass
 from dpca.errors import AssumptionError, PrecisionError
+from dpca.ledger import Ledger, Stage
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import (
     LEFT_VECTORS,
+    ORTHONORMAL,
     Pass,
     Sweep,
     components_span,
@@ -53,14 +55,13 @@ from dpca.passes import (
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.runplan import Attempt, RunPlan
+from dpca.signals import THREADS
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.spectrum import Spectrum, ranked, spectrum_of
 
 P = TypeVar("P")
-
-THREADED_EIGENSOLVE = 1000
-MAX_EIGENSOLVE_THREADS = 8
+Merge = Callable[[P, P], P]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,6 @@ class Decomposition:
     """Solver and dtype of the products that gave the answer."""
     choices: tuple[str, ...]
     """Why that one, a sentence for each solver that was tried."""
-    eigensolve_threads: int
     counts: dict[str, int]
     """absent_chunks, missing_values, constant_features, passes, bytes_decoded."""
     seconds: dict[str, float]
@@ -99,6 +99,7 @@ def decompose(
     scratch: str | None = None,
     components: bool = True,
     keep_gram: bool = True,
+    ledger: Ledger | None = None,
 ) -> Decomposition:
     """Compute a PCA and write its arrays.
 
@@ -112,6 +113,7 @@ def decompose(
     scratch : where a copy of the input goes, a path that does not exist; None only where none is planned
     components : False for no components, which saves the second pass where samples are kept
     keep_gram : write K, r and c too, where samples are kept
+    ledger : where finished parts are kept and found again; `outputs` and `scratch` are then those of the same run
 
     Raises
     ------
@@ -126,9 +128,9 @@ def decompose(
     if not plan.regular:
         outputs = Outputs(outputs.store, executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    steps = _Steps(source, model, made, outputs, dims, executor, progress)
+    steps = _Steps(source, model, made, outputs, dims, executor, progress, ledger)
     began = time.perf_counter()
-    with streamed(source, made, scratch, executor, progress) as (streams, copied_absent):
+    with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
         if made.copy is not None:
             steps.seconds["copy"] = time.perf_counter() - began
         work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
@@ -165,7 +167,6 @@ def decompose(
         feature_dims=dims,
         rung=solved.attempt.rung,
         choices=tuple(steps.choices),
-        eigensolve_threads=eigensolve_threads(plan.n_kept),
         counts={
             "passes": steps.passes,
             "absent_chunks": tally.absent_chunks + copied_absent,
@@ -212,7 +213,9 @@ class _Steps:
         dims: tuple[str, ...],
         executor: Executor,
         progress: Progress,
+        ledger: Ledger | None,
     ) -> None:
+        self._ledger = ledger
         self._source, self._model, self._made = source, model, made
         self._outputs, self._dims = outputs, dims
         self._executor, self._progress = executor, progress
@@ -250,14 +253,14 @@ class _Steps:
         """Means of the present values, where some may be missing and samples stream by."""
         if work.rules.missing == "error" or not self._source.layout.may_miss:
             return None
-        with self._reading("means"):
-            found = self._sum_up(
-                present_span,
-                work,
-                total=Present.empty(work.plan.n_kept),
-                merge=Present.merge,
-                attempt=self._made.attempts[0],
-            )
+        found = self._read(
+            "means",
+            self._made.attempts[0],
+            present_span,
+            work,
+            total=Present.empty(work.plan.n_kept),
+            merge=Present.merge,
+        )
         self.bytes_decoded += found.bytes_read
         return found
 
@@ -267,15 +270,15 @@ class _Steps:
         samples = plan.keeps == "samples"
         total: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center))
         fill = None if present is None else present.mean
-        with self._reading(attempt.rung.name):
-            found = self._sum_up(
-                first_span_of_features if samples else first_span_of_samples,
-                work,
-                *(() if samples else (fill,)),
-                total=total,
-                merge=solver.merge,
-                attempt=attempt,
-            )
+        found = self._read(
+            attempt.rung.name,
+            attempt,
+            first_span_of_features if samples else first_span_of_samples,
+            work,
+            *(() if samples else (fill,)),
+            total=total,
+            merge=solver.merge,
+        )
         by_products, tally = found.squares(rules.center and samples), found.tally
         self.bytes_decoded += tally.bytes_read
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
@@ -329,10 +332,24 @@ class _Steps:
             seen.append((given, choose(self._model.n_components, given)))
             return seen[-1][1].n_components
 
-        threads = eigensolve_threads(plan.n_kept)
-        with self._timed("eigensolve"), self._progress.stage("eigensolve"), threadpool_limits(threads, user_api="blas"):
-            factors = found.finish(center and plan.keeps == "samples", choosing)
-        ((given, chosen),) = seen
+        threads = self._made.eigensolve_threads
+
+        def solve() -> Factors:
+            recenter = center and plan.keeps == "samples"
+            stage = self._progress.stage("eigensolve")
+            # In a thread, so that a signal is answered while LAPACK runs.
+            pool = ThreadPoolExecutor(1, THREADS)
+            with self._timed("eigensolve"), stage, threadpool_limits(threads, user_api="blas"):
+                solving = pool.submit(found.finish, recenter, choosing)
+                pool.shutdown(wait=False)
+                return solving.result()
+
+        if self._ledger is None:
+            factors = solve()
+        else:
+            factors = self._ledger.once(f"eigensolve of {rung.name}", solve, Factors.nothing())
+            choosing(factors.eigenvalues, factors.floor, factors.total)  # from what was found before
+        given, chosen = seen[-1]
         spectrum = spectrum_of(
             factors,
             n_samples=n,
@@ -368,11 +385,14 @@ class _Steps:
         outputs.write("scale", standard.divisor.reshape(shape), self._dims)
         outputs.write("weights", np.ones(shape), self._dims)
         if components:
-            # 0 beyond the rank, NaN for a feature without any value.
-            values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
-            values[:, np.isnan(standard.mean)] = np.nan
-            values = values.astype(solved.attempt.rung.dtype).reshape(-1, *shape)
-            outputs.write("components", values, ("component", *self._dims))
+            self._write_components(spectrum, standard, solved.attempt.rung)
+
+    def _write_components(self, spectrum: Spectrum, standard: Standard, rung: Rung) -> None:
+        """Components from memory: 0 beyond the rank, NaN for a feature without any value."""
+        values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
+        values[:, np.isnan(standard.mean)] = np.nan
+        values = values.astype(rung.dtype).reshape(-1, *self._made.plan.feature_shape)
+        self._outputs.write("components", values, ("component", *self._dims))
 
     # The second pass.
 
@@ -381,37 +401,40 @@ class _Steps:
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
         k, dtype = spectrum.n_components, attempt.rung.dtype
         outputs.create_tiled("components", plan, self._dims, dtype, k)
-        with self._reading("components"):
-            partial = self._sum_up(
-                components_span,
-                replace(work, outputs=outputs, working_dtype=dtype),
-                spectrum.alpha.astype(dtype),
-                total=BackprojectionPartial.empty(plan.n_kept, k),
-                merge=BackprojectionPartial.merge,
-                attempt=attempt,
-            )
+        partial = self._read(
+            "components",
+            attempt,
+            components_span,
+            replace(work, outputs=outputs, working_dtype=dtype),
+            spectrum.alpha.astype(dtype),
+            total=BackprojectionPartial.empty(plan.n_kept, k),
+            merge=BackprojectionPartial.merge,
+        )
         self.bytes_decoded += partial.bytes_read
         projection, overlap, before = partial.projection, partial.overlap, None
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
-            size = k * plan.n_features * dtype.itemsize
-            with self._timed("orthogonalize"), self._progress.stage("orthogonalize", size):
-                before, overlap = (
-                    overlap,
-                    self._sum_up(
-                        orthogonalize_span,
-                        Sweep(plan, outputs),
-                        transform,
-                        total=np.zeros_like(overlap),
-                        merge=operator.iadd,
-                        attempt=attempt,
-                    ),
-                )
+            if not self._complete("orthogonalize"):
+                outputs.create_tiled(ORTHONORMAL, plan, self._dims, dtype, k)
+            before = overlap
+            overlap = self._sum_up(
+                "orthogonalize",
+                k * plan.n_features * dtype.itemsize,
+                attempt,
+                orthogonalize_span,
+                Sweep(plan, outputs),
+                transform,
+                total=np.zeros_like(overlap),
+                merge=operator.iadd,
+            )
+            if ORTHONORMAL in outputs:
+                outputs.rename(ORTHONORMAL, "components")
             projection = projection @ transform.T
         return Measured(
             overlap=overlap,
             overlap_before=before,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
+            scores_overlap_before=None,
             captured=projection.T @ projection,
             misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
         )
@@ -421,48 +444,55 @@ class _Steps:
         assert solved.standard is not None
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
         k, sigma, standard = spectrum.n_components, spectrum.singular_values, solved.standard
-        outputs.create_tiled(LEFT_VECTORS, plan, ("sample",), np.float64, k)
-        with self._reading("scores"):
-            partial = self._sum_up(
-                left_vectors_span,
-                replace(work, outputs=outputs, working_dtype=np.dtype(np.float64)),
-                spectrum.alpha,
-                solved.fill,
-                standard.about,
-                total=BackprojectionPartial.empty(plan.n_kept, k),
-                merge=BackprojectionPartial.merge,
-                attempt=attempt,
-            )
+        if not self._complete("signs"):
+            outputs.create_tiled(LEFT_VECTORS, plan, ("sample",), np.float64, k)
+        partial = self._read(
+            "scores",
+            attempt,
+            left_vectors_span,
+            replace(work, outputs=outputs, working_dtype=np.dtype(np.float64)),
+            spectrum.alpha,
+            solved.fill,
+            standard.about,
+            total=BackprojectionPartial.empty(plan.n_kept, k),
+            merge=BackprojectionPartial.merge,
+        )
         self.bytes_decoded += partial.bytes_read
-        signs = partial.signs
-        outputs.create_tiled("scores", plan, ("sample",), np.float64, k, component_axis=1)
-        outputs.create_tiled("alpha", plan, ("sample",), np.float64, k, component_axis=1)
+        signs, nonzero = partial.signs, sigma > 0
+        # As the components of a Gram matrix: what a sigma_j of little weight takes from the stronger ones goes.
+        transform = orthogonalizer(partial.overlap, nonzero, np.dtype(np.float64))
+        repair = (np.eye(k) if transform is None else transform).T * signs
+        to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
+        to_alpha = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=nonzero)
+        for name in ("scores", "alpha"):
+            outputs.create_tiled(name, plan, ("sample",), np.float64, k, component_axis=1)
         outputs.array("scores").attrs["whitened"] = self._model.whiten
-        to_scores = signs * (sigma / spectrum.whitening if self._model.whiten else sigma)
-        to_alpha = signs * np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
-        with self._timed("signs"), self._progress.stage("signs", 8 * k * plan.n_samples):
-            self._sum_up(
-                scores_span,
-                Sweep(plan, outputs),
-                to_scores,
-                to_alpha,
-                total=0,
-                merge=operator.add,
-                attempt=attempt,
-            )
+        overlap = self._sum_up(
+            "signs",
+            8 * k * plan.n_samples,
+            attempt,
+            scores_span,
+            Sweep(plan, outputs),
+            repair * to_scores,
+            repair * to_alpha,
+            total=np.zeros((k, k)),
+            merge=operator.iadd,
+        )
         outputs.remove(LEFT_VECTORS)
+        spectrum = spectrum.signed(signs)
         if components:
-            everything = (slice(None),) * (1 + len(plan.feature_shape))
-            written = outputs.read_part("components", everything)
-            outputs.write_part("components", everything, (written.T * signs).T.astype(written.dtype))
+            self._write_components(spectrum, standard, attempt.rung)
+        weights = np.divide(1.0, to_scores, out=np.zeros_like(sigma), where=to_scores > 0)
+        scores_overlap = weights[:, None] * overlap * weights
         measured = Measured(
             overlap=spectrum.vectors.T @ spectrum.vectors,
             overlap_before=None,
-            scores_overlap=partial.overlap,
-            captured=sigma[:, None] * partial.overlap * sigma,
-            misfit=np.linalg.norm(partial.projection - spectrum.scaled, axis=0),
+            scores_overlap=scores_overlap,
+            scores_overlap_before=None if transform is None else partial.overlap,
+            captured=sigma[:, None] * scores_overlap * sigma,
+            misfit=np.linalg.norm(partial.projection @ repair - spectrum.scaled, axis=0),
         )
-        return measured, spectrum.signed(signs)
+        return measured, spectrum
 
     # What every step does.
 
@@ -477,34 +507,51 @@ class _Steps:
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[None]:
+    def _read(
+        self, name: str, attempt: Attempt, task: Callable[..., P], work: Any, *shared: Any, total: P, merge: Merge[P]
+    ) -> P:
         """A stage that reads all of the data."""
         self.passes += 1
-        with self._timed(name), self._progress.stage(name, self._source.layout.bytes):
-            yield
+        size = self._source.layout.bytes
+        return self._sum_up(name, size, attempt, task, work, *shared, total=total, merge=merge)
 
     def _sum_up(
         self,
+        name: str,
+        n_bytes: int,
+        attempt: Attempt,
         task: Callable[..., P],
         work: Any,
         *shared: Any,
         total: P,
-        merge: Callable[[P, P], P],
-        attempt: Attempt,
+        merge: Merge[P],
     ) -> P:
-        """`run_pass` with what the plan says of an attempt."""
-        return run_pass(
-            task,
-            work,
-            *shared,
-            total=total,
-            merge=merge,
-            executor=self._executor,
-            progress=self._progress.advance,
-            n_tasks=attempt.n_tasks,
-            window=attempt.window,
-        )
+        """`run_pass` as a stage with a name, with what the plan says of an attempt, from what the ledger holds of it."""
+        stage = self._stage(name)
+        found = stage.n_found(work.n_parts) if stage else 0
+        if found:
+            self._progress.say(f"{name}: {found} of {work.n_parts} spans were finished before")
+        with self._timed(name), self._progress.stage(name, n_bytes * (work.n_parts - found) // work.n_parts):
+            return run_pass(
+                task,
+                work,
+                *shared,
+                total=total,
+                merge=merge,
+                executor=self._executor,
+                progress=self._progress.advance,
+                n_tasks=attempt.n_tasks,
+                window=attempt.window,
+                stage=stage,
+            )
+
+    def _stage(self, name: str) -> Stage | None:
+        return self._ledger.stage(name) if self._ledger else None
+
+    def _complete(self, name: str) -> bool:
+        """Whether a stage was finished before."""
+        stage = self._stage(name)
+        return bool(stage and stage.complete(self._made.plan.n_spans))
 
 
 def _assumption_not_met(source: Source, model: Model, solved: _Solved) -> AssumptionError:
@@ -536,9 +583,16 @@ def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
 
 @contextmanager
 def streamed(
-    source: Source, made: RunPlan, scratch: str | None, executor: Executor, progress: Progress
+    source: Source,
+    made: RunPlan,
+    scratch: str | None,
+    executor: Executor,
+    progress: Progress,
+    ledger: Ledger | None = None,
 ) -> Iterator[tuple[Source, int]]:
     """What the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
+
+    With a ledger a copy whose passes failed is left, for a run that goes on.
 
     Yields
     ------
@@ -548,24 +602,25 @@ def streamed(
         yield source, 0
         return
     assert scratch is not None
+    stage = ledger.stage("copy") if ledger else None
+    finished = False
     try:
-        made.copy.create(scratch)
+        if made.copy.create(scratch, ledger.run if ledger else "") and stage:
+            stage.clear()  # the copy that it tells of is gone
         with progress.stage("copy", source.layout.bytes):
             absent = run_pass(
                 copy_unit,
-                CopyTask(source, made.copy, scratch),
+                CopyTask(source, made.copy, scratch, synced=ledger is not None),
                 total=0,
                 merge=operator.add,
                 executor=executor,
                 progress=progress.advance,
                 n_tasks=made.n_tasks,
                 window=made.window,
+                stage=stage,
             )
         yield made.copy.open(scratch), absent
+        finished = True
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def eigensolve_threads(m: int) -> int:
-    """BLAS threads of the eigensolve: 1 for a small m, where more do not help, so that its bits are the same everywhere."""
-    return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
+        if finished or ledger is None:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -30,7 +30,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -39,13 +39,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError
+from dpca.ledger import Damaged, Receipt, Stage
 from dpca.machine import Budget, bound_allocator, memory_budget
 from dpca.passes import Report
 from dpca.runplan import Workers
+from dpca.signals import THREADS
 from dpca.units import describe_memory
 
 if TYPE_CHECKING:
     from distributed import Client
+
+ABANDON_SECONDS = 8.0
+"""How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -116,8 +121,12 @@ def run_pass(
     progress: Report,
     n_tasks: int,
     window: int,
+    stage: Stage | None = None,
 ) -> T:
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
+
+    With a stage of a ledger, a task writes what it found there and returns a receipt; what is there already is not
+    computed again.
 
     Parameters
     ----------
@@ -129,16 +138,56 @@ def run_pass(
     progress : called with the bytes of each slab that is done, from any thread
     n_tasks : tasks at the same time
     window : parts submitted and not yet added up, at least `n_tasks`
+    stage : where finished parts are kept, if they are
     """
+    n_parts = work.n_parts
+    begin, total = stage.begin(total) if stage else (0, total)
+    if begin == n_parts:
+        return total
     with executor.session(progress, n_tasks) as session:
         arguments = [session.share(value) for value in shared]
 
         def submit(number: int) -> Future:
+            if stage and stage.has(number):
+                return _Done(Receipt(number))
             part = work.part(number)
             futures = getattr(part.source, "futures", {})
-            return session.submit(_call, task, part, list(futures), list(futures.values()), arguments, number)
+            return session.submit(_call, task, part, list(futures), list(futures.values()), arguments, number, stage)
 
-        return fold(submit, range(work.n_parts), total, merge, window)
+        def add(total: T, found: Any) -> T:
+            if stage is None:
+                return merge(total, found)
+            number = found.number
+            try:
+                partial = stage.load(number, total)
+            except Damaged as damage:
+                stage.lost(damage, number)
+                submit(number).result()
+                partial = stage.load(number, total)
+            total = merge(total, partial)  # type: ignore[arg-type]
+            stage.added(number, total, last=number == n_parts - 1)
+            return total
+
+        return fold(submit, range(begin, n_parts), total, add, window)
+
+
+class _Done:
+    """A future of what is there already."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._found
+
+    def exception(self) -> None:
+        return None
+
+    def add_done_callback(self, function: Callable[[Any], Any], /) -> None:
+        function(self)
 
 
 def fold(
@@ -177,12 +226,16 @@ def _call(
     blocks: list[Any],
     arguments: list[Any],
     number: int,
+    stage: Stage | None,
     report: Report,
-) -> P:
+) -> P | Receipt:
+    if stage and stage.has(number):
+        return Receipt(number)  # of a worker that finished it, and died before its receipt was seen
     if keys:
         work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
     bound_allocator()
-    return task(work, *arguments, number, report)
+    found = task(work, *arguments, number, report)
+    return stage.keep(number, found) if stage else found
 
 
 class Threads:
@@ -213,17 +266,21 @@ class Threads:
             progress(n_bytes)
 
         # Limits are for the whole process, so they are set once around the pass, not inside tasks.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_tasks) as pool:
+        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
+        with threadpool_limits(1, user_api="blas"):
 
             def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-                return pool.submit(function, *arguments, report)
+                submitted[:] = [future for future in submitted if not future.done()]
+                submitted.append(pool.submit(function, *arguments, report))
+                return submitted[-1]
 
             try:
                 yield Session(submit, share=lambda value: value)
             finally:
-                # Spans in hand stop at their next slab, spans not begun never start.
+                # Spans in hand stop at their next slab, spans not begun never start; one that hangs is left behind.
                 stop.set()
-                pool.shutdown(cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+                wait(submitted, ABANDON_SECONDS)
 
 
 class Distributed:

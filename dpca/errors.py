@@ -76,6 +76,18 @@ class OutputExistsError(DpcaError, ValueError):
     exit_code = 2
 
 
+class LockedError(DpcaError):
+    """Another run is going on in the same directory."""
+
+    exit_code = 2
+
+
+class LedgerError(DpcaError, ValueError):
+    """A run that can't be gone on with: the input, the config or the program is not what it began with."""
+
+    exit_code = 2
+
+
 class ClusterError(DpcaError):
     """The scheduler or its workers cannot be reached or stopped working."""
 

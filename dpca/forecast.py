@@ -81,7 +81,7 @@ def forecast(
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
     arrays = _arrays(made, model, dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
-    seconds = _seconds(made, layout, rates, output_bytes, components)
+    seconds = _seconds(made, model, layout, rates, output_bytes, components)
     process = made.tightest
     reading = reading_of(made, layout)
     return {
@@ -168,6 +168,8 @@ def _arrays(
         ("alpha", [n, k], "float64", scores),
         ("eigenvalues", [min(n, d)], "float64", 1),
     ]
+    if not samples:
+        found.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
     found += [(name, [k], "float64", 1) for name in ("singular_values", "explained_variance")]
     found += [(name, [k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     rules = model.rules
@@ -196,7 +198,9 @@ def _arrays(
     ]
 
 
-def _seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int, components: bool) -> dict[str, float]:
+def _seconds(
+    made: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: int, components: bool
+) -> dict[str, float]:
     """Seconds of each stage: the work of all tasks, shared evenly."""
     at_once = min(made.n_tasks, made.plan.n_spans)
     read, seconds = rates.read * layout.bytes / at_once, {}
@@ -204,11 +208,21 @@ def _seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int, com
         seconds["copy"] = read + rates.write * made.scratch_bytes
         # The copy is not compressed: reading it costs what writing it did, at most.
         read = min(read, rates.write * made.scratch_bytes)
+    if made.plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss:
+        seconds["means"] = read
     seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve
     if components or made.plan.keeps == "features":
         name = "components" if made.plan.keeps == "samples" else "scores"
         seconds[name] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
+        if name == "scores":
+            seconds["signs"] = (
+                3
+                * rates.write
+                * 8
+                * made.plan.n_samples
+                * model.most_components(made.plan.n_samples, made.plan.n_features)
+            )
     return seconds
 
 

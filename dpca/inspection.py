@@ -132,8 +132,9 @@ def guess_samples_axis(layout: Layout) -> tuple[int, str]:
     if len(named) == 1:
         return named[0], f"its dimension is called {layout.dims[named[0]]!r}"
     if len(layout.shape) == 2:
-        shorter = int(layout.shape[1] < layout.shape[0])
-        return shorter, "the shorter of two axes: there are fewer samples than features"
+        if layout.shape[1] < layout.shape[0]:
+            return 1, "the shorter of two axes, since samples are fewer than features in general, so check this"
+        return 0, "the shorter of two axes: there are fewer samples than features"
     return 0, "the first axis, by convention: nothing says which it is, so check this"
 
 
@@ -175,16 +176,18 @@ def _watch_out(
     """What a user should know before running."""
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
-    better = by(better_chunks(layout, axis))
+    better = by(better_chunks(layout, axis, "features" if n_features < n_samples else "samples"))
     found = []
     if "check this" in reason:
         found.append("which axis holds the samples is a guess: set input.samples_axis")
     if n_features < n_samples:
         found.append(
-            f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): perhaps the axes are swapped"
+            f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): if that is not so, the axes are swapped"
         )
-    if n_samples > MANY_SAMPLES:
-        found.append(f"the eigensolve of {n_samples:,} samples takes {describe_memory(40 * n_samples**2)} of memory")
+    kept = min(n_samples, n_features)
+    if kept > MANY_SAMPLES:
+        side = "samples" if n_samples == kept else "features"
+        found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(40 * kept**2)} of memory")
     if made is not None and made.reading == "copy":
         found.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "

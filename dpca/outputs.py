@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.storage import MemoryStore
+from zarr.abc.store import Store
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
 
+from dpca import durable
 from dpca.errors import writing
 from dpca.slabs import TILE_BYTES, Box, Plan
 from dpca.sources.base import Coordinate, Source
@@ -38,17 +43,38 @@ def held_to_write(n_bytes: int) -> int:
     return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
+class SyncedStore(LocalStore):
+    """A directory whose files are on the disk once they are written: what a ledger counts on."""
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._put(key, value)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        await asyncio.to_thread(self._put, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        if not await self.exists(key):
+            await self.set(key, value)
+
+    def _put(self, key: str, value: Buffer) -> None:
+        path, view = self.root / key, value.as_buffer_like()
+        durable.make_directories(path.parent)
+        durable.write(path, lambda file: file.write(view))
+
+
 class Outputs:
-    """A group of arrays under construction.
+    """A group of arrays under construction, or half made by a run that is gone on with.
 
     Parameters
     ----------
-    store : a path, or a MemoryStore for results that stay in this process
+    store : a store, the path of a directory, or a dict for results that stay in this process
     guard : held while a tile is written whose chunks other tasks may write too, which happens only
         where slabs have no regular grid; picklable if tasks run in other processes
     """
 
-    def __init__(self, store: str | MemoryStore, guard: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, store: Store | str | dict[str, Any], guard: AbstractContextManager[Any] | None = None) -> None:
         self.store = store
         self._guard = guard
         self._arrays: dict[str, zarr.Array[Any]] = {}
@@ -57,9 +83,9 @@ class Outputs:
         return {**self.__dict__, "_arrays": {}}
 
     def create(self, attributes: Mapping[str, Any]) -> None:
-        """Make the group, empty."""
+        """Make the group, unless it is there."""
         with writing(f"{self.store}"):
-            zarr.create_group(self.store, overwrite=True, attributes={"format_version": FORMAT_VERSION, **attributes})
+            zarr.open_group(self.store, mode="a", attributes={"format_version": FORMAT_VERSION, **attributes})
 
     def create_tiled(
         self,
@@ -87,8 +113,10 @@ class Outputs:
     def create_array(
         self, name: str, shape: Sequence[int], chunks: Sequence[int], dtype: Any, dims: Sequence[str], fill: float = 0.0
     ) -> None:
-        """Make an array that is written in parts; what is never written reads as `fill`."""
+        """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
         with writing(f"{self.store}: {name}"):
+            if name in self:
+                return
             zarr.create_array(
                 self.store,
                 name=name,
@@ -109,11 +137,33 @@ class Outputs:
         """A part of an array; the caller's own."""
         return np.ascontiguousarray(self.array(name)[region])
 
+    def __contains__(self, name: str) -> bool:
+        return name in zarr.open_group(self.store, mode="r")
+
     def remove(self, name: str) -> None:
-        """Remove an array."""
+        """Remove an array, if it is there."""
         self._arrays.pop(name, None)
         with writing(f"{self.store}: {name}"):
-            del zarr.open_group(self.store, mode="r+")[name]
+            if isinstance(self.store, dict):
+                for key in [key for key in self.store if key.startswith(f"{name}/")]:
+                    del self.store[key]
+            else:
+                durable.remove(self._root / name)
+
+    def rename(self, name: str, new: str) -> None:
+        """Put an array in the place of another."""
+        self.remove(new)
+        self._arrays.pop(name, None)
+        with writing(f"{self.store}: {name}"):
+            if isinstance(self.store, dict):
+                for key in [key for key in self.store if key.startswith(f"{name}/")]:
+                    self.store[new + key.removeprefix(name)] = self.store.pop(key)
+            else:
+                durable.move(self._root / name, self._root / new)
+
+    @property
+    def _root(self) -> Path:
+        return self.store.root if isinstance(self.store, LocalStore) else Path(str(self.store))
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array without feature axes, whole, in chunks of whole rows."""
@@ -126,6 +176,7 @@ class Outputs:
             array = zarr.create_array(
                 self.store,
                 name=name,
+                overwrite=True,
                 shape=values.shape,
                 dtype=values.dtype,
                 chunks=chunks or "auto",
@@ -139,8 +190,9 @@ class Outputs:
         target = zarr.create_array(
             self.store,
             name=name,
+            overwrite=True,
             shape=coordinate.values.shape,
-            dtype=coordinate.values.dtype.newbyteorder("="),
+            dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
             dimension_names=(name,),
             attributes=dict(coordinate.attributes),
         )

@@ -197,8 +197,9 @@ def left_vectors_span(
     return partial
 
 
-LEFT_VECTORS = "left_vectors"
-"""An array that lives until signs are known: the largest entry of each vector is known in the end only."""
+LEFT_VECTORS, ORTHONORMAL = "left_vectors", "orthonormal"
+"""Arrays under way: until signs are known, which is in the end only; until all components are orthonormal. A sweep
+reads one array and writes another, so that it can be done again."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class Sweep:
 
 
 def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
-    """Replace a span's components W' by T W'; returns what it adds to W'W, (n_components, n_components)."""
+    """Write T W' of a span's components W'; returns what it adds to W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
         components = work.outputs.read_part("components", (slice(None), *tile))
@@ -229,19 +230,34 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
             piece[...] = transform @ piece
             found = np.nan_to_num(piece).astype(np.float64)
             overlap += found @ found.T
-        work.outputs.write_part("components", (slice(None), *tile), components)
+        work.outputs.write_part(ORTHONORMAL, (slice(None), *tile), components)
         report(components.nbytes)
     return overlap
 
 
-def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> int:
-    """Write scores and alpha of a span from its left singular vectors, each component times a factor."""
+def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> F64:
+    """Write scores and alpha of a span from its left singular vectors U.
+
+    Parameters
+    ----------
+    to_scores, to_alpha : (n_components, n_components); U times each is written
+
+    Returns
+    -------
+    What the span adds to scores' scores, (n_components, n_components)
+    """
+    overlap = np.zeros_like(to_scores)
     for tile in work.plan.tiles_of(span):
-        vectors = work.outputs.read_part(LEFT_VECTORS, (slice(None), *tile)).T
-        for name, factors in (("scores", to_scores), ("alpha", to_alpha)):
-            work.outputs.write_part(name, (*tile, slice(None)), np.multiply(vectors, factors, order="C"))
-        report(vectors.nbytes)
-    return 0
+        vectors = work.outputs.read_part(LEFT_VECTORS, (slice(None), *tile))
+        n_bytes = vectors.nbytes
+        alpha = vectors.T @ to_alpha
+        work.outputs.write_part("alpha", (*tile, slice(None)), alpha)
+        np.matmul(vectors.T, to_scores, out=alpha)
+        del vectors
+        overlap += alpha.T @ alpha
+        work.outputs.write_part("scores", (*tile, slice(None)), alpha)
+        report(n_bytes)
+    return overlap
 
 
 @dataclass(frozen=True)
@@ -251,6 +267,26 @@ class Fitted:
     mean: Any
     scale: Any
     components: Any
+
+    def of(self, box: Box, n_components: int | None = None) -> Fitted:
+        """Those of a box of features, in memory."""
+        components = self.components[(slice(0, n_components), *box)]
+        return Fitted(np.asarray(self.mean[box]), np.asarray(self.scale[box]), np.asarray(components))
+
+    def flat(self, box: Box) -> tuple[F64, F64, F64]:
+        """Those of a box, features along the last axis: 0 where a feature has no component."""
+        components = np.nan_to_num(np.asarray(self.components[(slice(None), *box)], np.float64))
+        return (
+            np.asarray(self.mean[box], np.float64).reshape(-1),
+            np.asarray(self.scale[box], np.float64).reshape(-1),
+            components.reshape(len(components), -1),
+        )
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of the components as stored; 0 in memory."""
+        chunks = getattr(self.components, "chunks", None)
+        return math.prod(chunks) * int(self.components.dtype.itemsize) if chunks else 0
 
 
 @dataclass(frozen=True)
@@ -282,13 +318,11 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     standardizer = work.feature_panels()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
+            of_tile = fitted.of(tile)  # once, since what is stored may be larger than a slab
             for slab in work.plan.slabs_of(tile):
                 region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
                 raw = reader.read(region)
-                mean = np.asarray(fitted.mean[slab], np.float64).reshape(-1)
-                scale = np.asarray(fitted.scale[slab], np.float64).reshape(-1)
-                components = np.asarray(fitted.components[(slice(None), *slab)], np.float64)
-                components = np.nan_to_num(components.reshape(len(components), -1))
+                mean, scale, components = of_tile.flat(within(slab, tile))
                 try:
                     for start, stop, block in standardizer.apply(raw, mean, scale):
                         scores[:, :-1] += block @ components[:, start:stop].T
@@ -301,15 +335,22 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
 
 @dataclass(frozen=True)
 class Reconstruction(Sweep):
-    """What every part of a reconstruction shares; parts are those of a projection of as many samples."""
+    """What every part of a reconstruction shares: for each block of groups of samples the spans of features."""
 
     dtype: np.dtype[Any] = field(default=np.dtype(np.float64))
     """Of what is written."""
     groups: Cuts = field(default=Cuts(0, 1))
+    n_blocks: int = 1
+    """Of groups: components are read once for each of them."""
 
     @property
     def n_parts(self) -> int:
-        return len(self.groups) * self.plan.n_spans
+        return self.n_blocks * self.plan.n_spans
+
+    def groups_of(self, block: int) -> Iterator[slice]:
+        """The groups of a block."""
+        first, last = (number * len(self.groups) // self.n_blocks for number in (block, block + 1))
+        yield from (self.groups[number] for number in range(first, last))
 
 
 @dataclass(frozen=True)
@@ -331,20 +372,20 @@ class Scores:
 
 
 def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
-    """Write a group of samples over a span's features: 1 m' + (Z W') diag(scale)."""
-    group, span = divmod(part, work.plan.n_spans)
-    samples, axis = work.groups[group], work.plan.samples_axis
-    rows = scores.of(samples).astype(work.dtype)
+    """Write a block of samples over a span's features: 1 m' + (Z W') diag(scale)."""
+    block, span = divmod(part, work.plan.n_spans)
+    axis, k = work.plan.samples_axis, len(scores.factors)
     for tile in work.plan.tiles_of(span):
         for slab in work.plan.slabs_of(tile):
-            components = np.asarray(fitted.components[(slice(0, rows.shape[1]), *slab)], work.dtype)
-            values = np.tensordot(rows, components, axes=1)
-            values *= np.asarray(fitted.scale[slab])
-            values += np.asarray(fitted.mean[slab])
-            work.outputs.write_part(
-                RECONSTRUCTION, placed(work.plan.region(slab), axis, samples), np.moveaxis(values, 0, axis)
-            )
-            report(values.nbytes)
+            of_slab = fitted.of(slab, k)
+            components = of_slab.components.astype(work.dtype, copy=False)
+            for samples in work.groups_of(block):
+                values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
+                values *= of_slab.scale
+                values += of_slab.mean
+                region = placed(work.plan.region(slab), axis, samples)
+                work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, axis))
+                report(values.nbytes)
     return 0
 
 
@@ -388,18 +429,24 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
             f"{layout.name}: values in region {describe(region)} are so large that their sum overflows float64",
             "Store the data in other units.",
         )
-    if missing.any():
+    refused = missing | infinite
+    if work.rules.missing != "error" and infinite.any():
+        refused = infinite  # what is missing is filled in
+    if (refused & missing).any():
         marks = " or ".join(["NaN", *(f"{mark:g}" for mark in layout.missing_values)])
         names.append(f"missing values ({marks})")
+        remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
+        if work.rules.missing != "error":
+            remedy = "Fill them in: a fit without centring keeps no means that could."
     if infinite.any():
         names.append("infinities")
-    first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        remedy = "Infinities are never filled in: repair the data."
+    first = np.unravel_index(int(np.argmax(refused)), refused.shape)
     index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
-    remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
     return DataError(
-        f"{layout.name}: {int(wrong.sum())} {' and '.join(names)} in region {describe(region)}, the first at index "
+        f"{layout.name}: {int(refused.sum())} {' and '.join(names)} in region {describe(region)}, the first at index "
         f"{index} (sample {index[work.plan.samples_axis]}): {raw[first]}",
-        "Infinities are never filled in: repair the data." if infinite.any() else remedy,
+        remedy,
     )
 
 

@@ -17,7 +17,6 @@ from dask.utils import parse_bytes
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from zarr.storage import MemoryStore
 
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose
@@ -253,7 +252,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
         executor = of_client(self.client)
         with _in_python():
-            made = plan_projection(source, axis, self.n_components_, executor.workers(self._memory_bytes()))
+            made = plan_projection(source, axis, fitted, executor.workers(self._memory_bytes()))
             scores, squares = np.empty((shape[axis], self.n_components_)), np.empty(shape[axis])
 
             def receive(group: slice, of_group: NDArray[np.float64], norms: NDArray[np.float64]) -> None:
@@ -354,7 +353,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
-        outputs = Outputs(MemoryStore() if in_memory and executor.shares_memory else self._directory())
+        outputs = Outputs({} if in_memory and executor.shares_memory else self._directory())
         found = decompose(source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False)
         self._axis, self._feature_shape = made.plan.samples_axis, made.plan.feature_shape
         self._keep(source, found, in_memory)

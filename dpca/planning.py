@@ -14,6 +14,7 @@ them (`held`), so a figure stands beside what it is the figure of.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model, Rung
 from dpca.rechunk import Copy, plan_copy
-from dpca.runplan import Array, Attempt, Process, RunPlan, Scratch, Stage, Workers
+from dpca.runplan import Array, Attempt, Process, RunPlan, Scratch, Settled, Stage, Workers
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, make_plan, placed
 from dpca.sources.base import Layout, Region, Source
 from dpca.units import by, describe_bytes, describe_memory, enough
@@ -50,6 +51,8 @@ SMALL_CHUNK_BYTES = 2**18
 SLAB_SHIFTS = (0, 2, 4, 6)
 """A slab is 64 MiB, or where that does not fit a quarter of it, and so on."""
 SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
+THREADED_EIGENSOLVE = 1000
+MAX_EIGENSOLVE_THREADS = 8
 WAITING = 2
 """How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
 
@@ -79,6 +82,7 @@ def plan_run(
     scratch: Scratch,
     components: bool = True,
     keep_gram: bool = True,
+    settled: Settled | None = None,
 ) -> RunPlan:
     """The plan of a run; reads no values.
 
@@ -88,6 +92,7 @@ def plan_run(
     workers : where tasks run, and with how much memory
     scratch : where a copy of the input may go
     components, keep_gram : what is to be written
+    settled : of a run that is gone on with: everything that decides bits stays as it was, whatever the memory
 
     Raises
     ------
@@ -104,13 +109,13 @@ def plan_run(
     model.check(layout.name, n_samples, n_features)
     k = model.most_components(n_samples, n_features)
     keeps = model.keeps(n_samples, n_features)
-    first, *later = model.ladder(layout.dtype, keeps)
+    first, *later = settled.attempts if settled else model.ladder(layout.dtype, keeps)
     _check_side(layout, first, n_samples, n_features, k, workers)
 
     def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
         return _processes(made, rung, model, source, k, workers, threads, components, keep_gram)
 
-    readings = _readings(layout, axis, keeps, k, workers.budget)
+    readings = [settled.reading_of(layout)] if settled else _readings(layout, axis, keeps, k, workers.budget)
     made = first_that_fits(layout, readings, workers, scratch, forecast)
     check_sharing(source, made)
     attempts, too_large, processes = [Attempt(first, made.n_tasks, made.window)], [], made.processes
@@ -123,11 +128,15 @@ def plan_run(
                 processes = _joined(processes, tried.processes)
                 break
         else:
+            if settled:
+                raise _over_budget(layout, [tried], scratch, forecast)
             too_large.append(rung)
+    threads = settled.eigensolve_threads if settled else eigensolve_threads(made.plan.n_kept)
     return replace(
         made,
+        eigensolve_threads=threads,
         attempts=tuple(attempts),
-        too_large=tuple(too_large),
+        too_large=settled.too_large if settled else tuple(too_large),
         processes=processes,
         expected_bytes=made.tightest.peak_bytes,
     )
@@ -152,6 +161,19 @@ def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: 
         f"{describe_memory(would)} with its eigensolve.",
         key="model.svd_solver",
     )
+
+
+def eigensolve_threads(m: int) -> int:
+    """BLAS threads of the eigensolve: 1 for a small m, where more do not help, so that its bits are the same everywhere."""
+    return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
+
+
+def n_stages(made: RunPlan, model: Model, layout: Layout, components: bool) -> int:
+    """How many stages a run has, if its first attempt is the only one and components come out orthonormal."""
+    stages = 2 + (made.copy is not None)
+    if made.plan.keeps == "samples":
+        return stages + components
+    return stages + 2 + (model.rules.missing != "error" and layout.may_miss)
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:
@@ -205,7 +227,7 @@ def first_that_fits(
             if made.fits and made.scratch_bytes <= scratch.free_bytes:
                 return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
             tried.append(made)
-    raise _over_budget(layout, tried, scratch)
+    raise _over_budget(layout, tried, scratch, forecast)
 
 
 def _at_once(n_parts: int, workers: Workers) -> Iterator[tuple[int, int, int]]:
@@ -272,7 +294,7 @@ def _processes(
     sums = {
         rung.name: [
             *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
-            Array("sums of spans, to be added", 8 * m * m, waiting),
+            Array("sums of spans, to be added", 8 * m * m, 1 + waiting),
         ],
     }
     if plan.keeps == "samples":
@@ -379,7 +401,9 @@ def check_sharing(source: Source, made: RunPlan) -> None:
     shared(slabs, plan.n_slabs * len(groups))
 
 
-def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> OverBudgetError:
+def _over_budget(
+    layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast: Callable[[RunPlan, int], tuple[Process, ...]]
+) -> OverBudgetError:
     """Why nothing fits, and what would."""
     copied = [made for made in tried if made.scratch_bytes > scratch.free_bytes]
     smallest = min((made for made in tried if made not in copied), key=lambda made: made.tightest.share)
@@ -410,11 +434,10 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
     solvable = largest_m(budget.bytes - LIBRARIES_BYTES)
     if stage.name == "eigensolve" and 1 < solvable < m:
         remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} {plan.keeps} fits."
-    column = plan.slab_width * m * layout.dtype.itemsize
-    if layout.chunked and stage.name != "eigensolve" and max(layout.chunk_bytes, column) > SMALLEST_SLAB_BYTES:
+    if layout.chunked and (better := _with_better_chunks(layout, smallest, forecast)) < 0.9 * process.peak_bytes:
         remedy += (
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
-            f"chunks of {by(better_chunks(layout, plan.samples_axis, plan.keeps))} would do with less."
+            f"chunks of {by(better_chunks(layout, plan.samples_axis, plan.keeps))} would do with {describe_memory(better)}."
         )
     return OverBudgetError(
         f"{layout.name}: the smallest plan takes {describe_memory(process.peak_bytes)} of memory{on} (most in "
@@ -423,6 +446,17 @@ def _over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch) -> Over
         remedy,
         key="compute.memory",
     )
+
+
+def _with_better_chunks(layout: Layout, made: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
+    """What a plan would take if the input were stored in chunks that suit it."""
+    plan = made.plan
+    chunks = better_chunks(layout, plan.samples_axis, plan.keeps)
+    stored = replace(layout, chunks=chunks, shards=None, divisible=False)
+    cuts = plan_layout(stored, plan.samples_axis, 1, plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
+    cuts = replace(cuts, tiles=plan.tiles)  # those are not of the input's making
+    processes = forecast(replace(made, plan=cuts, copy=None, reading="columns", n_tasks=1, window=1), 1)
+    return max(processes, key=lambda process: process.share).peak_bytes
 
 
 def reading_of(made: RunPlan, layout: Layout) -> str:

@@ -25,6 +25,8 @@ from dpca.slabs import Plan, split
 
 F64 = NDArray[np.float64]
 
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -250,15 +252,17 @@ class FeaturePanels(Standardizer):
             mean = centre = np.zeros(stop - start)
         reduced = centre / divisor
         left = centre - np.rint(centre) if integers else np.zeros(1)
+        with np.errstate(over="ignore"):  # squares that overflow are found by whoever adds them up
+            mean_product, mean_norm2 = block @ reduced, float(reduced @ reduced)
         return FeaturePanel(
             start=start,
             stop=stop,
             matrix=block,
             mean=np.where(empty, np.nan, mean),
             divisor=np.where(empty, np.nan, divisor),
-            squares=float(np.einsum("nf,nf->", block, block)) - n * float(left @ left),
-            mean_product=block @ reduced - (float(left @ reduced) if integers else 0.0),
-            mean_norm2=float(reduced @ reduced),
+            squares=_not_lost(np.einsum("nf,nf->", block, block), block) - n * float(left @ left),
+            mean_product=mean_product - (float(left @ reduced) if integers else 0.0),
+            mean_norm2=mean_norm2,
             n_missing=0 if missing is None else int(missing.sum()),
             n_constant=n_constant,
             integers=integers,
@@ -341,7 +345,7 @@ class SamplePanels(Standardizer):
             block -= about.origin[:, None]
             block -= rounded[:, None]
             block *= about.factor[:, None]
-            squares += np.einsum("mw,mw->m", block, block)
+            squares += _each_not_lost(np.einsum("mw,mw->m", block, block), block)
             if self._about is None and not self._rules.center:
                 block += rounded[:, None]
                 block += about.origin[:, None]
@@ -390,6 +394,15 @@ def _sums(block: F64, axis: int = 0) -> F64:
     with np.errstate(over="ignore", invalid="ignore"):
         sums: F64 = block.sum(axis=axis)
     return sums
+
+
+def _not_lost(squares: Any, block: F64) -> float:
+    """A sum of squares, the smallest number there is where all of them underflow to 0."""
+    return float(squares) or (SMALLEST if block.any() else 0.0)
+
+
+def _each_not_lost(squares: F64, block: F64) -> F64:
+    return squares if squares.all() else np.where((squares == 0) & block.any(axis=1), SMALLEST, squares)
 
 
 def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:

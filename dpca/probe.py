@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, tally_of
 from dpca.backproject import BackprojectionPartial
-from dpca.decomposition import eigensolve_threads
 from dpca.engine import Executor, run_pass
 from dpca.errors import writing
 from dpca.model import Model
@@ -130,7 +129,9 @@ def probe(
         window=n_tasks,
     )
     place = Path(scratch.path).parent if made.copy is not None else output
-    return replace(rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept))
+    return replace(
+        rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, made.eigensolve_threads)
+    )
 
 
 def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> Rates:
@@ -187,12 +188,12 @@ def _write_seconds(place: Path) -> float:
     return (time.perf_counter() - began) / WRITTEN_BYTES
 
 
-def _eigensolve_seconds(m: int) -> float:
+def _eigensolve_seconds(m: int, threads: int) -> float:
     """Seconds of an eigensolve of m x m, from a smaller one and the cube of the ratio."""
     n = min(m, EIGENSOLVE_SAMPLES)
     matrix = np.random.default_rng(0).standard_normal((n, n))
     matrix += matrix.T
-    with threadpool_limits(eigensolve_threads(m), user_api="blas"):
+    with threadpool_limits(threads, user_api="blas"):
         began = time.perf_counter()
         np.linalg.eigh(matrix)
         return (time.perf_counter() - began) * (m / n) ** 3

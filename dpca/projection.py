@@ -32,7 +32,7 @@ CHUNK_BYTES = 2**24
 NO_SCRATCH = Scratch("", 0)
 
 
-def plan_projection(source: Source, samples_axis: int, n_components: int, workers: Workers) -> RunPlan:
+def plan_projection(source: Source, samples_axis: int, fitted: Fitted, workers: Workers) -> RunPlan:
     """The plan of a projection of new samples.
 
     Raises
@@ -41,13 +41,18 @@ def plan_projection(source: Source, samples_axis: int, n_components: int, worker
         When nothing fits.
     """
 
+    n_components, itemsize = fitted.components.shape[0], fitted.components.dtype.itemsize
+
     def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
         plan = made.plan
+        tile = n_components * plan.tile_width * itemsize
         scores = 8 * plan.n_samples * (n_components + 1)
         task = {
             **held_to_read(made, source),
             **preprocess.held_to_apply(plan),
-            "components of a slab": 3 * 8 * n_components * plan.slab_width,
+            "components of a tile": tile,
+            "components as stored and decoded": 2 * max(fitted.chunk_bytes, tile) if fitted.chunk_bytes else 0,
+            "components of a slab": 2 * 8 * n_components * plan.slab_width,
             "scores of a span": 2 * scores,
         }
         sums = [Array("scores", scores, 2 + made.window - made.n_tasks)]
@@ -129,7 +134,9 @@ class _Groups:
         return self
 
 
-def plan_reconstruction(layout: Layout, samples_axis: int, n_components: int, workers: Workers) -> RunPlan:
+def plan_reconstruction(
+    layout: Layout, samples_axis: int, fitted: Fitted, n_components: int, workers: Workers
+) -> RunPlan:
     """The plan of a reconstruction.
 
     Parameters
@@ -145,8 +152,10 @@ def plan_reconstruction(layout: Layout, samples_axis: int, n_components: int, wo
     def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
         plan = made.plan
         chunk = size_of((plan.n_samples, plan.slab_width), layout.dtype)
+        slab = n_components * plan.slab_width * layout.dtype.itemsize
         task = {
-            "components of a slab, as stored and decoded": 3 * n_components * plan.slab_width * layout.dtype.itemsize,
+            "components of a slab": 2 * slab,
+            "components as stored and decoded": 2 * max(fitted.chunk_bytes, slab),
             "means and scales of a slab": 4 * 8 * plan.slab_width,
             "samples of a slab": 2 * chunk,
             "chunk being written": results.held_to_write(chunk),
@@ -164,6 +173,12 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
         group = replace(layout, shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]))
         plan = plan_layout(group, axis, 1, slab_bytes=CHUNK_BYTES >> shift)
         yield RunPlan(plan, "columns", None, 0, 0, groups=groups)
+
+
+def _n_blocks(made: RunPlan) -> int:
+    """Blocks of groups of samples: as few as give all tasks something to do, since each reads the components."""
+    assert made.groups is not None
+    return min(len(made.groups), max(1, 2 * made.n_tasks // made.plan.n_spans))
 
 
 def reconstruct(
@@ -191,7 +206,7 @@ def reconstruct(
     with progress.stage("reconstruct", layout.bytes):
         run_pass(
             reconstruction_span,
-            Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups),
+            Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)),
             fitted,
             scores,
             total=0,

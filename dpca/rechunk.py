@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import zarr
 
 from dpca.errors import writing
+from dpca.outputs import SyncedStore
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.sources.zarr_array import ZarrSource
@@ -67,8 +68,12 @@ class Copy:
         """Bytes of what a reader of the copy holds for a slab."""
         return ZarrSource.held_of(self.layout, shape)
 
-    def create(self, path: str) -> None:
-        """Make the array, empty.
+    def create(self, path: str, run: str = "") -> bool:
+        """Make the array, empty; False if that of this run is there already.
+
+        Parameters
+        ----------
+        run : a word that only this run has, by which a copy half made is known again
 
         Raises
         ------
@@ -77,14 +82,25 @@ class Copy:
         """
         layout = self.layout
         with writing(path):
+            if run and self._run_of(path) == run:
+                return False
             shutil.rmtree(path, ignore_errors=True)  # of a run that was killed
             zarr.create_array(
-                path,
+                SyncedStore(path),
+                attributes={"run": run},
                 shape=layout.shape,
                 dtype=layout.dtype.newbyteorder("="),
                 chunks=layout.chunk_shape,
                 compressors=None,
             )
+        return True
+
+    @staticmethod
+    def _run_of(path: str) -> object:
+        try:
+            return zarr.open_array(path, mode="r").attrs.get("run")
+        except (OSError, ValueError, KeyError):
+            return None
 
     def open(self, path: str) -> Source:
         """The copy as a source; errors name the input, whose indices are the same."""
@@ -98,6 +114,8 @@ class CopyTask:
     source: Source
     copy: Copy
     path: str
+    synced: bool
+    """Whether what is written is on the disk before it counts."""
 
     @property
     def n_parts(self) -> int:
@@ -112,7 +130,9 @@ def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int
     """Copy one band; returns how many chunks of it the store never wrote."""
     region = work.copy.region(number)
     # Else a chunk of fill values would look like one that was lost.
-    array = zarr.open_array(work.path, mode="r+").with_config({"write_empty_chunks": True})
+    array = zarr.open_array(SyncedStore(work.path) if work.synced else work.path, mode="r+").with_config(
+        {"write_empty_chunks": True}
+    )
     with work.source.open() as reader:
         values = reader.read(region)
         with writing(f"{work.path}: the copy of {work.source.layout.name}"):
@@ -146,4 +166,9 @@ def plan_copy(layout: Layout, kept_axes: tuple[int, ...], budget_bytes: int) -> 
         unit[axis] = min(grid[axis].length, unit[axis] * times)
         if unit[axis] < grid[axis].length:
             break
-    return Copy(replace(layout, chunks=tuple(unit), shards=None, divisible=True, codec="none", order="C"))
+    return copy_in(layout, tuple(unit))
+
+
+def copy_in(layout: Layout, chunks: tuple[int, ...]) -> Copy:
+    """The copy of an array in given chunks."""
+    return Copy(replace(layout, chunks=chunks, shards=None, divisible=True, codec="none", order="C"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,11 +15,12 @@ import zarr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dpca.errors import InputError, OutputExistsError, StorageError
+from dpca import durable
+from dpca.errors import InputError, OutputExistsError, writing
 from dpca.passes import Fitted
 from dpca.preprocess import Rules
-from dpca.progress import write_json
 from dpca.sources.base import Coordinate
+from dpca.unfinished import Begun
 
 FORMAT_VERSION = 1
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
@@ -30,6 +30,7 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "status.json",
     "ledger",
 )
+BEGUN, COMMIT = "run.json", "commit.json"
 LAST_OF_SPECTRUM = "eigenvalues"
 _LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
@@ -69,19 +70,53 @@ class ResultDirectory:
                     f"{place}: exists and is not a directory", "Choose another output.path.", key="output.path"
                 )
 
-    def begin(self, overwrite: bool) -> None:
-        """Make the directory ready for a run.
+    @property
+    def ledger(self) -> Path:
+        """Where the run in hand keeps what is finished."""
+        return self.path / LEDGER
+
+    @property
+    def begun(self) -> Path:
+        """The file that says how the run in hand began; removed first, so that a ledger without it is none."""
+        return self.path / LEDGER / BEGUN
+
+    def unfinished(self) -> Begun | None:
+        """How the run began that can be gone on with; None where there is none.
+
+        Raises
+        ------
+        LedgerError
+            When its record can't be used.
+        """
+        begun = Begun.read(self.begun)
+        if begun is None or begun.run == self._finished():
+            return None  # a ledger that was kept, or whose removal was interrupted
+        return begun
+
+    def _finished(self) -> str | None:
+        """The run whose result is here."""
+        try:
+            run = json.loads((self.path / MANIFEST).read_text(encoding="utf-8")).get("run")
+        except (OSError, ValueError):
+            return None
+        return str(run)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a whole result is here."""
+        return (self.path / MANIFEST).exists()
+
+    def check_free(self, overwrite: bool) -> None:
+        """Refuse a directory that may not be replaced.
 
         Parameters
         ----------
-        overwrite : replace an earlier result, once the new one is whole; drop an unfinished run
+        overwrite : an earlier result may be replaced, once the new one is whole, and an unfinished run dropped
 
         Raises
         ------
         OutputExistsError
             When something is there that may not be replaced. Files that dpca did not write never are.
-        StorageError
-            When the directory can't be made.
         """
         self.check_place()
         present = set(os.listdir(self.path)) if self.path.exists() else set()
@@ -99,34 +134,54 @@ class ResultDirectory:
                 "Choose another output.path, or replace it with --overwrite.",
                 key="output.path",
             )
-        if not overwrite and LEDGER in present:
+        if not overwrite and self.begun.exists():
             raise OutputExistsError(
-                f"{self.path}: holds an unfinished run, which may still be going on (see dpca status {self.path})",
-                "Start it anew with --overwrite.",
+                f"{self.path}: holds an unfinished run (see dpca status {self.path})",
+                "Go on with it with --resume, or start it anew with --overwrite.",
                 key="output.path",
             )
-        try:
-            self.discard()
-            self.staged_arrays.parent.mkdir(parents=True)
-        except OSError as cause:
-            raise StorageError(
-                f"{self.path}: can't be written: {cause.strerror}", "Choose another output.path."
-            ) from cause
 
-    def publish(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Move what was built into place; the manifest last.
+    def begin(self, begun: Begun) -> None:
+        """Make the directory ready for a new run: what an unfinished one left goes.
+
+        Raises
+        ------
+        StorageError
+            When the directory can't be written.
+        """
+        with writing(str(self.path)):
+            self.discard()
+            durable.make_directories(self.ledger)
+            begun.write(self.begun)
+
+    def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Declare what was built to be the result; from here on `publish` can always end it."""
+        with writing(str(self.path)):
+            document = {"certificate": certificate, "manifest": {"format_version": FORMAT_VERSION, **manifest}}
+            durable.write_json(self.ledger / COMMIT, document)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the run in hand has ended but for `publish`."""
+        return (self.ledger / COMMIT).exists()
+
+    def publish(self, keep_ledger: bool = False) -> None:
+        """Move what was committed into place; the manifest last. Can be done again from any point.
 
         The old manifest goes first: between the two moments there is an unfinished run, never a manifest
         beside arrays that it does not describe.
         """
-        (self.path / MANIFEST).unlink(missing_ok=True)
-        arrays = self.path / ARRAYS
-        if arrays.exists():
-            shutil.rmtree(arrays)
-        os.replace(self.staged_arrays, arrays)
-        write_json(self.path / CERTIFICATE, certificate)
-        write_json(self.path / MANIFEST, {"format_version": FORMAT_VERSION, **manifest})
-        self.discard()
+        with writing(str(self.path)):
+            document = json.loads((self.ledger / COMMIT).read_text(encoding="utf-8"))
+            if document["manifest"]["run"] != self._finished():
+                durable.remove(self.path / MANIFEST)
+            if self.staged_arrays.exists():
+                durable.remove(self.path / ARRAYS)
+                durable.move(self.staged_arrays, self.path / ARRAYS)
+            durable.write_json(self.path / CERTIFICATE, document["certificate"])
+            durable.write_json(self.path / MANIFEST, document["manifest"])
+            if not keep_ledger:
+                self.discard()
 
     def has_spectrum(self) -> bool:
         """Whether the run in hand has finished its first pass and the eigensolve."""
@@ -134,9 +189,9 @@ class ResultDirectory:
 
     def discard(self) -> None:
         """Remove what an unfinished run left."""
-        ledger = self.path / LEDGER
-        if ledger.exists():
-            shutil.rmtree(ledger)
+        if self.ledger.exists():
+            durable.remove(self.begun)
+            durable.remove(self.ledger)
 
 
 @dataclass(frozen=True)
@@ -147,6 +202,12 @@ class Result:
     manifest: dict[str, Any]
     arrays: Any
     """The Zarr group."""
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What was measured of the answer."""
+        found: dict[str, Any] = json.loads((self.path / CERTIFICATE).read_text(encoding="utf-8"))
+        return found
 
     @property
     def samples_axis(self) -> int:

@@ -8,38 +8,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from dpca import durable
 from dpca.certificate import caveats
 from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
-from dpca.errors import AssumptionError, ConfigError, DiskFullError, DpcaError, OverBudgetError
+from dpca.errors import AssumptionError, ConfigError, DpcaError, LockedError, OverBudgetError
 from dpca.forecast import forecast
+from dpca.ledger import Ledger
+from dpca.lock import Lock
 from dpca.machine import Peak, free_disk, watched_memory
 from dpca.model import Model
-from dpca.outputs import Outputs
-from dpca.planning import check_axis, plan_run
+from dpca.outputs import Outputs, SyncedStore
+from dpca.planning import check_axis, n_stages, plan_run
 from dpca.preprocess import Rules
 from dpca.probe import probe
 from dpca.progress import Display, Progress
-from dpca.results import LEDGER, ResultDirectory, as_plain, environment
-from dpca.runplan import Process, RunPlan, Scratch
+from dpca.results import LEDGER, ResultDirectory, as_plain, environment, open_result
+from dpca.runplan import Process, RunPlan, Scratch, Settled
+from dpca.signals import Stopped
 from dpca.sources import Source, open_source
 from dpca.sources.zarr_array import without_credentials
+from dpca.unfinished import Begun
 from dpca.units import describe_memory
+
+PARTS = "parts"
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended well."""
+    """A run that ended well, now or before."""
 
     path: Path
-    decomposition: Decomposition
-    notes: list[str]
-    """What the user must be told besides the verdict."""
     seconds: float
+    """Of this command."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,12 @@ class Prepared:
 
 
 @contextmanager
-def prepared(loaded: Loaded) -> Iterator[tuple[Prepared, Executor]]:
+def prepared(loaded: Loaded, settled: Settled | None = None) -> Iterator[tuple[Prepared, Executor]]:
     """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
+
+    Parameters
+    ----------
+    settled : of the run that is gone on with
 
     Raises
     ------
@@ -78,6 +87,7 @@ def prepared(loaded: Loaded) -> Iterator[tuple[Prepared, Executor]]:
                 scratch=scratch,
                 components=config.output.components,
                 keep_gram=config.output.gram,
+                settled=settled,
             )
         yield Prepared(source, model, made, scratch), executor
 
@@ -145,53 +155,145 @@ def plan(loaded: Loaded) -> dict[str, Any]:
         )
 
 
-def run(loaded: Loaded, *, overwrite: bool = False, display: Display | None = None) -> Finished:
+def run(
+    loaded: Loaded,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    keep_ledger: bool = False,
+    display: Display | None = None,
+) -> Finished:
     """Carry out a configuration.
 
     Nothing is written before the input has been opened, found fit and planned; the result appears whole or
-    not at all. A run that fails leaves status.json, which says why, and any earlier result as it was.
+    not at all. A run that ends otherwise leaves what it has finished, any earlier result as it was, and
+    status.json, which says why.
+
+    Parameters
+    ----------
+    overwrite : replace an earlier result once the new one is whole; drop an unfinished run
+    resume : go on with an unfinished run, if there is one
+    keep_ledger : leave the finished parts beside the result
 
     Raises
     ------
     DpcaError
         Of the kind that says whose fault it is: its `exit_code` is the command's.
+    Stopped
+        When a signal asked for it.
     """
     began = time.perf_counter()
     config = loaded.config
     directory = ResultDirectory(config.output.path)
-    with prepared(loaded) as (ready, executor), watched_memory() as peak:
-        with _located(loaded):
-            directory.begin(overwrite)
-        stages = 2 + config.output.components + (ready.made.copy is not None)
+    with _located(loaded):
+        before = directory.unfinished() if resume else None
+        if resume and before is None and directory.has_result:
+            return Finished(directory.path, time.perf_counter() - began)
+        if before is None:
+            directory.check_free(overwrite)
+    with (
+        prepared(loaded, before.settled if before else None) as (ready, executor),
+        watched_memory() as peak,
+        _locked(directory, before, loaded),
+    ):
+        begun, notes = Begun.now(_relevant(config), ready.source.fingerprint(), ready.made.settled), list[str]()
+        if before is None:
+            directory.begin(begun)
+            durable.remove(Path(ready.scratch.path))  # of a run that is dropped
+        else:
+            with _located(loaded):
+                notes = before.check(directory.path, begun)
+            begun = before
+        stages = n_stages(ready.made, ready.model, ready.source.layout, config.output.components)
         check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
         progress = Progress(display, directory.status, stages, check)
+        ledger = Ledger(directory.ledger.absolute() / PARTS, begun.run, ready.source.layout.bytes, progress.say)
         try:
-            found = decompose(
-                ready.source,
-                ready.model,
-                ready.made,
-                Outputs(str(directory.staged_arrays.absolute())),
-                executor,
-                progress,
-                scratch=ready.scratch.path,
-                components=config.output.components,
-                keep_gram=config.output.gram,
-            )
-            seconds = time.perf_counter() - began
-            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
-            directory.publish(found.certificate, manifest)
+            if not directory.committed:
+                found = decompose(
+                    ready.source,
+                    ready.model,
+                    ready.made,
+                    Outputs(SyncedStore(directory.staged_arrays.absolute())),
+                    executor,
+                    progress,
+                    scratch=ready.scratch.path,
+                    components=config.output.components,
+                    keep_gram=config.output.gram,
+                    ledger=ledger,
+                )
+                seconds = time.perf_counter() - began
+                notes += _notes(ready, found)
+                manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
+                directory.commit(found.certificate, {"run": begun.run, "notes": notes, **manifest})
+            directory.publish(keep_ledger)
         except BaseException as error:
-            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            if isinstance(error, DiskFullError | AssumptionError) and directory.has_spectrum():
-                error = _kept(loaded.locate(error), directory)
-            else:
-                directory.discard()
-            progress.finish(
-                state, error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}"
-            )
-            raise error from error.__cause__
-        progress.finish("done", found.certificate["verdict"])
-    return Finished(directory.path, found, _notes(ready, found), seconds)
+            _leave(directory, ledger, Path(ready.scratch.path), progress, loaded, error)
+        progress.finish("done", open_result(directory.path).certificate["verdict"])
+    return Finished(directory.path, time.perf_counter() - began)
+
+
+@contextmanager
+def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) -> Iterator[None]:
+    """Hold the directory, and know that nothing happened in it before that was so."""
+    lock = Lock(directory.path)
+    with _located(loaded):
+        lock.acquire()
+    try:
+        now = directory.unfinished() if before else None
+        if before and (now is None or now.run != before.run):
+            raise LockedError(f"{directory.path}: another run has just ended there", "Look at it (see dpca status).")
+        yield
+    finally:
+        lock.release()
+
+
+def _leave(
+    directory: ResultDirectory,
+    ledger: Ledger,
+    scratch: Path,
+    progress: Progress,
+    loaded: Loaded,
+    error: BaseException,
+) -> NoReturn:
+    """End a run that did not end well: keep what is finished, and say how to go on."""
+    stopped = isinstance(error, Stopped | KeyboardInterrupt)
+    if ledger.empty:
+        directory.discard()
+        durable.remove(scratch)
+    elif isinstance(error, Stopped):
+        error.remedy = _how_to_go_on(loaded)
+    elif isinstance(error, AssumptionError):
+        error = _first_pass_kept(loaded.locate(error), directory)
+    elif isinstance(error, DpcaError):
+        located = loaded.locate(error)
+        error = type(error)(located.message, f"{located.remedy} {_how_to_go_on(loaded)}".strip(), located.key)
+    if isinstance(error, DpcaError):
+        message = error.message
+    else:
+        message = f"stopped by {error}" if isinstance(error, Stopped) else f"{type(error).__name__}: {error}"
+    progress.finish("interrupted" if stopped else "failed", message)
+    raise error from error.__cause__
+
+
+def _how_to_go_on(loaded: Loaded) -> str:
+    return f"What is finished is kept: dpca run {loaded.path} --resume goes on."
+
+
+def _relevant(config: Config) -> dict[str, Any]:
+    """What of a configuration decides the result: neither where it is computed nor where it is put."""
+    resolved = _without_secrets(config)
+    del resolved["compute"]
+    resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
+    return resolved
+
+
+def _without_secrets(config: Config) -> dict[str, Any]:
+    """A configuration as it may be written down."""
+    resolved = config.model_dump()
+    resolved["input"]["uri"] = without_credentials(resolved["input"]["uri"])
+    resolved["input"]["storage_options"] = dict.fromkeys(resolved["input"]["storage_options"], "(not kept)")
+    return resolved
 
 
 @contextmanager
@@ -217,11 +319,11 @@ def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
     return check
 
 
-def _kept(error: DpcaError, directory: ResultDirectory) -> DpcaError:
+def _first_pass_kept(error: DpcaError, directory: ResultDirectory) -> DpcaError:
     """Say what is left of a run that ended after its first pass."""
     return type(error)(
-        f"{error.message}; there is no result, but its first pass is finished and kept: scores, singular values and "
-        f"eigenvalues are in {directory.staged_arrays}",
+        f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
+        f"what else it gives are in {directory.staged_arrays}",
         f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",
     )
 
@@ -249,9 +351,7 @@ def _manifest(
     config: Config, ready: Prepared, found: Decomposition, n_workers: int, seconds: float, peak_bytes: int
 ) -> dict[str, Any]:
     """Enough to repeat the run, and to know what its bits depend on."""
-    resolved = config.model_dump()
-    resolved["input"]["uri"] = without_credentials(resolved["input"]["uri"])
-    resolved["input"]["storage_options"] = dict.fromkeys(resolved["input"]["storage_options"], "(not kept)")
+    resolved = _without_secrets(config)
     resolved["model"]["n_components"] = found.spectrum.n_components
     source, made = ready.source, ready.made
     layout = source.layout
@@ -276,7 +376,7 @@ def _manifest(
             "working_dtype": found.rung.dtype.name,
             "choices": list(found.choices),
             "accumulator_dtype": "float64",
-            "blas_threads": {"passes": 1, "eigensolve": found.eigensolve_threads},
+            "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
         },
         "workers": n_workers,
         "counts": found.counts,

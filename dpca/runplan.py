@@ -5,13 +5,17 @@ Plain values. `dpca.planning` finds one that fits the budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import TypeAdapter
 
 from dpca.machine import Budget
 from dpca.model import Rung
-from dpca.rechunk import Copy
+from dpca.rechunk import Copy, copy_in
 from dpca.slabs import Cuts, Plan
+from dpca.sources.base import Layout
 
 Reading = Literal["columns", "parts", "copy"]
 
@@ -115,6 +119,8 @@ class RunPlan:
     """What to try in turn, until one supports every component; the first is expected to."""
     too_large: tuple[Rung, ...] = ()
     """What might have been tried after those, did it fit the budget."""
+    eigensolve_threads: int = 1
+    """BLAS threads of the eigensolve, which change its bits."""
     expected_bytes: int = 0
     """What the tightest process holds at most, if the first attempt is the only one."""
     wanted_tasks: int = 0
@@ -139,3 +145,62 @@ class RunPlan:
     @property
     def scratch_bytes(self) -> int:
         return self.copy.bytes if self.copy else 0
+
+    @property
+    def settled(self) -> Settled:
+        """What of it decides bits."""
+        return Settled(
+            self.plan,
+            self.reading,
+            self.copy.unit if self.copy else None,
+            tuple(attempt.rung for attempt in self.attempts),
+            self.too_large,
+            self.eigensolve_threads,
+        )
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What of a plan decides the bits of a result, and is kept for a run that is gone on with."""
+
+    plan: Plan
+    reading: Reading
+    copy_chunks: tuple[int, ...] | None
+    attempts: tuple[Rung, ...]
+    too_large: tuple[Rung, ...]
+    eigensolve_threads: int
+
+    def reading_of(self, layout: Layout) -> RunPlan:
+        """The plan of an input, tasks and processes left open."""
+        copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
+        return RunPlan(self.plan, self.reading, copy, 0, 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        rungs = {
+            name: [[rung.solver, rung.dtype.name] for rung in getattr(self, name)] for name in ("attempts", "too_large")
+        }
+        return {**asdict(self), **rungs}
+
+    @classmethod
+    def of_json(cls, stored: dict[str, Any]) -> Settled:
+        """From plain values.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            When they are not those of `as_json`.
+        """
+        attempts, too_large = (
+            tuple(Rung(str(solver), np.dtype(dtype)) for solver, dtype in stored[name])
+            for name in ("attempts", "too_large")
+        )
+        chunks = stored["copy_chunks"]
+        return cls(
+            TypeAdapter(Plan).validate_python(stored["plan"]),
+            stored["reading"],
+            None if chunks is None else tuple(map(int, chunks)),
+            attempts,
+            too_large,
+            int(stored["eigensolve_threads"]),
+        )

@@ -1,7 +1,6 @@
 """Decompositions in one call, with the plan in the caller's hand."""
 
 import numpy as np
-from zarr.storage import MemoryStore
 
 from dpca.decomposition import decompose
 from dpca.engine import Threads
@@ -46,7 +45,7 @@ def decompose_array(
         source,
         model,
         made,
-        Outputs(MemoryStore() if store is None else str(store)),
+        Outputs({} if store is None else str(store)),
         executor,
         Progress(),
         components=components,

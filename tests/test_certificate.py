@@ -22,6 +22,7 @@ def as_measured(partial, spectrum):
         partial.overlap,
         None,
         spectrum.vectors.T @ spectrum.vectors,
+        None,
         partial.projection.T @ partial.projection,
         np.linalg.norm(partial.projection - spectrum.scaled, axis=0),
     )

@@ -227,3 +227,47 @@ def test_auto_takes_the_smaller_side_and_says_why():
     assert found.choices[0] == (
         "covariance: 5 x 5, the smaller side of 60 samples x 5 features; single precision, the rule for float32 data"
     )
+
+
+@pytest.mark.parametrize("solver", ["auto", "covariance_eigh"])
+def test_scores_are_orthogonal_to_rounding_however_small_their_component(solver):
+    """X_c w takes from stronger components what w is off by; the sweep that writes scores takes it away again."""
+    rng = np.random.default_rng(0)
+    sigma = np.logspace(0, -5, 6)
+    left = np.linalg.qr(np.column_stack([np.ones(2000), rng.normal(size=(2000, 6))]))[0][:, 1:]
+    x = (left * sigma) @ np.linalg.qr(rng.normal(size=(9, 6)))[0].T
+    found = decompose_array(x, 6, solver=solver, n_spans=3)
+    certificate = found.certificate
+    assert certificate["orthogonality_before"] > 1e-10
+    assert certificate["scores_orthogonality"] < 1e-13
+    scores = found.scores / found.spectrum.singular_values
+    np.testing.assert_allclose(scores.T @ scores, np.eye(6), atol=1e-13)
+    sines = np.linalg.norm(scores - left * np.sign((scores * left).sum(axis=0)), axis=0)
+    assert (sines < 1e-9).all()
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40)])
+def test_squares_that_float64_cannot_hold_are_refused(shape):
+    x = np.random.default_rng(0).normal(size=shape)
+    for factor, said in ((1e160, "so large"), (1e200, "so large"), (1e-160, "so small"), (1e-200, "so small")):
+        with pytest.raises(ArithmeticError, match=said):
+            decompose_array(factor * x, 3)
+    right = decompose_array(1e-130 * x, 3).spectrum.singular_values
+    np.testing.assert_allclose(right, 1e-130 * dense_pca(x).singular_values[:3], rtol=1e-12)
+
+
+def test_features_without_variation_give_zeros_also_if_there_are_no_others():
+    for x in (np.full((50, 3), 2.5), np.full((50, 3), np.nan)):
+        fitted = PCA(2, scale="std", missing="mean").fit(x)
+        assert (fitted.singular_values_ == 0).all()
+
+
+def test_a_feature_far_from_zero_is_not_constant():
+    x = np.random.default_rng(0).normal(size=(20_000, 4))
+    far = x.copy()
+    far[:, 0] = x[:, 0] * 0.02 + 1e9
+    near = far - [1e9, 0, 0, 0]
+    found = decompose_array(far, 4, rules=Rules(scale="std"), slab_bytes=50_000)
+    np.testing.assert_allclose(found.spectrum.singular_values, dense_pca(near, scale="std").singular_values, rtol=1e-9)
+    constant = decompose_array(np.where([True, False, False, False], 1e9 / 3, far), 4, rules=Rules(scale="std"))
+    assert constant.counts["constant_features"] == 1

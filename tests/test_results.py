@@ -3,8 +3,14 @@ import os
 
 import pytest
 
-from dpca.errors import OutputExistsError
+from dpca import durable
+from dpca.errors import LedgerError, OutputExistsError
 from dpca.results import ResultDirectory
+from dpca.runplan import Settled
+from dpca.slabs import make_plan
+from dpca.unfinished import Begun
+
+SETTLED = Settled(make_plan((3, 4), 8, (3, 4)), "columns", None, (), (), 1)
 
 
 @pytest.fixture
@@ -12,11 +18,14 @@ def directory(tmp_path):
     return ResultDirectory(tmp_path / "r")
 
 
-def built(directory, content, overwrite=False):
-    directory.begin(overwrite)
+def built(directory, content):
+    """A run that has ended but for its publication; returns its word."""
+    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED)
+    directory.begin(begun)
     directory.staged_arrays.mkdir()
     (directory.staged_arrays / "zarr.json").write_text(content)
-    return directory
+    directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
+    return begun.run
 
 
 def arrays(directory):
@@ -26,34 +35,47 @@ def arrays(directory):
 def test_a_result_appears_with_its_manifest(directory):
     built(directory, "new")
     assert os.listdir(directory.path) == ["ledger"]
-    directory.publish({"verdict": "good"}, {"config": {}})
+    directory.publish()
     assert sorted(os.listdir(directory.path)) == ["certificate.json", "manifest.json", "result.zarr"]
     assert json.loads((directory.path / "manifest.json").read_text())["format_version"] == 1
 
 
+def test_a_ledger_is_kept_where_asked_and_is_no_unfinished_run(directory):
+    built(directory, "new")
+    directory.publish(keep_ledger=True)
+    assert directory.ledger.exists()
+    assert directory.unfinished() is None
+
+
 def test_a_result_is_not_replaced_unless_asked(directory):
-    built(directory, "old").publish({}, {})
+    built(directory, "old")
+    directory.publish()
     with pytest.raises(OutputExistsError, match="holds a result already") as caught:
-        directory.begin(False)
+        directory.check_free(False)
     assert "--overwrite" in caught.value.remedy
-    built(directory, "new", overwrite=True)
+    directory.check_free(True)
+    built(directory, "new")
     assert arrays(directory) == "old"  # until the new one is whole
     assert (directory.path / "manifest.json").exists()
-    directory.publish({}, {})
+    directory.publish()
     assert arrays(directory) == "new"
 
 
 def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
-    built(directory, "half")
+    run = built(directory, "half")
     with pytest.raises(OutputExistsError, match="holds an unfinished run"):
-        directory.begin(False)
-    directory.begin(True)
+        directory.check_free(False)
+    directory.check_free(True)
+    assert directory.unfinished().run == run
+    assert directory.unfinished().settled == SETTLED
+    directory.begin(Begun.now({}, {}, SETTLED))
     assert not directory.staged_arrays.exists()
 
 
 def test_a_failed_run_leaves_the_old_result(directory):
-    built(directory, "old").publish({}, {})
-    built(directory, "new", overwrite=True)
+    built(directory, "old")
+    directory.publish()
+    built(directory, "new")
     directory.discard()
     assert arrays(directory) == "old"
     assert (directory.path / "manifest.json").exists()
@@ -64,39 +86,89 @@ def test_other_files_are_never_touched(directory, overwrite):
     directory.path.mkdir()
     (directory.path / "thesis.tex").write_text("x")
     with pytest.raises(OutputExistsError, match=r"holds other files \(thesis\.tex\)"):
-        directory.begin(overwrite)
+        directory.check_free(overwrite)
     assert os.listdir(directory.path) == ["thesis.tex"]
 
 
 def test_a_file_in_the_place_of_the_directory(directory):
     directory.path.write_text("x")
     with pytest.raises(OutputExistsError, match="not a directory"):
-        directory.begin(True)
+        directory.check_free(True)
 
 
-@pytest.mark.parametrize("step", range(6))
-def test_a_manifest_never_stands_beside_arrays_that_it_does_not_describe(directory, step, monkeypatch):
-    """Publishing stops at each of its steps in turn."""
-    built(directory, "old").publish({}, {"describes": "old"})
-    built(directory, "new", overwrite=True)
-    steps = iter(range(100))
+class Stop(Exception):
+    pass
 
-    class Stop(Exception):
-        pass
 
-    def stopping(function):
-        def wrapped(*arguments, **options):
-            if next(steps) == step:
+class Stopping(durable.Disk):
+    """Stops at a step."""
+
+    def __init__(self, step):
+        self.left = step
+
+    def __getattribute__(self, name):
+        if not name.startswith("_") and name != "left":
+            self.left -= 1
+            if self.left < 0:
                 raise Stop
-            return function(*arguments, **options)
+        return super().__getattribute__(name)
 
-        return wrapped
 
-    monkeypatch.setattr("pathlib.Path.unlink", stopping(type(directory.path).unlink))
-    monkeypatch.setattr("shutil.rmtree", stopping(__import__("shutil").rmtree))
-    monkeypatch.setattr("os.replace", stopping(os.replace))
-    with pytest.raises(Stop):
-        directory.publish({}, {"describes": "new"})
-    manifest = directory.path / "manifest.json"
-    if manifest.exists():
-        assert json.loads(manifest.read_text())["describes"] == arrays(directory)
+def test_publication_can_be_ended_from_every_step_and_never_mixes_two_results(directory, monkeypatch):
+    """Stopped at each of its steps in turn, and gone on with."""
+    steps, done = 0, False
+    while not done:
+        built(directory, "old")
+        directory.publish()
+        run = built(directory, "new")
+        monkeypatch.setattr(durable, "DISK", Stopping(steps))
+        try:
+            directory.publish()
+            done = True
+        except Stop:
+            pass
+        monkeypatch.undo()
+        manifest = directory.path / "manifest.json"
+        if manifest.exists():
+            assert json.loads(manifest.read_text())["describes"] == arrays(directory)
+        else:
+            assert directory.unfinished().run == run
+        if directory.unfinished() is not None:
+            assert directory.committed
+            directory.publish()
+        assert json.loads(manifest.read_text())["describes"] == arrays(directory) == "new"
+        steps += 1
+    assert steps > 15
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "can't be used"),
+        ('{"format_version": 99}', "its format_version is 99, not 1"),
+        ('{"format_version": 1, "run": "x"}', "KeyError: 'plan'"),
+        ('{"format_version": 1, "run": "x", "plan": {"attempts": [["gram_eigh", "nonsense"]]}}', "can't be used"),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, text, said):
+    built(directory, "half")
+    directory.begun.write_text(text)
+    with pytest.raises(LedgerError, match=said) as caught:
+        directory.unfinished()
+    assert "--overwrite" in caught.value.remedy
+
+
+def test_what_changed_is_named(directory):
+    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
+    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
+    assert before.check(directory.path, same) == []
+    with pytest.raises(LedgerError, match=r"the config changed since the run began: model.ddof: 1, now 0"):
+        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED))
+    with pytest.raises(LedgerError, match=r"the input changed since the run began: bytes: 5, now 6"):
+        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6}, SETTLED))
+    before.numerics["version"] = 0
+    with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 1"):
+        before.check(directory.path, same)
+    before.numerics["version"], before.numerics["cpu"] = 1, {"architecture": ["Z80"]}
+    (note,) = before.check(directory.path, same)
+    assert "another kind of CPU" in note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,3 +30,8 @@ class Factors:
     """Sum of the eigenvalues."""
     power: int
     """Power of sigma that the matrix holds: 2 where it squares the condition number, else 1."""
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """Of the types that all have."""
+        return cls(np.zeros(0), np.zeros((0, 0)), np.zeros(0), 0.0, 0.0, 0)

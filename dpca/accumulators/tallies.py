@@ -202,8 +202,8 @@ class Standard:
         divisor, constant, empty = np.ones(mean.size), np.zeros(mean.size, bool), n_present == 0
         if rules.scale == "std":
             variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
-            # As in preprocess: what rounding leaves of a constant feature.
-            constant = variance <= (moments.count * np.finfo(np.float64).eps * mean) ** 2
+            # A constant feature differs from its first sample by nothing; from a mean that fills in, by its rounding.
+            constant = variance <= (4 * np.finfo(np.float64).eps * mean) ** 2
             constant |= n_present <= rules.ddof
             divisor = np.where(constant, 1.0, np.sqrt(variance))
         factor = np.where(empty | (constant & rules.center), 0.0, 1 / divisor)

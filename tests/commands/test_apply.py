@@ -215,7 +215,7 @@ def test_nothing_is_replaced_unasked_or_that_is_no_zarr_group(capsys):
     assert "exists already" in capsys.readouterr().err
     os.mkdir("mine")
     assert dpca("transform", "r", "x.zarr", "--out", "mine", "--overwrite") == 2
-    assert "dpca replaces Zarr groups only" in capsys.readouterr().err
+    assert "and dpca did not write it" in capsys.readouterr().err
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr", "--overwrite") == 0
 
 
@@ -323,3 +323,66 @@ def test_as_a_process_in_little_memory():
         done = dpca_process(*arguments, "--out", f"{arguments[0]}.zarr", "--memory", "260MiB", "--workers", "1")
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_what_is_read_is_never_replaced(capsys):
+    run(X, "model.n_components=4")
+    zarr.create_array("mine.zarr", data=NEW, chunks=(4, 7, 9))
+    for arguments, out in (
+        (("transform", "r", "mine.zarr"), "mine.zarr"),
+        (("transform", "r", "mine.zarr"), "mine.zarr/inside"),
+        (("transform", "r", "mine.zarr"), "r/result.zarr"),
+        (("reconstruct", "r"), "r"),
+    ):
+        assert dpca(*arguments, "--out", out, "--overwrite") == 2
+        assert "which is read" in capsys.readouterr().err
+    zarr.create_array("theirs.zarr", data=NEW)
+    assert dpca("transform", "r", "mine.zarr", "--out", "theirs.zarr", "--overwrite") == 2
+    assert "dpca did not write it" in capsys.readouterr().err
+    np.testing.assert_array_equal(zarr.open_array("mine.zarr", mode="r")[...], NEW)
+
+
+def test_a_failure_leaves_no_directory_that_was_not_there():
+    run(X, "model.n_components=4")
+    np.save("bad.npy", np.full((2, *FEATURES), np.nan))
+    assert dpca("transform", "r", "bad.npy", "--out", "deep/er/s.zarr") == 2
+    assert not os.path.exists("deep")
+
+
+def test_text_coordinates_of_hdf5_come_along():
+    with h5py.File("w.h5", "w") as file:
+        data = file.create_dataset("X", data=random_array(0, (9, 50), "f4"))
+        file["gene"] = np.array([f"gene{number}" for number in range(50)], h5py.string_dtype())
+        file["gene"].make_scale("gene")
+        data.dims[1].attach_scale(file["gene"])
+    Path("c.yaml").write_text("input: {uri: w.h5, array: X}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    with xr.open_zarr("r/result.zarr") as result:
+        assert result.gene.values[:2].tolist() == ["gene0", "gene1"]
+    np.save("new.npy", random_array(1, (3, 50), "f4"))  # the array of the fit is named, this one has none
+    assert dpca("transform", "r", "new.npy", "--out", "s.zarr") == 0
+
+
+def test_a_value_that_cannot_be_filled_in_is_told_apart_from_one_that_can(capsys):
+    run(X, "model.n_components=4", "preprocess.missing=mean")
+    new = NEW.copy()
+    new[0, 0, 0], new[20, 3, 4] = np.nan, np.inf
+    np.save("new.npy", new)
+    assert dpca("transform", "r", "new.npy", "--out", "s.zarr") == 2
+    assert "1 infinities in region" in capsys.readouterr().err
+    new[20, 3, 4] = 0
+    np.save("new.npy", new)
+    assert dpca("transform", "r", "new.npy", "--out", "s.zarr") == 0
+    run_again = ("--overwrite", "--set", "preprocess.missing=mean", "--set", "preprocess.center=false")
+    assert dpca("run", "c.yaml", *run_again) == 0
+    assert dpca("transform", "r", "new.npy", "--out", "t.zarr") == 2
+    assert "a fit without centring keeps no means that could" in capsys.readouterr().err
+
+
+def test_components_that_are_stored_in_large_chunks_are_planned_for():
+    x = np.random.default_rng(0).normal(size=(200, 60_000))
+    run(x, "model.n_components=150", chunks=(200, 5000))
+    zarr.create_array("new.zarr", data=np.ones((600, 60_000), "u1"), chunks=(300, 500))
+    for arguments in (("transform", "r", "new.zarr"), ("reconstruct", "r", "--samples", "0:20")):
+        done = dpca_process(*arguments, "--out", "out.zarr", "--memory", "400MiB", "--workers", "1", "--overwrite")
+        assert done.returncode == 0, done.stderr

@@ -136,7 +136,7 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
     )
     done = subprocess.run([sys.executable, "interrupted.py"], capture_output=True, text=True)
     assert done.returncode == 130, done.stderr
-    assert "dpca: interrupted" in done.stderr
+    assert "dpca: stopped by SIGINT" in done.stderr
     assert "Traceback" not in done.stderr
     assert os.listdir("out/r") == ["status.json"]
     assert json.loads(Path("out/r/status.json").read_text())["state"] == "interrupted"
@@ -155,7 +155,9 @@ def test_a_killed_run_is_an_unfinished_one(config, capsys):
     assert done.returncode == -signal.SIGKILL
     assert not Path("out/r/manifest.json").exists()
     assert dpca("run", config) == 2
-    assert "holds an unfinished run" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "holds an unfinished run" in shown
+    assert "Go on with it with --resume, or start it anew with --overwrite" in shown
     assert dpca("run", config, "--overwrite") == 0
 
 

@@ -103,7 +103,11 @@ def test_the_samples_axis_is_known_by_its_name_or_guessed_and_says_why(capsys):
 
     assert guess((40, 5, 6), ("lat", "lon", "time")) == (2, "its dimension is called 'time'", False)
     assert guess((7, 900)) == (0, "the shorter of two axes: there are fewer samples than features", False)
-    assert guess((900, 7)) == (1, "the shorter of two axes: there are fewer samples than features", False)
+    assert guess((900, 7)) == (
+        1,
+        "the shorter of two axes, since samples are fewer than features in general, so check this",
+        True,
+    )
     axis, reason, warned = guess((30, 5, 6))
     assert (axis, warned) == (0, True)
     assert "by convention" in reason
@@ -141,7 +145,7 @@ def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
     zarr.create_array("small.zarr", data=np.ones((50, 2000), "f4"), chunks=(1, 10))
     assert "chunks are small (40 B): chunks of 50 x 2,000 would be read faster" in watched_for(capsys, "small.zarr")
     np.save("tall.npy", np.ones((900, 7)))
-    assert "fewer features (7) than samples (900): perhaps the axes are swapped" in watched_for(
+    assert "fewer features (7) than samples (900): if that is not so, the axes are swapped" in watched_for(
         capsys, "tall.npy", "--samples-axis", "0"
     )
     zarr.create_array("tall.zarr", shape=(50_000, 10**6), chunks=(50_000, 10), dtype="f4")

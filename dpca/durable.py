@@ -1,0 +1,105 @@
+"""Files that are whole or absent, and stay so through a crash of the machine.
+
+A file is written aside, flushed to the disk and renamed into place; then its directory is flushed, since a
+rename, too, is lost with an unflushed directory (POSIX promises no more). `DISK` is the only way in which dpca
+changes a ledger or publishes a result, so that a test can end it at every single step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class Disk:
+    """The steps by which directories change."""
+
+    def write(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
+        """Write a new file and flush it."""
+        with open(path, "xb") as file:
+            save(file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file over another, or a directory to where none is."""
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        """Make one directory, unless it is there."""
+        path.mkdir(exist_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all that is in it, in any order; none if it is not there."""
+        if path.exists():
+            shutil.rmtree(path)
+
+    def flush_directory(self, path: Path) -> None:
+        """Flush the names in a directory."""
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+DISK = Disk()
+
+
+def write(path: Path, save: Callable[[BinaryIO], object]) -> None:
+    """Write a file, replacing what was there: a reader finds the old or the new, never half.
+
+    Parameters
+    ----------
+    save : writes the content to the file that it is given
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        DISK.write(aside, save)
+        DISK.rename(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    DISK.flush_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON, as `write` does; NaN and infinity are refused."""
+    text = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+    write(path, lambda file: file.write(text))
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory and those above it that are missing."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    DISK.make_directory(path)
+    DISK.flush_directory(path.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename, durably; a directory only to where none is."""
+    DISK.rename(source, target)
+    DISK.flush_directory(target.parent)
+    if source.parent != target.parent:
+        DISK.flush_directory(source.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with all that is in it; nothing if it is not there."""
+    if path.is_dir():
+        DISK.remove_tree(path)
+    else:
+        DISK.unlink(path)
+    if path.parent.is_dir():
+        DISK.flush_directory(path.parent)

@@ -1,0 +1,204 @@
+"""The finished parts of a run, durable: what was computed once is found again after any failure.
+
+A stage's parts are files of their own, written by the task that computed them, whole or absent
+(`dpca.durable`), with a checksum. They are added up in their order. Where those that are added already take more
+than `SHARE` of the data, the sum so far is written in their place, and so at the end of a stage: the ledger holds
+at most an eighth of the data, or what is in the window and two sums, if that is more.
+
+Files are .npz, whose members carry a CRC-32; pickles are never loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca import durable
+from dpca.errors import writing
+
+T = TypeVar("T")
+
+SHARE = 8
+"""Parts that are added up already may take this fraction of the data, one in so many bytes."""
+_PART, _SUM = re.compile(r"(\d+)\.npz"), re.compile(r"sum-(\d+)\.npz")
+
+
+class Damaged(Exception):
+    """A file of the ledger is not what was written."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A part that is in the ledger."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The finished parts of a run, in a directory."""
+
+    directory: Path
+    run: str
+    """A random word of this run, so that parts of another are never taken for its own."""
+    data_bytes: int
+    say: Callable[[str], None]
+    """Told of damaged parts."""
+
+    def stage(self, name: str) -> Stage:
+        """The parts of a stage, to go on with."""
+        directory = self.directory / re.sub(r"\W+", "-", name)
+        with writing(str(directory)):
+            durable.make_directories(directory)
+        return Stage(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
+
+    def once(self, name: str, compute: Callable[[], T], like: T) -> T:
+        """A value that is computed once in a run; `like` has its types."""
+        stage = self.stage(name)
+        if stage.has(0):
+            try:
+                return stage.load(0, like)
+            except Damaged as damage:
+                self.say(f"{damage}: it is computed again")
+        value = compute()
+        stage.keep(0, value)
+        return value
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is finished."""
+        return not any(self.directory.glob("*/*.npz"))
+
+
+class Stage:
+    """The finished parts of a stage. Travels to tasks, which keep what they have computed."""
+
+    def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:
+        self._directory, self._key, self._keep_bytes, self._say = directory, key, keep_bytes, say
+        self._added_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_say": _silent}
+
+    def has(self, number: int) -> bool:
+        """Whether a part is there; `load` says whether it is whole."""
+        return self._path(number).exists()
+
+    def keep(self, number: int, value: Any) -> Receipt:
+        """Write a part durably."""
+        self._write(self._path(number), value)
+        return Receipt(number)
+
+    def load(self, number: int, like: T) -> T:
+        """Read a part.
+
+        Raises
+        ------
+        Damaged
+            When it is not what was written.
+        """
+        return self._read(self._path(number), like)
+
+    def lost(self, damage: Damaged, number: int) -> None:
+        """Give up a part that is damaged."""
+        self._say(f"{damage}: it is computed again")
+        durable.remove(self._path(number))
+
+    def clear(self) -> None:
+        """Forget what is finished."""
+        for files in (self._files(_SUM), self._files(_PART)):
+            for path in files.values():
+                durable.remove(path)
+
+    def begin(self, empty: T) -> tuple[int, T]:
+        """How many parts are added up in a sum that is kept, and that sum; 0 and `empty` if there is none."""
+        for count, path in sorted(self._files(_SUM).items(), reverse=True):
+            try:
+                return count, self._read(path, empty)
+            except Damaged as damage:
+                self._say(f"{damage}: its {count} parts are computed again")
+                durable.remove(path)
+        return 0, empty
+
+    def n_found(self, n_parts: int) -> int:
+        """How many parts are finished, in a sum or on their own."""
+        begin = max(self._files(_SUM), default=0)
+        return begin + sum(begin <= number < n_parts for number in self._files(_PART))
+
+    def complete(self, n_parts: int) -> bool:
+        """Whether all parts are added up."""
+        return n_parts in self._files(_SUM)
+
+    def added(self, number: int, total: Any, last: bool) -> None:
+        """Count a part that was added to the sum; write the sum in place of the parts where they are many, or the last."""
+        self._added_bytes += self._path(number).stat().st_size
+        if not last and self._added_bytes <= self._keep_bytes:
+            return
+        self._write(Path(self._directory) / f"sum-{number + 1}.npz", total)
+        for files, count in ((_SUM, number + 1), (_PART, number + 1)):
+            for found, path in self._files(files).items():
+                if found < count:
+                    durable.DISK.unlink(path)
+        self._added_bytes = 0
+
+    def _path(self, number: int) -> Path:
+        return Path(self._directory) / f"{number}.npz"
+
+    def _files(self, kind: re.Pattern[str]) -> dict[int, Path]:
+        names = {path.name: path for path in Path(self._directory).iterdir()}
+        return {int(match[1]): path for name, path in names.items() if (match := kind.fullmatch(name))}
+
+    def _write(self, path: Path, value: Any) -> None:
+        with writing(str(path)):
+            arrays = {**packed(value), "key": np.frombuffer(f"{self._key} {path.name}".encode(), np.uint8)}
+            durable.write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+    def _read(self, path: Path, like: T) -> T:
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            if arrays.pop("key").tobytes() != f"{self._key} {path.name}".encode():
+                raise Damaged(f"{path} is of another run or place")
+            value: T = unpacked(like, arrays)
+            return value
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as cause:
+            raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
+
+
+def _silent(sentence: str) -> None:
+    pass
+
+
+def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
+    """A number, an array, or a dataclass of them, as arrays by name. Names with an underscore are left out."""
+    if not dataclasses.is_dataclass(value):
+        return {name: np.asarray(value)}
+    found: dict[str, NDArray[Any]] = {}
+    for field in dataclasses.fields(value):
+        if not field.name.startswith("_"):
+            found |= packed(getattr(value, field.name), f"{name}.{field.name}")
+    return found
+
+
+def unpacked(like: Any, arrays: dict[str, NDArray[Any]], name: str = "value") -> Any:
+    """The value that `packed` took apart, of the types of `like`."""
+    if dataclasses.is_dataclass(like) and not isinstance(like, type):
+        names = [field.name for field in dataclasses.fields(like) if not field.name.startswith("_")]
+        parts = {part: unpacked(getattr(like, part), arrays, f"{name}.{part}") for part in names}
+        return dataclasses.replace(like, **parts)
+    found = arrays[name]
+    if isinstance(like, np.ndarray):
+        if found.dtype != like.dtype or found.ndim != like.ndim:
+            raise ValueError(
+                f"{name} is {found.ndim}-dimensional {found.dtype}, not {like.ndim}-dimensional {like.dtype}"
+            )
+        return found
+    return type(like)(found.item())

@@ -1,0 +1,66 @@
+"""Signals that ask a run to stop: what is finished is kept, and it can be gone on with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
+"""SIGUSR1 is what Slurm is asked to send before the walltime ends."""
+THREADS = "dpca-"
+"""How threads are called that may be left behind when a run is told to stop."""
+
+
+class Stopped(BaseException):
+    """A signal asked the run to stop. No Exception, so that nothing takes it for a failure that it can handle."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+        self.remedy = ""
+        """How to go on, once that is known."""
+
+    @property
+    def exit_code(self) -> int:
+        """130 for Ctrl-C, as shells have it, else 1."""
+        return 130 if self.name == "SIGINT" else 1
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Raise `Stopped` in the main thread at the first such signal; a second leaves at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopped = False
+
+    def stop(number: int, _: FrameType | None) -> None:
+        nonlocal stopped
+        name = signal.Signals(number).name
+        if stopped:
+            os._exit(Stopped(name).exit_code)
+        stopped = True
+        raise Stopped(name)
+
+    before = {name: signal.signal(getattr(signal, name), stop) for name in STOPPING if hasattr(signal, name)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def leave(code: int) -> None:
+    """End the process with a code, without waiting for tasks that hang."""
+    if any(thread.name.startswith(THREADS) and thread.is_alive() for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    if code:
+        sys.exit(code)

@@ -1,0 +1,153 @@
+"""What a run that has not ended must still be, to be gone on with: its input, its config, its arithmetic."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from dpca import durable
+from dpca.errors import LedgerError, writing
+from dpca.runplan import Settled
+
+FORMAT_VERSION = 1
+NUMERICS = 1
+"""Raised with every change of dpca after which the same plan may give other bits."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How a run began: all that its finished parts depend on."""
+
+    run: str
+    """A random word that only this run has."""
+    config: dict[str, Any]
+    """What of the config decides the result, resolved."""
+    input: dict[str, Any]
+    """Fingerprint of the input."""
+    numerics: dict[str, Any]
+    settled: Settled
+
+    @classmethod
+    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled) -> Begun:
+        """A run that begins here."""
+        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled)
+
+    def write(self, path: Path) -> None:
+        """Write it durably."""
+        with writing(str(path)):
+            durable.write_json(
+                path,
+                {
+                    "format_version": FORMAT_VERSION,
+                    "run": self.run,
+                    "config": self.config,
+                    "input": self.input,
+                    "numerics": self.numerics,
+                    "plan": self.settled.as_json(),
+                },
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> Begun | None:
+        """How the run of a ledger began; None where there is none.
+
+        Raises
+        ------
+        LedgerError
+            When it can't be read, or another version of dpca wrote it.
+        """
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as cause:
+            raise _useless(path, str(cause)) from cause
+        try:
+            if stored["format_version"] != FORMAT_VERSION:
+                raise _useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
+            settled = Settled.of_json(stored["plan"])
+            return cls(str(stored["run"]), stored["config"], stored["input"], stored["numerics"], settled)
+        except (KeyError, TypeError, ValueError) as cause:
+            if isinstance(cause, LedgerError):
+                raise
+            raise _useless(path, f"{type(cause).__name__}: {cause}") from cause
+
+    def check(self, place: Path, now: Begun) -> list[str]:
+        """Refuse to go on with what is not the same any more; returns what is worth a note.
+
+        Raises
+        ------
+        LedgerError
+            Names what differs: of the config, of the input, of the arithmetic.
+        """
+        for what, before, after, remedy in (
+            ("the config changed", self.config, now.config, "Set it back, or start anew with --overwrite."),
+            (
+                "the input changed",
+                self.input,
+                now.input,
+                "Restore it, or start anew with --overwrite: parts of two inputs can't be added up.",
+            ),
+            (
+                "the arithmetic changed",
+                _without(self.numerics, "cpu"),
+                _without(now.numerics, "cpu"),
+                "Go on with the libraries of before, or start anew with --overwrite: parts would not have the same bits.",
+            ),
+        ):
+            found = differences(before, after)
+            if found:
+                raise LedgerError(f"{place}: {what} since the run began: {'; '.join(found[:5])}", remedy)
+        found = differences(self.numerics["cpu"], now.numerics["cpu"])
+        return [
+            f"begun on another kind of CPU ({'; '.join(found)}): the last bits may differ from those of a run on one kind"
+        ] * bool(found)
+
+
+def differences(before: Any, after: Any, name: str = "") -> list[str]:
+    """What differs between two documents, key by key: `model.ddof: 1, now 0`."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            sentence
+            for key in keys
+            for sentence in differences(before.get(key), after.get(key), f"{name}.{key}" if name else str(key))
+        ]
+    return [] if before == after else [f"{name}: {_shown(before)}, now {_shown(after)}"]
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _numerics() -> dict[str, Any]:
+    """What the bits of a sum depend on besides the plan. The kind of CPU decides which code of BLAS runs."""
+    blas = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    return {
+        "version": NUMERICS,
+        "numpy": np.__version__,
+        "blas": [f"{info.get('internal_api')} {info.get('version')}" for info in blas],
+        "cpu": {"architecture": [info.get("architecture") for info in blas]},
+    }
+
+
+def _without(document: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
+
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(document))
+    return plain
+
+
+def _useless(path: Path, reason: str) -> LedgerError:
+    return LedgerError(f"{path}: can't be used: {reason}", "Start anew with --overwrite.")
