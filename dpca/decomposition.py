@@ -334,13 +334,15 @@ class _Steps:
 
         threads = self._made.eigensolve_threads
 
+        if center and plan.keeps == "samples":
+            found.recenter()
+
         def solve() -> Factors:
-            recenter = center and plan.keeps == "samples"
             stage = self._progress.stage("eigensolve")
             # In a thread, so that a signal is answered while LAPACK runs.
             pool = ThreadPoolExecutor(1, THREADS)
             with self._timed("eigensolve"), stage, threadpool_limits(threads, user_api="blas"):
-                solving = pool.submit(found.finish, recenter, choosing)
+                solving = pool.submit(found.finish, choosing)
                 pool.shutdown(wait=False)
                 return solving.result()
 

@@ -78,6 +78,16 @@ def write_json(path: Path, value: Any) -> None:
     write(path, lambda file: file.write(text))
 
 
+def remove_partials(path: Path, deep: bool = True) -> None:
+    """Remove what a process that was killed had begun to write, in a directory, and if `deep` in those inside."""
+    for directory, inside, names in os.walk(path):
+        if not deep:
+            inside.clear()
+        for name in names:
+            if name.startswith(".") and name.endswith(".partial"):
+                DISK.unlink(Path(directory) / name)
+
+
 def make_directories(path: Path) -> None:
     """Make a directory and those above it that are missing."""
     if path.is_dir():

@@ -252,7 +252,7 @@ class FeaturePanels(Standardizer):
             mean = centre = np.zeros(stop - start)
         reduced = centre / divisor
         left = centre - np.rint(centre) if integers else np.zeros(1)
-        with np.errstate(over="ignore"):  # squares that overflow are found by whoever adds them up
+        with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are found by whoever adds them up
             mean_product, mean_norm2 = block @ reduced, float(reduced @ reduced)
         return FeaturePanel(
             start=start,

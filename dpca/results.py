@@ -172,6 +172,7 @@ class ResultDirectory:
         beside arrays that it does not describe.
         """
         with writing(str(self.path)):
+            durable.remove_partials(self.path, deep=False)
             document = json.loads((self.ledger / COMMIT).read_text(encoding="utf-8"))
             if document["manifest"]["run"] != self._finished():
                 durable.remove(self.path / MANIFEST)
@@ -180,8 +181,16 @@ class ResultDirectory:
                 durable.move(self.staged_arrays, self.path / ARRAYS)
             durable.write_json(self.path / CERTIFICATE, document["certificate"])
             durable.write_json(self.path / MANIFEST, document["manifest"])
-            if not keep_ledger:
+            if keep_ledger:
+                durable.remove(self.ledger / COMMIT)  # it is kept as a record, and not there to be gone on with
+            else:
                 self.discard()
+
+    def tidy(self) -> None:
+        """Remove what is left of a ledger whose removal was interrupted."""
+        durable.remove_partials(self.path, deep=False)
+        if self.committed or not self.begun.exists():
+            self.discard()
 
     def has_spectrum(self) -> bool:
         """Whether the run in hand has finished its first pass and the eigensolve."""

@@ -188,6 +188,8 @@ def run(
     with _located(loaded):
         before = directory.unfinished() if resume else None
         if resume and before is None and directory.has_result:
+            with _locked(directory, None, loaded):
+                directory.tidy()
             return Finished(directory.path, time.perf_counter() - began)
         if before is None:
             directory.check_free(overwrite)
@@ -204,6 +206,7 @@ def run(
             with _located(loaded):
                 notes = before.check(directory.path, begun)
             begun = before
+            durable.remove_partials(directory.ledger)
         stages = n_stages(ready.made, ready.model, ready.source.layout, config.output.components)
         check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
         progress = Progress(display, directory.status, stages, check)

@@ -11,8 +11,11 @@ def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64, solver="gra
     x = x - x.mean(0) if center else x
     found = SOLVERS[solver].empty(len(x), FeatureTally.empty(len(x)))
     list(found.of_slab([panel(x)]))
+    found.close()
+    if center:
+        found.recenter()
     spectrum = of_factors(
-        found.close().finish(center, lambda eigenvalues, floor, total: k or min(x.shape)),
+        found.finish(lambda eigenvalues, floor, total: k or min(x.shape)),
         n_samples=len(x),
         n_features=x.shape[1],
         center=center,

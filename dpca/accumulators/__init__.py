@@ -56,11 +56,12 @@ class Accumulator(Protocol):
         """Multiply the kept features by factors that only all samples gave, (m,)."""
         ...
 
-    def finish(self, center: bool, choose: Choose) -> Factors:
-        """Decompose; `choose` says how many components, once the eigenvalues are known.
+    def recenter(self) -> None:
+        """Remove what rounding left of the mean from a matrix over samples, in place."""
+        ...
 
-        `center` removes what rounding left of the mean from a matrix over samples.
-        """
+    def finish(self, choose: Choose) -> Factors:
+        """Decompose; `choose` says how many components, once the eigenvalues are known."""
         ...
 
     @staticmethod

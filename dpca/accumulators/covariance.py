@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpca.accumulators.factors import F64, Choose, Factors
-from dpca.accumulators.gram import Gram, eigh
+from dpca.accumulators.factors import F64
+from dpca.accumulators.gram import Gram
 from dpca.accumulators.tallies import Corrections
 from dpca.preprocess import Panel
 
@@ -53,9 +53,8 @@ class Covariance(Gram):
         self.matrix *= factors[:, None]
         self.matrix *= factors
 
-    def finish(self, center: bool, choose: Choose) -> Factors:
-        """Eigendecomposition; panels were centred, so that nothing is left to remove."""
-        return eigh(self.matrix, choose)
+    def recenter(self) -> None:
+        """Nothing: panels were centred, and joined with regard to their means."""
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:

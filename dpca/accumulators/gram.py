@@ -103,10 +103,12 @@ class Gram:
     def scale(self, factors: F64) -> None:
         """Nothing: features were scaled as they streamed by."""
 
-    def finish(self, center: bool, choose: Choose) -> Factors:
-        """Eigendecomposition of H K H, in place; H removes what rounding left of the mean."""
-        if center:
-            center_gram(self.matrix)
+    def recenter(self) -> None:
+        """H K H, in place: removes what rounding left of the mean."""
+        center_gram(self.matrix)
+
+    def finish(self, choose: Choose) -> Factors:
+        """Eigendecomposition."""
         return eigh(self.matrix, choose)
 
     @staticmethod

@@ -70,11 +70,13 @@ class Tsqr:
         """Multiply features by factors, (m,), in place: R D of X_c D = Q R D."""
         self.matrix *= factors
 
-    def finish(self, center: bool, choose: Choose) -> Factors:
-        """SVD of R, after R H: removes what rounding left of the mean."""
+    def recenter(self) -> None:
+        """R H, in place: removes what rounding left of the mean."""
+        self.matrix -= self.matrix.mean(axis=1)[:, None]
+
+    def finish(self, choose: Choose) -> Factors:
+        """SVD of R."""
         m = len(self.matrix)
-        if center:
-            self.matrix -= self.matrix.mean(axis=1)[:, None]
         left, sigma, right = np.linalg.svd(self.matrix)
         floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
         total = float(np.einsum("ij,ij->", self.matrix, self.matrix))

@@ -24,7 +24,7 @@ def test_r_of_any_partition_and_merge_order_has_the_singular_values_of_the_whole
     np.testing.assert_allclose(found.matrix.T @ found.matrix, x @ x.T, atol=1e-12 * np.trace(x @ x.T))
     np.testing.assert_allclose(found.squares(False).sum(), (x**2).sum())
     np.testing.assert_allclose(found.tally.total, (x**2).sum())
-    factors = found.finish(False, lambda eigenvalues, floor, total: n)
+    factors = found.finish(lambda eigenvalues, floor, total: n)
     sigma = np.zeros(n)
     sigma[: min(x.shape)] = np.linalg.svd(x, compute_uv=False)
     np.testing.assert_allclose(np.sqrt(factors.eigenvalues), sigma, atol=1e-13 * sigma[0])
