@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint compare memory sizes precision clean
+.PHONY: demo test lint compare memory sizes precision crashes clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -32,6 +32,10 @@ memory: $(READY)
 sizes: $(READY)
 	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
 	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 100000 400000 1600000
+
+## crashes: power lost at every step of a run, in turn (minutes)
+crashes: $(READY)
+	DPCA_CRASH_STRIDE=1 $(BIN)/python -m pytest -q tests/test_crashes.py
 
 ## precision: error of the Gram matrix in single precision, against features and panel widths
 precision: $(READY)

@@ -12,7 +12,10 @@ import zarr
 from dpca import durable
 from dpca.config import load
 from dpca.run import run
-from tests.crashes import Crash, FailingDisk
+from tests.crashes import Crash, FailingDisk, Hasty
+
+STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "37"))
+"""1 for every step (make crashes), which takes minutes."""
 
 CASES = {
     "features stream by": ((5, 40), (5, 10), ()),
@@ -39,6 +42,7 @@ def config(request, monkeypatch):
     if "orthonormal" in request.param:
         left, right = np.linalg.qr(rng.normal(size=(6, 5)))[0], np.linalg.qr(rng.normal(size=(40, 5)))[0]
         x = (left * [1, 1e-2, 1e-3, 1e-4, 1e-5]) @ right.T
+    monkeypatch.setattr(durable, "DISK", Hasty())
     monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
     monkeypatch.setattr("dpca.slabs.SPAN_WIDTH_PER_KEPT", 1)
     zarr.create_array("x.zarr", data=x, chunks=chunks)
@@ -66,7 +70,7 @@ def test_power_lost_at_any_step(config, keep):
     run(config)
     undisturbed = bits("r")
     shutil.rmtree("r")
-    step, done = 0, False
+    step, done = STRIDE // 2 * keep, False
     while not done:
         done = disturbed(config, FailingDisk(step, keep))
         if not done and Path("r", "manifest.json").exists():
@@ -75,7 +79,7 @@ def test_power_lost_at_any_step(config, keep):
         assert bits("r") == undisturbed, f"step {step}"
         assert sorted(os.listdir("r")) == ["certificate.json", "manifest.json", "result.zarr", "status.json"]
         shutil.rmtree("r")
-        step += 1 if step < 40 else 3
+        step += STRIDE
     assert step > 100
 
 
@@ -83,7 +87,7 @@ def test_power_lost_at_any_step(config, keep):
 def test_power_lost_twice_and_while_an_older_result_is_replaced(config, keep):
     run(config)
     undisturbed = bits("r")
-    for step in range(3, 400, 29):
+    for step in range(3, 400, 5 * STRIDE):
         if not disturbed(config, FailingDisk(step, keep), overwrite=True):
             disturbed(config, FailingDisk(2 * step, keep), resume=True)
         if not Path("r", "manifest.json").exists():
