@@ -75,7 +75,9 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
     """
     fit = open_result(result)
     where = given if isinstance(given, Input) else _input_of(fit, given)
-    source = open_source(where.uri, where.array, where.absent_chunks, where.storage_options, where.missing_values)
+    source = open_source(
+        where.uri, where.array, where.absent_chunks, where.storage_options, where.missing_values, where.read_seconds
+    )
     axis = source.layout.axis_of(where.samples_axis)
     _check_features(fit, source, axis)
     n_samples = source.layout.shape[axis]

@@ -48,6 +48,7 @@ class BackprojectionPartial:
     low: F64
     """Smallest and largest entry of each vector, (n_components,)."""
     high: F64
+    retries: int = 0
     bytes_read: int = 0
 
     @classmethod
@@ -77,6 +78,7 @@ class BackprojectionPartial:
         self.overlap += other.overlap
         self.projection += other.projection
         self._widen(other.low, other.high)
+        self.retries += other.retries
         self.bytes_read += other.bytes_read
         return self
 

@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError, DpcaError
+from dpca.sources.base import READ_SECONDS
 
 DEFAULT_COMPONENTS = 20
 
@@ -48,6 +49,10 @@ class Input(_Section):
         list[float],
         Field(description="Stored values that mark a missing one, besides NaN and what the file itself says."),
     ] = []
+    read_seconds: Annotated[
+        float,
+        Field(gt=0, description="How long no slab may be read until storage counts as hanging, and the run ends."),
+    ] = READ_SECONDS
     storage_options: Annotated[
         dict[str, Any], Field(description="Options of a URL's file system; never written to a result.")
     ] = {}

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.accumulators.factors import F64, Factors
-from dpca.accumulators.tallies import FeatureTally, Moments, Present, Standard
+from dpca.accumulators.tallies import FeatureTally, Moments, Present, Standard, Tally
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import certify, check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
@@ -172,6 +172,7 @@ def decompose(
             "absent_chunks": tally.absent_chunks + copied_absent,
             "missing_values": tally.n_missing,
             "constant_features": solved.n_constant,
+            "retried_reads": steps.retries,
             "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
             "bytes_copied_to_scratch": made.scratch_bytes,
         },
@@ -221,7 +222,7 @@ class _Steps:
         self._executor, self._progress = executor, progress
         self.seconds: dict[str, float] = {}
         self.choices: list[str] = []
-        self.passes = self.bytes_decoded = 0
+        self.passes = self.bytes_decoded = self.retries = 0
 
     # The first pass, and what follows from it.
 
@@ -261,7 +262,7 @@ class _Steps:
             total=Present.empty(work.plan.n_kept),
             merge=Present.merge,
         )
-        self.bytes_decoded += found.bytes_read
+        self._count(found)
         return found
 
     def _attempt(self, work: Pass, attempt: Attempt, present: Present | None) -> _Solved:
@@ -280,7 +281,7 @@ class _Steps:
             merge=solver.merge,
         )
         by_products, tally = found.squares(rules.center and samples), found.tally
-        self.bytes_decoded += tally.bytes_read
+        self._count(tally)
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
         standard: Standard | None = None
         if isinstance(tally, Moments):
@@ -412,7 +413,7 @@ class _Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self.bytes_decoded += partial.bytes_read
+        self._count(partial)
         projection, overlap, before = partial.projection, partial.overlap, None
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
@@ -459,7 +460,7 @@ class _Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self.bytes_decoded += partial.bytes_read
+        self._count(partial)
         signs, nonzero = partial.signs, sigma > 0
         # As the components of a Gram matrix: what a sigma_j of little weight takes from the stronger ones goes.
         transform = orthogonalizer(partial.overlap, nonzero, np.dtype(np.float64))
@@ -546,6 +547,10 @@ class _Steps:
                 window=attempt.window,
                 stage=stage,
             )
+
+    def _count(self, found: Tally | Present | BackprojectionPartial) -> None:
+        self.bytes_decoded += found.bytes_read
+        self.retries += found.retries
 
     def _stage(self, name: str) -> Stage | None:
         return self._ledger.stage(name) if self._ledger else None

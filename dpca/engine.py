@@ -26,29 +26,34 @@ by 1.4-1.6 (measured), and the number of BLAS threads changes the bits.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from dpca.errors import Cancelled, ClusterError, DpcaError
+from dpca.errors import Cancelled, ClusterError, DpcaError, StorageError
 from dpca.ledger import Damaged, Receipt, Stage
 from dpca.machine import Budget, bound_allocator, memory_budget
 from dpca.passes import Report
 from dpca.runplan import Workers
 from dpca.signals import THREADS
+from dpca.sources.base import describe
 from dpca.units import describe_memory
 
 if TYPE_CHECKING:
     from distributed import Client
 
+DEATHS = 4
+"""How many workers a span may cost, by the default of Dask's setting distributed.scheduler.allowed-failures (3)."""
 ABANDON_SECONDS = 8.0
 """How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
 
@@ -144,7 +149,13 @@ def run_pass(
     begin, total = stage.begin(total) if stage else (0, total)
     if begin == n_parts:
         return total
-    with executor.session(progress, n_tasks) as session:
+    watch = _Watch(work.source.layout.read_seconds if work.source is not None else math.inf)
+
+    def advance(n_bytes: int) -> None:
+        watch.rewind()
+        progress(n_bytes)
+
+    with executor.session(advance, n_tasks) as session:
         arguments = [session.share(value) for value in shared]
 
         def submit(number: int) -> Future:
@@ -168,7 +179,45 @@ def run_pass(
             stage.added(number, total, last=number == n_parts - 1)
             return total
 
-        return fold(submit, range(begin, n_parts), total, add, window)
+        def explain(number: int, error: BaseException) -> BaseException:
+            if type(error).__name__ != "KilledWorker":  # of distributed, which may not be there
+                return error
+            return ClusterError(
+                f"{_named(work, number)} was given up: every worker that took it died, {DEATHS} times over ({error})",
+                "Look into the workers' logs: memory that ran out, or a chunk that kills its reader. What other spans "
+                "found is kept.",
+            )
+
+        def stalled(number: int) -> BaseException:
+            return StorageError(
+                f"{_named(work, number)} hangs: no slab was read within {watch.seconds:g} s",
+                "See whether the storage answers; input.read_seconds sets how long it may be silent.",
+                key="input.read_seconds",
+            )
+
+        return fold(submit, range(begin, n_parts), total, add, window, explain, watch, stalled)
+
+
+def _named(work: Any, number: int) -> str:
+    """A part of a pass, in words."""
+    region = f", region {describe(work.region(number))}," if hasattr(work, "region") else ""
+    return (f"{work.source.layout.name}: " if work.source is not None else "") + f"span {number}{region}"
+
+
+class _Watch:
+    """How long nothing has happened."""
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.seconds = seconds
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until it has been too long; None for ever."""
+        return None if self.seconds == math.inf else max(0.0, self.seconds - (time.monotonic() - self._began))
 
 
 class _Done:
@@ -191,29 +240,47 @@ class _Done:
 
 
 def fold(
-    submit: Callable[[int], Future], numbers: Iterable[int], total: T, merge: Callable[[T, Any], T], window: int
+    submit: Callable[[int], Future],
+    numbers: Iterable[int],
+    total: T,
+    merge: Callable[[T, Any], T],
+    window: int,
+    explain: Callable[[int, BaseException], BaseException] = lambda _, error: error,
+    watch: _Watch | None = None,
+    stalled: Callable[[int], BaseException] = lambda number: TimeoutError(number),
 ) -> T:
     """Submit numbers in order, at most `window` ahead of the sum, and add up their results in order.
 
-    One that fails ends it at once, whatever those before it are doing.
+    One that fails ends it at once, whatever those before it are doing; `explain` says with what error.
+    So does none that goes on, when nothing has happened for too long by the `watch`.
     """
-    pending: deque[Future] = deque()
+    watch = watch or _Watch()
+    pending: deque[tuple[int, Future]] = deque()
     changed: SimpleQueue[None] = SimpleQueue()  # one entry for each that is done
 
     def settle(total: T) -> T:
-        while not pending[0].done():
-            changed.get()
-            for error in (future.exception() for future in pending if future.done()):
-                if error is not None:
-                    raise error
+        while not pending[0][1].done():
+            try:
+                changed.get(timeout=watch.left)
+            except Empty:
+                if watch.left == 0.0:
+                    raise stalled(pending[0][0]) from None
+            check()
+        check()
         # No name holds on to what was added up while the next is waited for.
-        return merge(total, pending.popleft().result())
+        return merge(total, pending.popleft()[1].result())
+
+    def check() -> None:
+        for number, future in pending:
+            error = future.exception() if future.done() else None
+            if error is not None:
+                raise explain(number, error)
 
     for number in numbers:
         if len(pending) == window:
             total = settle(total)
-        pending.append(submit(number))
-        pending[-1].add_done_callback(lambda _: changed.put(None))
+        pending.append((number, submit(number)))
+        pending[-1][1].add_done_callback(lambda _: changed.put(None))
     while pending:
         total = settle(total)
     return total
@@ -280,7 +347,7 @@ class Threads:
                 # Spans in hand stop at their next slab, spans not begun never start; one that hangs is left behind.
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                wait(submitted, ABANDON_SECONDS)
+                wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
 
 
 class Distributed:

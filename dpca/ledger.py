@@ -163,7 +163,7 @@ class Stage:
 
     def _read(self, path: Path, like: T) -> T:
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             if arrays.pop("key").tobytes() != f"{self._key} {path.name}".encode():
                 raise Damaged(f"{path} is of another run or place")
@@ -175,6 +175,11 @@ class Stage:
 
 def _silent(sentence: str) -> None:
     pass
+
+
+def held_to_keep(n_bytes: int) -> int:
+    """Bytes that NumPy holds to write so many into a file that is no plain one: a buffer of 16 MiB, and a copy of it."""
+    return 2 * min(n_bytes, 2**24)
 
 
 def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:

@@ -414,6 +414,7 @@ def _slabs(
 
         yield slab, panels()
         counts.bytes_read += raw.nbytes
+        counts.retries, reader.retries = counts.retries + reader.retries, 0
         report(raw.nbytes)
 
 

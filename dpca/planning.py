@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca import backproject, outputs, preprocess
+from dpca import backproject, ledger, outputs, preprocess
 from dpca.accumulators import SOLVERS
 from dpca.accumulators.gram import largest_m
 from dpca.errors import InputError, OverBudgetError
@@ -319,6 +319,11 @@ def _processes(
             ]
     if "orthogonalize" in tasks:
         sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
+    for name in (rung.name, "means", "components", "scores", "orthogonalize", "signs"):
+        if name in tasks:
+            tasks[name]["part being written to the ledger"] = ledger.held_to_keep(
+                8 * m * m if name == rung.name else 8 * m * k
+            )
     solve = [Array(name, size) for name, size in solver.held_to_finish(m, k).items()]
     if keep_gram and plan.keeps == "samples":
         written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]

@@ -16,7 +16,7 @@ from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
-from dpca.errors import AssumptionError, ConfigError, DpcaError, LockedError, OverBudgetError
+from dpca.errors import AssumptionError, ConfigError, DataError, DpcaError, LockedError, OverBudgetError
 from dpca.forecast import forecast
 from dpca.ledger import Ledger
 from dpca.lock import Lock
@@ -32,7 +32,7 @@ from dpca.runplan import Process, RunPlan, Scratch, Settled
 from dpca.signals import Stopped
 from dpca.sources import Source, open_source
 from dpca.sources.zarr_array import without_credentials
-from dpca.unfinished import Begun
+from dpca.unfinished import Begun, differences
 from dpca.units import describe_memory
 
 PARTS = "parts"
@@ -95,7 +95,9 @@ def prepared(loaded: Loaded, settled: Settled | None = None) -> Iterator[tuple[P
 def open_input(config: Config) -> Source:
     """The source that a configuration names."""
     given = config.input
-    return open_source(given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values)
+    return open_source(
+        given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values, given.read_seconds
+    )
 
 
 def model_of(config: Config, source: Source) -> Model:
@@ -225,6 +227,7 @@ def run(
                     keep_gram=config.output.gram,
                     ledger=ledger,
                 )
+                _check_unchanged(begun, ready.source)
                 seconds = time.perf_counter() - began
                 notes += _notes(ready, found)
                 manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
@@ -249,6 +252,22 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) ->
         yield
     finally:
         lock.release()
+
+
+def _check_unchanged(begun: Begun, source: Source) -> None:
+    """Refuse a result of data that changed while they were read.
+
+    Raises
+    ------
+    DataError
+        Names what changed.
+    """
+    found = differences(begun.input, source.fingerprint())
+    if found:
+        raise DataError(
+            f"{source.layout.name}: changed while it was read: {'; '.join(found)}",
+            "Start anew with --overwrite when nobody writes to it any more.",
+        )
 
 
 def _leave(
@@ -286,7 +305,7 @@ def _how_to_go_on(loaded: Loaded) -> str:
 def _relevant(config: Config) -> dict[str, Any]:
     """What of a configuration decides the result: neither where it is computed nor where it is put."""
     resolved = _without_secrets(config)
-    del resolved["compute"]
+    del resolved["compute"], resolved["input"]["read_seconds"]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
 
@@ -343,6 +362,8 @@ def _notes(ready: Prepared, found: Decomposition) -> list[str]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values"
         )
+    if counts["retried_reads"]:
+        notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
     if counts["missing_values"]:
         notes.append(f"{counts['missing_values']} missing values were replaced by their feature's mean")
     if counts["constant_features"]:

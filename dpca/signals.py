@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
 """SIGUSR1 is what Slurm is asked to send before the walltime ends."""
+GRACE_SECONDS = 0.5
+"""For threads that have nothing left to do, to end."""
 THREADS = "dpca-"
 """How threads are called that may be left behind when a run is told to stop."""
 
@@ -57,7 +60,11 @@ def stopping() -> Iterator[None]:
 
 def leave(code: int) -> None:
     """End the process with a code, without waiting for tasks that hang."""
-    if any(thread.name.startswith(THREADS) and thread.is_alive() for thread in threading.enumerate()):
+    until = time.monotonic() + GRACE_SECONDS
+    for thread in threading.enumerate():
+        if thread.name.startswith(THREADS):
+            thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()

@@ -28,3 +28,9 @@ def shared_data():
 def _in_own_directory(tmp_path, monkeypatch):
     """Every test runs in a directory of its own: relative paths are part of what is tested."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    """Reads that fail are tried again at once."""
+    monkeypatch.setattr("dpca.sources.base.RETRY_SECONDS", (0, 0, 0))

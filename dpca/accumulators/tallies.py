@@ -18,6 +18,8 @@ class Tally(Protocol):
 
     n_missing: int
     absent_chunks: int
+    retries: int
+    """Reads that were tried again."""
     bytes_read: int
     """Bytes of slabs as decoded."""
 
@@ -55,6 +57,7 @@ class FeatureTally:
     n_missing: int = 0
     n_constant: int = 0
     absent_chunks: int = 0
+    retries: int = 0
     bytes_read: int = 0
 
     @classmethod
@@ -80,6 +83,7 @@ class FeatureTally:
         self.n_missing += other.n_missing
         self.n_constant += other.n_constant
         self.absent_chunks += other.absent_chunks
+        self.retries += other.retries
         self.bytes_read += other.bytes_read
         return Corrections()
 
@@ -102,6 +106,7 @@ class Moments:
     count: int = 0
     n_missing: int = 0
     absent_chunks: int = 0
+    retries: int = 0
     bytes_read: int = 0
 
     @classmethod
@@ -132,6 +137,7 @@ class Moments:
         """Count what another span has counted; likewise."""
         self.n_missing += other.n_missing
         self.absent_chunks += other.absent_chunks
+        self.retries += other.retries
         self.bytes_read += other.bytes_read
         lacks = self._join(other.count, other.origin, other.offset, other.squares)
         return Corrections(lacks) if self.centered else Corrections()
@@ -159,6 +165,7 @@ class Present:
     """0 where no value is present."""
     n_missing: int = 0
     absent_chunks: int = 0
+    retries: int = 0
     bytes_read: int = 0
 
     @classmethod
@@ -177,6 +184,7 @@ class Present:
         """Join what another span has counted."""
         self.join(other.count, other.mean, other.n_missing)
         self.absent_chunks += other.absent_chunks
+        self.retries += other.retries
         self.bytes_read += other.bytes_read
         return self
 

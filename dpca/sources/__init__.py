@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, Source, as_stored
+from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source, as_stored
 
 if TYPE_CHECKING:
     from dpca.sources.hdf5 import Hdf5Source
@@ -34,6 +34,7 @@ def open_source(
     absent_chunks: str = "fill",
     storage_options: Mapping[str, Any] | None = None,
     missing_values: Sequence[float] = (),
+    read_seconds: float = READ_SECONDS,
 ) -> Source:
     """Open what lives at a path or URL, by what it holds rather than by its suffix.
 
@@ -42,6 +43,7 @@ def open_source(
     uri, array, storage_options : where it is
     absent_chunks : "fill" or "error"
     missing_values : stored values that mark a missing one, besides NaN and what the file itself says
+    read_seconds : how long no slab may be read until storage counts as hanging
 
     Raises
     ------
@@ -53,7 +55,7 @@ def open_source(
     if kind == "zarr":
         from dpca.sources.zarr_array import ZarrSource
 
-        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options), missing_values)
+        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options), missing_values, read_seconds)
     if kind == "npy":
         from dpca.sources.npy import NpySource
 
@@ -61,16 +63,17 @@ def open_source(
             raise InputError(
                 f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
             )
-        return _marked(NpySource(uri), missing_values)
+        return _marked(NpySource(uri), missing_values, read_seconds)
     from dpca.sources.hdf5 import Hdf5Source
 
-    return _marked(Hdf5Source(uri, array, absent_chunks), missing_values)
+    return _marked(Hdf5Source(uri, array, absent_chunks), missing_values, read_seconds)
 
 
-def _marked(source: ZarrSource | NpySource | Hdf5Source, marks: Sequence[float]) -> Source:
-    """The source with more marks of missing values than its own."""
+def _marked(source: ZarrSource | NpySource | Hdf5Source, marks: Sequence[float], read_seconds: float) -> Source:
+    """The source with more marks of missing values than its own, and a limit to each read."""
     layout = source.layout
-    source.layout = replace(layout, missing_values=as_stored([*layout.missing_values, *marks], layout.dtype))
+    marks = as_stored([*layout.missing_values, *marks], layout.dtype)
+    source.layout = replace(layout, missing_values=marks, read_seconds=read_seconds)
     return source
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,9 @@ Region = tuple[slice, ...]
 """One slice with both ends for every axis of the stored array."""
 
 
+READ_SECONDS = 900.0
+RETRY_SECONDS = (0.1, 0.5, 2.0)
+"""Pauses before a read that failed is tried again."""
 CHUNKS_A_CALL = 1024
 CHUNK_OVERHEAD_BYTES = 8192
 """What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
@@ -48,6 +52,8 @@ class Layout:
     """Names of the axes, where the source has any."""
     missing_values: tuple[float, ...] = ()
     """Stored values that mark a missing one besides NaN: by the source's own attributes, or as told."""
+    read_seconds: float = READ_SECONDS
+    """How long no slab may be read until storage counts as hanging."""
     packing: tuple[float, float] = (1.0, 0.0)
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
 
@@ -219,23 +225,31 @@ class Reader(ABC):
         self.layout = layout
         self.absent_chunks = 0
         """Chunks met so far that the store never wrote, and that were read as its fill value."""
+        self.retries = 0
+        """Reads that failed and were tried again."""
 
     def read(self, region: Region) -> NDArray[Any]:
         """Values of a region, as stored.
 
-        The array is lent: it is valid until the next read, and not to be written to.
+        The array is lent: it is valid until the next read, and not to be written to. A read that fails is tried
+        again a few times, since stores fail now and then.
 
         Raises
         ------
         StorageError
             When a chunk can't be read or decoded; names the chunk.
         """
-        try:
-            return self._read(region)
-        except (DpcaError, MemoryError):
-            raise
-        except Exception as cause:
-            raise self._explain(region, cause) from cause
+        for pause in (*RETRY_SECONDS, None):
+            try:
+                return self._read(region)
+            except (DpcaError, MemoryError):
+                raise
+            except Exception as cause:
+                if pause is None:
+                    raise self._explain(region, cause) from cause
+                self.retries += 1
+                time.sleep(pause)
+        raise AssertionError  # the last pause is None
 
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...
