@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from dpca import durable
 from dpca.clusters import connect
 from dpca.config import Input, load_input
 from dpca.engine import Executor
-from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, writing
+from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
+from dpca.ledger import Ledger
+from dpca.lock import Lock
 from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
 from dpca.passes import Scores
@@ -28,10 +32,12 @@ from dpca.projection import plan_projection, plan_reconstruction, project, recon
 from dpca.results import Result, open_result
 from dpca.run import keep_to
 from dpca.runplan import RunPlan
+from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays, open_source
 from dpca.sources.base import Coordinate, Layout
 from dpca.sources.zarr_array import without_credentials
+from dpca.unfinished import NUMERICS, differences
 
 COMPARED = 2**20
 """Values of a coordinate that are compared at a time."""
@@ -83,12 +89,14 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
     n_samples = source.layout.shape[axis]
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
-        _building(Path(out), overwrite, [fit.path, *inside]) as path,
-        _running(place) as (executor, progress, check),
+        _running(place) as (executor, progress, keep_to_plan),
+        _building(Path(out), overwrite, [fit.path, *inside]) as aside,
     ):
         made = plan_projection(source, axis, fit.fitted, executor.workers(place.memory))
-        check(made)
-        outputs = Outputs(SyncedStore(path))
+        keep_to_plan(made)
+        what = {"command": "transform", **_identity(fit), "input": source.fingerprint()}
+        ledger = aside.begin(what, made, source.layout.bytes, progress)
+        outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
         assert made.groups is not None
         rows = max(1, min(made.groups.step, TILE_BYTES // (8 * fit.n_components)))
@@ -104,7 +112,10 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
         def receive(group: slice, scores: NDArray[np.float64], _: NDArray[np.float64]) -> None:
             outputs.write_part("scores", (group, slice(0, fit.n_components)), scores / whitening)
 
-        project(source, fit.fitted, fit.rules, made, executor, progress, receive)
+        project(source, fit.fitted, fit.rules, made, executor, progress, receive, ledger)
+        if differences(what["input"], source.fingerprint()):
+            aside.forget()
+            raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
         outputs.finish()
     return Applied(Path(out), shape)
 
@@ -144,12 +155,14 @@ def reconstruct_samples(
     chunks.insert(axis, 1)
     layout = Layout(f"the reconstruction {out}", tuple(shape), fitted.components.dtype, tuple(chunks), dims=tuple(dims))
     with (
-        _building(Path(out), overwrite, [fit.path]) as path,
-        _running(place) as (executor, progress, check),
+        _running(place) as (executor, progress, keep_to_plan),
+        _building(Path(out), overwrite, [fit.path]) as aside,
     ):
         made = plan_reconstruction(layout, axis, fitted, k, executor.workers(place.memory))
-        check(made)
-        outputs = Outputs(SyncedStore(path))
+        keep_to_plan(made)
+        what = {"command": "reconstruct", **_identity(fit), "samples": samples, "n_components": k}
+        ledger = aside.begin(what, made, layout.bytes, progress)
+        outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for dim in dims:
             coordinate = fit.coordinate(dim)
@@ -159,7 +172,7 @@ def reconstruct_samples(
             if coordinate is not None:
                 outputs.write_coordinate(dim, coordinate)
         scores = Scores(fit.arrays["scores"], fit.whitening[:k], chosen)
-        reconstruct(fitted, scores, layout, made, outputs, executor, progress)
+        reconstruct(fitted, scores, layout, made, outputs, executor, progress, ledger)
         outputs.finish()
     return Applied(Path(out), tuple(shape))
 
@@ -247,15 +260,60 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
+def _identity(fit: Result) -> dict[str, Any]:
+    """Which fit it is."""
+    return {"fit": fit.manifest["run"]}
+
+
+class _Aside:
+    """A directory beside what is to be made: what is finished of it stays there, for the same command to go on with."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = out.with_name(f".{out.name}.partial")
+        self.arrays, self._begun, self._parts = self.path / "arrays", self.path / "begun.json", self.path / "parts"
+
+    def begin(self, what: dict[str, Any], made: RunPlan, n_bytes: int, progress: Progress) -> Ledger:
+        """Go on with what the same command has left, in the same plan; else begin anew."""
+        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None}
+        document = json.loads(json.dumps({**what, **plan, "numerics": NUMERICS}))
+        word = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        with writing(str(self.path)):
+            if not self._is_of(document):
+                durable.remove(self._begun)
+                durable.remove(self.arrays)
+                durable.remove(self._parts)
+                durable.make_directories(self.path)
+                durable.write_json(self._begun, document)
+            durable.remove_partials(self.path)
+        return Ledger(self._parts, word, n_bytes, progress.say)
+
+    def _is_of(self, document: dict[str, Any]) -> bool:
+        try:
+            return bool(json.loads(self._begun.read_text(encoding="utf-8")) == document)
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether anything is finished."""
+        return self._begun.exists() and any(self._parts.glob("*/*.npz"))
+
+    def forget(self) -> None:
+        """Drop what is finished."""
+        durable.remove(self._begun)
+
+
 @contextmanager
-def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Path]:
-    """A directory beside `out` to build in; renamed to it when all went well, removed when not.
+def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside]:
+    """A directory beside `out` to build in; what is built is renamed to `out` when all went well.
 
     Raises
     ------
     OutputExistsError
         When something is there that may not be replaced: unasked, or that no such command wrote; or when `out` lies
         in one of the others, or one of them in it.
+    LockedError
+        While another such command is at it.
     """
     out = Path(os.path.abspath(out))
     for other in map(Path.resolve, others):
@@ -267,22 +325,35 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Path]:
             f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
             "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
         )
-    aside = out.with_name(f".{out.name}.partial")
-    missing = [parent for parent in aside.parents if not parent.exists()]
-    with writing(str(out)):
-        durable.make_directories(out.parent)
-        durable.remove(aside)  # of a command that was killed
+    aside = _Aside(out)
+    missing = [parent for parent in aside.path.parents if not parent.exists()]
+    lock = Lock(aside.path)
     try:
+        lock.acquire()
         yield aside
         with writing(str(out)):
             durable.remove(out)
-            durable.move(aside, out)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        for parent in missing:
-            with suppress(OSError):
-                parent.rmdir()
+            durable.move(aside.arrays, out)
+        lock.release()
+        shutil.rmtree(aside.path, ignore_errors=True)
+    except LockedError:
         raise
+    except BaseException as error:
+        kept = aside.worth_keeping
+        lock.release()
+        if not kept:
+            shutil.rmtree(aside.path, ignore_errors=True)
+            for parent in missing:
+                with suppress(OSError):
+                    parent.rmdir()
+        elif isinstance(error, Stopped):
+            error.remedy = _GO_ON
+        elif isinstance(error, DpcaError):
+            raise type(error)(error.message, f"{error.remedy} {_GO_ON}".strip(), error.key) from error.__cause__
+        raise
+
+
+_GO_ON = "What is finished is kept: the same command again goes on from there."
 
 
 def _is_ours(path: Path) -> bool:

@@ -127,6 +127,7 @@ def run_pass(
     n_tasks: int,
     window: int,
     stage: Stage | None = None,
+    like: Any = None,
 ) -> T:
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
@@ -144,8 +145,10 @@ def run_pass(
     n_tasks : tasks at the same time
     window : parts submitted and not yet added up, at least `n_tasks`
     stage : where finished parts are kept, if they are
+    like : of the types of what tasks return; None if those are the total's
     """
     n_parts = work.n_parts
+    like = total if like is None else like
     begin, total = stage.begin(total) if stage else (0, total)
     if begin == n_parts:
         return total
@@ -170,12 +173,12 @@ def run_pass(
                 return merge(total, found)
             number = found.number
             try:
-                partial = stage.load(number, total)
+                partial = stage.load(number, like)
             except Damaged as damage:
                 stage.lost(damage, number)
                 submit(number).result()
-                partial = stage.load(number, total)
-            total = merge(total, partial)  # type: ignore[arg-type]
+                partial = stage.load(number, like)
+            total = merge(total, partial)
             stage.added(number, total, last=number == n_parts - 1)
             return total
 

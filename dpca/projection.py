@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpca import outputs as results
 from dpca import preprocess
 from dpca.engine import Executor, run_pass
+from dpca.ledger import Ledger
 from dpca.outputs import Outputs
 from dpca.passes import RECONSTRUCTION, Fitted, Projection, Reconstruction, Scores, projection_span, reconstruction_span
 from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout
@@ -90,6 +91,7 @@ def project(
     executor: Executor,
     progress: Progress,
     receive: Callable[[slice, F64, F64], None],
+    ledger: Ledger | None = None,
 ) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
@@ -99,7 +101,8 @@ def project(
     fitted : means, scales and components of the fit
     rules : of the fit
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
-        whitened, and its squared norms (samples,), both float64
+        whitened, and its squared norms (samples,), both float64. It may be called again with a group that it had
+    ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
     with progress.stage("transform", source.layout.bytes):
@@ -107,30 +110,35 @@ def project(
             projection_span,
             Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
             fitted,
-            total=_Groups(made.groups, made.plan.n_spans, receive),
+            total=_Groups(0, np.zeros((0, 0)), made.groups, made.plan.n_spans, receive),
             merge=_Groups.add,
             executor=executor,
             progress=progress.advance,
             n_tasks=made.n_tasks,
             window=made.window,
+            stage=ledger.stage("transform") if ledger else None,
+            like=np.zeros((0, 0)),
         )
 
 
+@dataclass
 class _Groups:
     """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
 
-    def __init__(self, groups: Cuts, n_spans: int, receive: Callable[[slice, F64, F64], None]) -> None:
-        self._groups, self._n_spans, self._receive = groups, n_spans, receive
-        self._added = 0
-        self._sum: F64 | None = None
+    n_added: int
+    sum: F64
+    """Of the group in hand; empty when it has just begun."""
+    _groups: Cuts
+    _n_spans: int
+    _receive: Callable[[slice, F64, F64], None]
 
     def add(self, partial: F64) -> Self:
         """Add a span; spans come in their order."""
-        self._sum = partial if self._sum is None else self._sum + partial
-        self._added += 1
-        if self._added % self._n_spans == 0:
-            self._receive(self._groups[self._added // self._n_spans - 1], self._sum[:, :-1], self._sum[:, -1])
-            self._sum = None
+        self.sum = self.sum + partial if self.sum.size else partial
+        self.n_added += 1
+        if self.n_added % self._n_spans == 0:
+            self._receive(self._groups[self.n_added // self._n_spans - 1], self.sum[:, :-1], self.sum[:, -1])
+            self.sum = np.zeros((0, 0))
         return self
 
 
@@ -189,6 +197,7 @@ def reconstruct(
     outputs: Outputs,
     executor: Executor,
     progress: Progress,
+    ledger: Ledger | None = None,
 ) -> None:
     """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), written as an array of `outputs`.
 
@@ -197,6 +206,7 @@ def reconstruct(
     fitted : means, scales and components of the fit
     scores : of the samples that are wanted, and of as many components as are to be used
     layout, made : of what is written, with names of all its dimensions, and `plan_reconstruction` of it
+    ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
     plan, axis = made.plan, made.plan.samples_axis
@@ -215,4 +225,5 @@ def reconstruct(
             progress=progress.advance,
             n_tasks=made.n_tasks,
             window=made.window,
+            stage=ledger.stage("reconstruct") if ledger else None,
         )

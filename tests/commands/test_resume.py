@@ -433,3 +433,59 @@ def test_workers_that_die(config, undisturbed, cluster, always, monkeypatch, cap
     monkeypatch.setattr("dpca.decomposition.first_span_of_features", poison.original)
     assert dpca("run", config, "--resume", *place) == 0
     assert bits("r") == undisturbed
+
+
+APPLY = """
+import dpca.projection
+dpca.projection.GROUP_SAMPLES = 3
+import dpca.{module} as module
+original, seen = module.{task}, []
+def counted(*arguments):
+    number = arguments[-2]
+    os.write(1, f"part {number}\n".encode())
+    seen.append(number)
+    if len(seen) == {at}:
+        os.kill(os.getpid(), signal.{signal})
+    return original(*arguments)
+module.{task} = counted
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, name):
+    assert dpca("run", config) == 0
+    given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
+    task = "projection_span" if command == "transform" else "reconstruction_span"
+    what = APPLY.format(module="projection", task=task, at=9, signal=name)
+    small = what + "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    whole = disturbed(small.replace("== 9", "== -1"), *given, "--out", "whole.zarr")
+    assert whole.returncode == 0, whole.stderr
+    done = disturbed(small, *given, "--out", "out.zarr", "--workers", "1")
+    assert done.returncode in (1, -signal.SIGKILL), done.stderr
+    assert not Path("out.zarr").exists()
+    if name == "SIGTERM":
+        assert "the same command again goes on from there" in done.stderr
+    again = disturbed(small.replace("== 9", "== -1"), *given, "--out", "out.zarr", "--workers", "2")
+    assert again.returncode == 0, again.stderr
+    first, second = ([line for line in run.stdout.splitlines() if line.startswith("part")] for run in (done, again))
+    assert len(first) >= 9
+    assert len(set(first) & set(second)) <= 2  # what was in hand
+    assert set(first) | set(second) == {line for line in whole.stdout.splitlines() if line.startswith("part")}
+    for path in Path("whole.zarr").rglob("*"):
+        if path.is_file():
+            assert (Path("out.zarr") / path.relative_to("whole.zarr")).read_bytes() == path.read_bytes()
+    assert not [entry for entry in os.listdir() if entry.startswith(".out")]
+
+
+def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config):
+    assert dpca("run", config) == 0
+    small = APPLY.format(module="projection", task="projection_span", at=9, signal="SIGKILL")
+    small += "dpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    done = disturbed(small, "transform", "r", "x.zarr", "--out", "out.zarr", "--workers", "1")
+    assert done.returncode == -signal.SIGKILL
+    rewrite_a_chunk()
+    assert dpca("transform", "r", "x.zarr", "--out", "out.zarr") == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "anew.zarr") == 0
+    out, anew = (zarr.open_group(path, mode="r")["scores"][...] for path in ("out.zarr", "anew.zarr"))
+    np.testing.assert_array_equal(out, anew)
