@@ -42,7 +42,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError, StorageError
 from dpca.ledger import Damaged, Receipt, Stage
-from dpca.machine import Budget, bound_allocator, memory_budget
+from dpca.machine import Budget, bound_allocator, memory_budget, release_memory
 from dpca.passes import Report
 from dpca.runplan import Workers
 from dpca.signals import THREADS
@@ -304,6 +304,7 @@ def _call(
     if keys:
         work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
     bound_allocator()
+    release_memory()  # what the span before has left
     found = task(work, *arguments, number, report)
     return stage.keep(number, found) if stage else found
 

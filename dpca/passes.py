@@ -19,6 +19,7 @@ from dpca.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.accumulators.tallies import Present, Tally
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
+from dpca.machine import release_memory
 from dpca.outputs import Outputs
 from dpca.preprocess import F64, About, FeaturePanel, FeaturePanels, NotFinite, Rules, SamplePanels
 from dpca.slabs import Box, Cuts, Plan, placed
@@ -232,6 +233,8 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
             overlap += found @ found.T
         work.outputs.write_part(ORTHONORMAL, (slice(None), *tile), components)
         report(components.nbytes)
+        del components, rows
+        release_memory()
     return overlap
 
 
@@ -256,6 +259,8 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
         del vectors
         overlap += alpha.T @ alpha
         work.outputs.write_part("scores", (*tile, slice(None)), alpha)
+        del alpha
+        release_memory()  # else each of zarr's threads keeps what it had of a chunk
         report(n_bytes)
     return overlap
 

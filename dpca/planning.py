@@ -345,7 +345,8 @@ def _to_stream(
             "tile being written": outputs.held_to_write(tile),
         },
         sweep: {
-            "vectors of a tile": 2 * tile,
+            # As read and as written, and what zarr's threads keep of it until it is done.
+            "vectors of a tile": 3 * tile,
             "vectors of a panel": 3 * 8 * k * plan.panel_width,
             "tile being written": outputs.held_to_write(tile),
         },

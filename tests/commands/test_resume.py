@@ -442,7 +442,7 @@ import dpca.{module} as module
 original, seen = module.{task}, []
 def counted(*arguments):
     number = arguments[-2]
-    os.write(1, f"part {number}\n".encode())
+    os.write(1, b"part %d\\n" % number)
     seen.append(number)
     if len(seen) == {at}:
         os.kill(os.getpid(), signal.{signal})
