@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint compare memory sizes precision crashes clean
+.PHONY: demo test lint compare memory sizes precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -32,6 +32,10 @@ memory: $(READY)
 sizes: $(READY)
 	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
 	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 100000 400000 1600000
+
+## faults: 200 runs that are disturbed at random moments, and what came of them (minutes)
+faults: $(READY)
+	$(BIN)/python -m tests.faults --runs 200 --seed 0
 
 ## crashes: power lost at every step of a run, in turn (minutes)
 crashes: $(READY)

@@ -130,7 +130,9 @@ def _shown(value: Any) -> str:
 
 def _numerics() -> dict[str, Any]:
     """What the bits of a sum depend on besides the plan. The kind of CPU decides which code of BLAS runs."""
-    blas = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    found = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    # SciPy may have loaded another, which multiplies nothing here.
+    blas = [info for info in found if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or found
     return {
         "version": NUMERICS,
         "numpy": np.__version__,
