@@ -222,7 +222,8 @@ def test_a_changed_config_is_refused_by_name(config, keys, said, capsys):
 
 def test_workers_and_memory_may_change(config, undisturbed):
     killed(config)
-    assert dpca("run", config, "--resume", "--set", "compute.workers=1", "--set", "compute.memory=300MiB") == 0
+    done = disturbed("", "run", config, "--resume", "--set", "compute.workers=1", "--set", "compute.memory=300MiB")
+    assert done.returncode == 0, done.stderr
     assert bits("r") == undisturbed
 
 
