@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.accumulators.tallies import Counts
 from dpca.preprocess import Panel
 
 F64 = NDArray[np.float64]
@@ -48,8 +49,7 @@ class BackprojectionPartial:
     low: F64
     """Smallest and largest entry of each vector, (n_components,)."""
     high: F64
-    retries: int = 0
-    bytes_read: int = 0
+    counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, m: int, k: int) -> BackprojectionPartial:
@@ -78,8 +78,7 @@ class BackprojectionPartial:
         self.overlap += other.overlap
         self.projection += other.projection
         self._widen(other.low, other.high)
-        self.retries += other.retries
-        self.bytes_read += other.bytes_read
+        self.counts.merge(other.counts)
         return self
 
     @property

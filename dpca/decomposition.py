@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.accumulators.factors import F64, Factors
-from dpca.accumulators.tallies import FeatureTally, Moments, Present, Standard, Tally
+from dpca.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import certify, check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
@@ -169,8 +169,8 @@ def decompose(
         choices=tuple(steps.choices),
         counts={
             "passes": steps.passes,
-            "absent_chunks": tally.absent_chunks + copied_absent,
-            "missing_values": tally.n_missing,
+            "absent_chunks": tally.counts.absent_chunks + copied_absent,
+            "missing_values": tally.counts.n_missing,
             "constant_features": solved.n_constant,
             "retried_reads": steps.retries,
             "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
@@ -262,7 +262,7 @@ class _Steps:
             total=Present.empty(work.plan.n_kept),
             merge=Present.merge,
         )
-        self._count(found)
+        self._count(found.counts)
         return found
 
     def _attempt(self, work: Pass, attempt: Attempt, present: Present | None) -> _Solved:
@@ -281,7 +281,7 @@ class _Steps:
             merge=solver.merge,
         )
         by_products, tally = found.squares(rules.center and samples), found.tally
-        self._count(tally)
+        self._count(tally.counts)
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
         standard: Standard | None = None
         if isinstance(tally, Moments):
@@ -413,7 +413,7 @@ class _Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self._count(partial)
+        self._count(partial.counts)
         projection, overlap, before = partial.projection, partial.overlap, None
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
@@ -460,7 +460,7 @@ class _Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self._count(partial)
+        self._count(partial.counts)
         signs, nonzero = partial.signs, sigma > 0
         # As the components of a Gram matrix: what a sigma_j of little weight takes from the stronger ones goes.
         transform = orthogonalizer(partial.overlap, nonzero, np.dtype(np.float64))
@@ -548,7 +548,7 @@ class _Steps:
                 stage=stage,
             )
 
-    def _count(self, found: Tally | Present | BackprojectionPartial) -> None:
+    def _count(self, found: Counts) -> None:
         self.bytes_decoded += found.bytes_read
         self.retries += found.retries
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.accumulators import SOLVERS, Accumulator, tally_of
-from dpca.accumulators.tallies import Present, Tally
+from dpca.accumulators.tallies import Counts, Present
 from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.machine import release_memory
@@ -103,7 +103,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, found.tally, report):
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, found.tally.counts, report):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
                 for panel in found.of_slab(panels):
                     assert isinstance(panel, FeaturePanel)
@@ -116,7 +116,6 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
                 work.write("mean", tile, mean)
             if work.outputs is not None and (work.rules.scale != "none" or work.rules.missing != "error"):
                 work.write("scale", tile, scale)
-        found.tally.absent_chunks = reader.absent_chunks
     return found.close()
 
 
@@ -132,10 +131,9 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     standardizer = work.sample_panels(integers=work.solver != "tsqr", fill=fill)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
-            for _, panels in _slabs(work, reader, standardizer.panels, tile, found.tally, report):
+            for _, panels in _slabs(work, reader, standardizer.panels, tile, found.tally.counts, report):
                 for _ in found.of_slab(panels):
                     pass
-        found.tally.absent_chunks = reader.absent_chunks
     return found.close()
 
 
@@ -144,10 +142,9 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
-            for _, panels in _slabs(work, reader, standardizer.present, tile, found, report):
+            for _, panels in _slabs(work, reader, standardizer.present, tile, found.counts, report):
                 for counted in panels:
-                    found.join(*counted)
-        found.absent_chunks = reader.absent_chunks
+                    found.add(*counted)
     return found
 
 
@@ -163,7 +160,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial, report):
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial.counts, report):
                 found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
                 for panel in panels:
                     found[:, panel.start : panel.stop] = partial.add(panel, alpha)
@@ -190,7 +187,7 @@ def left_vectors_span(
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial, report):
+            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial.counts, report):
                 found = vectors[(slice(None), *within(slab, tile))]
                 for panel in panels:
                     found[:, panel.start : panel.stop] = partial.add(panel, alpha)
@@ -404,7 +401,7 @@ def _slabs(
     reader: Reader,
     panels_of: Callable[[NDArray[Any]], Iterator[P]],
     tile: Box,
-    counts: Tally | Present | BackprojectionPartial,
+    counts: Counts,
     report: Report,
 ) -> Iterator[tuple[Box, Iterator[P]]]:
     """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
@@ -419,7 +416,7 @@ def _slabs(
 
         yield slab, panels()
         counts.bytes_read += raw.nbytes
-        counts.retries, reader.retries = counts.retries + reader.retries, 0
+        counts.absent_chunks, counts.retries = reader.absent_chunks, reader.retries
         report(raw.nbytes)
 
 

@@ -31,7 +31,6 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "ledger",
 )
 BEGUN, COMMIT = "run.json", "commit.json"
-LAST_OF_SPECTRUM = "eigenvalues"
 _LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
@@ -191,10 +190,6 @@ class ResultDirectory:
         durable.remove_partials(self.path, deep=False)
         if self.committed or not self.begun.exists():
             self.discard()
-
-    def has_spectrum(self) -> bool:
-        """Whether the run in hand has finished its first pass and the eigensolve."""
-        return (self.staged_arrays / LAST_OF_SPECTRUM).exists()
 
     def discard(self) -> None:
         """Remove what an unfinished run left."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -13,15 +13,30 @@ from dpca.preprocess import About, FeaturePanel, Panel, Rules, SamplePanel
 F64 = NDArray[np.float64]
 
 
+@dataclass
+class Counts:
+    """What was met while the data were read."""
+
+    bytes_read: int = 0
+    """Bytes of slabs as decoded."""
+    n_missing: int = 0
+    absent_chunks: int = 0
+    """Chunks that the store never wrote, read as its fill value."""
+    retries: int = 0
+    """Reads that were tried again."""
+
+    def merge(self, other: Counts) -> None:
+        """Count what another span has met."""
+        self.bytes_read += other.bytes_read
+        self.n_missing += other.n_missing
+        self.absent_chunks += other.absent_chunks
+        self.retries += other.retries
+
+
 class Tally(Protocol):
     """What every accumulator counts beside its matrix, by what streams by."""
 
-    n_missing: int
-    absent_chunks: int
-    retries: int
-    """Reads that were tried again."""
-    bytes_read: int
-    """Bytes of slabs as decoded."""
+    counts: Counts
 
     def add(self, panel: Panel) -> Corrections:
         """Count a panel; returns what the matrix lacks after it was added."""
@@ -54,11 +69,8 @@ class FeatureTally:
     mean_norm2: float = 0.0
     """c = m~' m~."""
     total: float = 0.0
-    n_missing: int = 0
     n_constant: int = 0
-    absent_chunks: int = 0
-    retries: int = 0
-    bytes_read: int = 0
+    counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_samples: int) -> Self:
@@ -71,7 +83,7 @@ class FeatureTally:
         self.mean_product += panel.mean_product
         self.mean_norm2 += panel.mean_norm2
         self.total += panel.squares
-        self.n_missing += panel.n_missing
+        self.counts.n_missing += panel.n_missing
         self.n_constant += panel.n_constant
         return Corrections()
 
@@ -80,11 +92,8 @@ class FeatureTally:
         self.mean_product += other.mean_product
         self.mean_norm2 += other.mean_norm2
         self.total += other.total
-        self.n_missing += other.n_missing
         self.n_constant += other.n_constant
-        self.absent_chunks += other.absent_chunks
-        self.retries += other.retries
-        self.bytes_read += other.bytes_read
+        self.counts.merge(other.counts)
         return Corrections()
 
 
@@ -104,10 +113,7 @@ class Moments:
     """The mean is origin + offset: where features are far from 0, only differences keep their digits."""
     offset: F64
     count: int = 0
-    n_missing: int = 0
-    absent_chunks: int = 0
-    retries: int = 0
-    bytes_read: int = 0
+    counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_features: int, centered: bool) -> Self:
@@ -128,17 +134,14 @@ class Moments:
         """Count a panel; returns what the scatter matrix lacks after its product was added."""
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start
-        self.n_missing += panel.n_missing
+        self.counts.n_missing += panel.n_missing
         lacks = self._join(count, panel.origin, panel.offset, panel.squares)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
         return Corrections(lacks, exceeds) if self.centered else Corrections()
 
     def merge(self, other: Self) -> Corrections:
         """Count what another span has counted; likewise."""
-        self.n_missing += other.n_missing
-        self.absent_chunks += other.absent_chunks
-        self.retries += other.retries
-        self.bytes_read += other.bytes_read
+        self.counts.merge(other.counts)
         lacks = self._join(other.count, other.origin, other.offset, other.squares)
         return Corrections(lacks) if self.centered else Corrections()
 
@@ -163,30 +166,28 @@ class Present:
     count: NDArray[np.int64]
     mean: F64
     """0 where no value is present."""
-    n_missing: int = 0
-    absent_chunks: int = 0
-    retries: int = 0
-    bytes_read: int = 0
+    counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
         """Of nothing."""
         return cls(np.zeros(n_features, np.int64), np.zeros(n_features))
 
-    def join(self, count: NDArray[np.int64], mean: F64, n_missing: int) -> None:
-        """Join the present values of other samples."""
-        total = self.count + count
-        self.mean = self.mean + (mean - self.mean) * (count / np.maximum(total, 1))
-        self.count = total
-        self.n_missing += n_missing
+    def add(self, count: NDArray[np.int64], mean: F64, n_missing: int) -> None:
+        """Count the present values of a panel."""
+        self._join(count, mean)
+        self.counts.n_missing += n_missing
 
     def merge(self, other: Self) -> Self:
         """Join what another span has counted."""
-        self.join(other.count, other.mean, other.n_missing)
-        self.absent_chunks += other.absent_chunks
-        self.retries += other.retries
-        self.bytes_read += other.bytes_read
+        self._join(other.count, other.mean)
+        self.counts.merge(other.counts)
         return self
+
+    def _join(self, count: NDArray[np.int64], mean: F64) -> None:
+        total = self.count + count
+        self.mean = self.mean + (mean - self.mean) * (count / np.maximum(total, 1))
+        self.count = total
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_any_partition_and_merge_order_is_the_dense_product(n, widths, dtype, da
     assert np.linalg.norm(total.matrix - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
     np.testing.assert_allclose(total.tally.total, np.trace(dense), rtol=1e-12)
     np.testing.assert_allclose(total.tally.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
-    assert (total.tally.mean_norm2, total.tally.n_missing, total.tally.n_constant) == (
+    assert (total.tally.mean_norm2, total.tally.counts.n_missing, total.tally.n_constant) == (
         x.shape[1],
         len(widths),
         2 * len(widths),
