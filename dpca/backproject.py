@@ -23,12 +23,10 @@ class Measured:
 
     overlap: F64
     """W'W, after any repair, (n_components, n_components)."""
-    overlap_before: F64 | None
-    """The same before it; None where none was needed."""
     scores_overlap: F64
     """U'U with scores U diag(sigma), after any repair."""
-    scores_overlap_before: F64 | None
-    """The same before it."""
+    before: F64 | None
+    """Of the side that streamed by, the only one that may need repair, before it; None where it did not."""
     captured: F64
     """(X_c W)' X_c W."""
     misfit: F64

@@ -111,8 +111,7 @@ def certify(
     error_measured: float | None = None
     if measured is not None:
         after = _deviation(measured.overlap, nonzero)
-        was = measured.overlap_before if measured.overlap_before is not None else measured.scores_overlap_before
-        before = None if was is None else _deviation(was, nonzero)
+        before = None if measured.before is None else _deviation(measured.before, nonzero)
         uncorrelated = _deviation(measured.scores_overlap, nonzero)
         by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
         data_side = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]

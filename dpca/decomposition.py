@@ -52,13 +52,14 @@ from dpca.passes import (
     present_span,
     scores_span,
 )
+from dpca.planning import reads_means
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
 from dpca.runplan import Attempt, RunPlan
 from dpca.signals import THREADS
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.spectrum import Spectrum, ranked, spectrum_of
+from dpca.spectrum import Spectrum, ranked, reciprocal, spectrum_of
 
 P = TypeVar("P")
 Merge = Callable[[P, P], P]
@@ -135,8 +136,10 @@ def decompose(
             steps.seconds["copy"] = time.perf_counter() - began
         work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
         solved = steps.solve(work)
-        write = steps.write_kept_samples if plan.keeps == "samples" else steps.write_kept_features
-        write(solved, components, keep_gram)
+        if plan.keeps == "samples":
+            steps.write_kept_samples(solved, keep_gram)
+        else:
+            steps.write_kept_features(solved, components)
         write_spectrum(outputs, solved.spectrum)
         if solved.chosen.problem:
             raise _assumption_not_met(source, model, solved)
@@ -230,7 +233,7 @@ class _Steps:
         """Try the plan's solvers in turn until one supports every component that was asked for."""
         made, plan = self._made, self._made.plan
         self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
-        present = self._present(work) if plan.keeps == "features" else None
+        present = self._present(work) if reads_means(plan, self._model, self._source.layout) else None
         solved: _Solved | None = None
         for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
             solved = None  # its matrix is not held while the next one is made
@@ -250,10 +253,8 @@ class _Steps:
         self._choose(_verdict(solved.attempt.rung, solved.spectrum, made))
         return solved
 
-    def _present(self, work: Pass) -> Present | None:
-        """Means of the present values, where some may be missing and samples stream by."""
-        if work.rules.missing == "error" or not self._source.layout.may_miss:
-            return None
+    def _present(self, work: Pass) -> Present:
+        """Means of the present values."""
         found = self._read(
             "means",
             self._made.attempts[0],
@@ -365,7 +366,7 @@ class _Steps:
 
     # What is written of the kept side, before the second pass.
 
-    def write_kept_samples(self, solved: _Solved, components: bool, keep_gram: bool) -> None:
+    def write_kept_samples(self, solved: _Solved, keep_gram: bool) -> None:
         """Scores and alpha, and the small matrix if it is to be kept."""
         spectrum, outputs, found = solved.spectrum, self._outputs, solved.found
         scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
@@ -379,7 +380,7 @@ class _Steps:
             outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
             outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
 
-    def write_kept_features(self, solved: _Solved, components: bool, keep_gram: bool) -> None:
+    def write_kept_features(self, solved: _Solved, components: bool) -> None:
         """Means, scales and components."""
         assert solved.standard is not None
         spectrum, outputs, standard = solved.spectrum, self._outputs, solved.standard
@@ -435,9 +436,8 @@ class _Steps:
             projection = projection @ transform.T
         return Measured(
             overlap=overlap,
-            overlap_before=before,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
-            scores_overlap_before=None,
+            before=before,
             captured=projection.T @ projection,
             misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
         )
@@ -461,12 +461,11 @@ class _Steps:
             merge=BackprojectionPartial.merge,
         )
         self._count(partial.counts)
-        signs, nonzero = partial.signs, sigma > 0
+        signs = partial.signs
         # As the components of a Gram matrix: what a sigma_j of little weight takes from the stronger ones goes.
-        transform = orthogonalizer(partial.overlap, nonzero, np.dtype(np.float64))
+        transform = orthogonalizer(partial.overlap, sigma > 0, np.dtype(np.float64))
         repair = (np.eye(k) if transform is None else transform).T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
-        to_alpha = np.divide(1.0, sigma, out=np.zeros_like(sigma), where=nonzero)
         for name in ("scores", "alpha"):
             outputs.create_tiled(name, plan, ("sample",), np.float64, k, component_axis=1)
         outputs.array("scores").attrs["whitened"] = self._model.whiten
@@ -477,7 +476,7 @@ class _Steps:
             scores_span,
             Sweep(plan, outputs),
             repair * to_scores,
-            repair * to_alpha,
+            repair * reciprocal(sigma),
             total=np.zeros((k, k)),
             merge=operator.iadd,
         )
@@ -485,13 +484,12 @@ class _Steps:
         spectrum = spectrum.signed(signs)
         if components:
             self._write_components(spectrum, standard, attempt.rung)
-        weights = np.divide(1.0, to_scores, out=np.zeros_like(sigma), where=to_scores > 0)
+        weights = reciprocal(to_scores)
         scores_overlap = weights[:, None] * overlap * weights
         measured = Measured(
             overlap=spectrum.vectors.T @ spectrum.vectors,
-            overlap_before=None,
             scores_overlap=scores_overlap,
-            scores_overlap_before=None if transform is None else partial.overlap,
+            before=None if transform is None else partial.overlap,
             captured=sigma[:, None] * scores_overlap * sigma,
             misfit=np.linalg.norm(partial.projection @ repair - spectrum.scaled, axis=0),
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpca.machine import free_disk
 from dpca.model import Model, Rung
-from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of
+from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of, reads_means, second_pass
 from dpca.probe import Rates
 from dpca.runplan import RunPlan, Scratch
 from dpca.sources.base import Layout, Source
@@ -71,12 +71,12 @@ def forecast(
     first, *later = (attempt.rung for attempt in made.attempts)
     dtype = first.dtype
     passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, m, streamed)}]
-    if plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss:
+    if reads_means(plan, model, layout):
         passes.insert(0, {"name": "means", "bytes": layout.bytes, "flops": 0})
-    if components or plan.keeps == "features":
+    second = second_pass(plan, components)
+    if second:
         # X_c' alpha and X_c W take 2 m k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
-        name = "components" if plan.keeps == "samples" else "scores"
-        passes.append({"name": name, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
+        passes.append({"name": second, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
     if made.copy is not None:
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
     arrays = _arrays(made, model, dtype, k, components, keep_gram)
@@ -208,14 +208,14 @@ def _seconds(
         seconds["copy"] = read + rates.write * made.scratch_bytes
         # The copy is not compressed: reading it costs what writing it did, at most.
         read = min(read, rates.write * made.scratch_bytes)
-    if made.plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss:
+    if reads_means(made.plan, model, layout):
         seconds["means"] = read
     seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve
-    if components or made.plan.keeps == "features":
-        name = "components" if made.plan.keeps == "samples" else "scores"
-        seconds[name] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
-        if name == "scores":
+    second = second_pass(made.plan, components)
+    if second:
+        seconds[second] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
+        if second == "scores":
             seconds["signs"] = (
                 3
                 * rates.write

@@ -168,12 +168,24 @@ def eigensolve_threads(m: int) -> int:
     return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
 
 
+def reads_means(plan: Plan, model: Model, layout: Layout) -> bool:
+    """Whether a pass comes first that finds what missing values are filled with: samples stream by, and some may miss."""
+    return plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss
+
+
+def second_pass(plan: Plan, components: bool) -> str | None:
+    """The name of the second pass: it finds the vectors of the side that streams by, of samples whatever is asked for."""
+    if plan.keeps == "features":
+        return "scores"
+    return "components" if components else None
+
+
 def n_stages(made: RunPlan, model: Model, layout: Layout, components: bool) -> int:
     """How many stages a run has, if its first attempt is the only one and components come out orthonormal."""
     stages = 2 + (made.copy is not None)
     if made.plan.keeps == "samples":
         return stages + components
-    return stages + 2 + (model.rules.missing != "error" and layout.may_miss)
+    return stages + 2 + reads_means(made.plan, model, layout)
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:
@@ -307,7 +319,7 @@ def _processes(
             tasks |= _to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)
     else:
         counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and all
-        if model.rules.missing != "error" and source.layout.may_miss:
+        if reads_means(plan, model, source.layout):
             tasks["means"] = {**reader, **preprocess.held(plan, rung.dtype), "means of a panel and a span": counted}
         tasks[rung.name] = {**first, "means and squares of a panel and a span": counted}
         tasks |= _to_stream(plan, "scores", "signs", k, np.dtype(np.float64), reader)

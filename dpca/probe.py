@@ -23,7 +23,7 @@ from dpca.engine import Executor, run_pass
 from dpca.errors import writing
 from dpca.model import Model
 from dpca.passes import Pass
-from dpca.planning import plan_layout
+from dpca.planning import plan_layout, second_pass
 from dpca.preprocess import Panel
 from dpca.runplan import RunPlan, Scratch
 from dpca.slabs import Plan, split
@@ -116,8 +116,7 @@ def probe(
     rung = made.attempts[0].rung
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
-    second = components or plan.keeps == "features"
-    k = model.most_components(plan.n_samples, plan.n_features) if second else 0
+    k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     rates = run_pass(
         probe_task,
         ProbeTask(work, made, looks, k, n_tasks),

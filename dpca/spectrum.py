@@ -63,8 +63,7 @@ class Spectrum:
     @property
     def alpha(self) -> F64:
         """Vectors over sigma, (m, n_components), 0 where sigma is: what the other side's vectors are found with."""
-        sigma = self.singular_values
-        return self.vectors * np.divide(1.0, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+        return self.vectors * reciprocal(self.singular_values)
 
     @property
     def signs(self) -> F64:
@@ -145,6 +144,11 @@ class Spectrum:
         """What whitened scores are divided by: sqrt(explained variance), 1 where it is 0."""
         deviation = np.sqrt(self.explained_variance)
         return np.where(deviation > 0, deviation, 1.0)
+
+
+def reciprocal(values: F64) -> F64:
+    """1 / values, and 0 where they are 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, center: bool) -> tuple[F64, int, int]:

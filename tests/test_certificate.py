@@ -20,7 +20,6 @@ def measured(x, spectrum):
 def as_measured(partial, spectrum):
     return Measured(
         partial.overlap,
-        None,
         spectrum.vectors.T @ spectrum.vectors,
         None,
         partial.projection.T @ partial.projection,
