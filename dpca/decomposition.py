@@ -34,9 +34,9 @@ from dpca.accumulators.tallies import Counts, FeatureTally, Moments, Present, St
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import certify, check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
-from dpca.engine import Executor, run_pass
+from dpca.engine import Executor, run_stage
 from dpca.errors import AssumptionError, PrecisionError
-from dpca.ledger import Ledger, Stage
+from dpca.ledger import Ledger
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import (
@@ -527,36 +527,29 @@ class _Steps:
         total: P,
         merge: Merge[P],
     ) -> P:
-        """`run_pass` as a stage with a name, with what the plan says of an attempt, from what the ledger holds of it."""
-        stage = self._stage(name)
-        found = stage.n_found(work.n_parts) if stage else 0
-        if found:
-            self._progress.say(f"{name}: {found} of {work.n_parts} spans were finished before")
-        with self._timed(name), self._progress.stage(name, n_bytes * (work.n_parts - found) // work.n_parts):
-            return run_pass(
+        """A stage, with what the plan says of an attempt."""
+        with self._timed(name):
+            return run_stage(
+                name,
+                n_bytes,
                 task,
                 work,
                 *shared,
                 total=total,
                 merge=merge,
                 executor=self._executor,
-                progress=self._progress.advance,
-                n_tasks=attempt.n_tasks,
-                window=attempt.window,
-                stage=stage,
+                progress=self._progress,
+                at_once=attempt,
+                ledger=self._ledger,
             )
 
     def _count(self, found: Counts) -> None:
         self.bytes_decoded += found.bytes_read
         self.retries += found.retries
 
-    def _stage(self, name: str) -> Stage | None:
-        return self._ledger.stage(name) if self._ledger else None
-
     def _complete(self, name: str) -> bool:
         """Whether a stage was finished before."""
-        stage = self._stage(name)
-        return bool(stage and stage.complete(self._made.plan.n_spans))
+        return self._ledger is not None and self._ledger.stage(name).complete(self._made.plan.n_spans)
 
 
 def _assumption_not_met(source: Source, model: Model, solved: _Solved) -> AssumptionError:
@@ -607,23 +600,22 @@ def streamed(
         yield source, 0
         return
     assert scratch is not None
-    stage = ledger.stage("copy") if ledger else None
     finished = False
     try:
-        if made.copy.create(scratch, ledger.run if ledger else "") and stage:
-            stage.clear()  # the copy that it tells of is gone
-        with progress.stage("copy", source.layout.bytes):
-            absent = run_pass(
-                copy_unit,
-                CopyTask(source, made.copy, scratch, synced=ledger is not None),
-                total=0,
-                merge=operator.add,
-                executor=executor,
-                progress=progress.advance,
-                n_tasks=made.n_tasks,
-                window=made.window,
-                stage=stage,
-            )
+        if made.copy.create(scratch, ledger.run if ledger else "") and ledger:
+            ledger.stage("copy").clear()  # the copy that it tells of is gone
+        absent = run_stage(
+            "copy",
+            source.layout.bytes,
+            copy_unit,
+            CopyTask(source, made.copy, scratch, synced=ledger is not None),
+            total=0,
+            merge=operator.add,
+            executor=executor,
+            progress=progress,
+            at_once=made,
+            ledger=ledger,
+        )
         yield made.copy.open(scratch), absent
         finished = True
     finally:

@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError, StorageError
-from dpca.ledger import Damaged, Receipt, Stage
+from dpca.ledger import Damaged, Ledger, Receipt, Stage
 from dpca.machine import Budget, bound_allocator, memory_budget, release_memory
 from dpca.passes import Report
+from dpca.progress import Progress
 from dpca.runplan import Workers
 from dpca.signals import THREADS
 from dpca.sources.base import describe
@@ -114,6 +115,58 @@ class Work(Protocol):
     @property
     def n_parts(self) -> int: ...
     def part(self, number: int, /) -> Any: ...
+
+
+class AtOnce(Protocol):
+    """How much of a pass is under way at a time, as a plan says."""
+
+    @property
+    def n_tasks(self) -> int: ...
+    @property
+    def window(self) -> int: ...
+
+
+def run_stage(
+    name: str,
+    n_bytes: int,
+    task: Callable[..., P],
+    work: Work,
+    *shared: Any,
+    total: T,
+    merge: Callable[[T, P], T],
+    executor: Executor,
+    progress: Progress,
+    at_once: AtOnce,
+    ledger: Ledger | None = None,
+    like: Any = None,
+) -> T:
+    """`run_pass` as a stage with a name, from what a ledger holds of it.
+
+    Parameters
+    ----------
+    name, n_bytes : of the stage, and what it reads in all
+    at_once : a plan, or one of its attempts
+    ledger : where finished parts are kept and found again
+    others : as for `run_pass`
+    """
+    stage, n_parts = ledger.stage(name) if ledger else None, work.n_parts
+    found = stage.n_found(n_parts) if stage else 0
+    if found:
+        progress.say(f"{name}: {found} of {n_parts} spans were finished before")
+    with progress.stage(name, n_bytes * (n_parts - found) // n_parts):
+        return run_pass(
+            task,
+            work,
+            *shared,
+            total=total,
+            merge=merge,
+            executor=executor,
+            progress=progress.advance,
+            n_tasks=at_once.n_tasks,
+            window=at_once.window,
+            stage=stage,
+            like=like,
+        )
 
 
 def run_pass(

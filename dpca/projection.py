@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca import outputs as results
 from dpca import preprocess
-from dpca.engine import Executor, run_pass
+from dpca.engine import Executor, run_stage
 from dpca.ledger import Ledger
 from dpca.outputs import Outputs
 from dpca.passes import RECONSTRUCTION, Fitted, Projection, Reconstruction, Scores, projection_span, reconstruction_span
@@ -105,20 +105,20 @@ def project(
     ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
-    with progress.stage("transform", source.layout.bytes):
-        run_pass(
-            projection_span,
-            Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
-            fitted,
-            total=_Groups(0, np.zeros((0, 0)), made.groups, made.plan.n_spans, receive),
-            merge=_Groups.add,
-            executor=executor,
-            progress=progress.advance,
-            n_tasks=made.n_tasks,
-            window=made.window,
-            stage=ledger.stage("transform") if ledger else None,
-            like=np.zeros((0, 0)),
-        )
+    run_stage(
+        "transform",
+        source.layout.bytes,
+        projection_span,
+        Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
+        fitted,
+        total=_Groups(0, np.zeros((0, 0)), made.groups, made.plan.n_spans, receive),
+        merge=_Groups.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+        like=np.zeros((0, 0)),
+    )
 
 
 @dataclass
@@ -213,17 +213,17 @@ def reconstruct(
     chunks = [cut.step for cut in plan.slabs]
     chunks.insert(axis, plan.n_samples)
     outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
-    with progress.stage("reconstruct", layout.bytes):
-        run_pass(
-            reconstruction_span,
-            Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)),
-            fitted,
-            scores,
-            total=0,
-            merge=operator.add,
-            executor=executor,
-            progress=progress.advance,
-            n_tasks=made.n_tasks,
-            window=made.window,
-            stage=ledger.stage("reconstruct") if ledger else None,
-        )
+    run_stage(
+        "reconstruct",
+        layout.bytes,
+        reconstruction_span,
+        Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)),
+        fitted,
+        scores,
+        total=0,
+        merge=operator.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+    )
