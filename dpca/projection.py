@@ -30,6 +30,8 @@ GROUP_SAMPLES = 2**14
 """New samples that are projected together, at most: enough that components, read once for each group, cost little."""
 CHUNK_BYTES = 2**24
 """Of a reconstruction."""
+PARTS = 32
+"""Tasks of a reconstruction, at least, where there are as many groups of samples."""
 NO_SCRATCH = Scratch("", 0)
 
 
@@ -184,9 +186,12 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
 
 
 def _n_blocks(made: RunPlan) -> int:
-    """Blocks of groups of samples: as few as give all tasks something to do, since each reads the components."""
+    """Blocks of groups of samples, where features make few spans: each reads the components.
+
+    The same for any number of tasks, since a reconstruction may be gone on with by another.
+    """
     assert made.groups is not None
-    return min(len(made.groups), max(1, 2 * made.n_tasks // made.plan.n_spans))
+    return min(len(made.groups), max(1, PARTS // made.plan.n_spans))
 
 
 def reconstruct(

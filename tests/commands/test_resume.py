@@ -479,6 +479,23 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, nam
     assert not [entry for entry in os.listdir() if entry.startswith(".out")]
 
 
+@pytest.mark.parametrize("workers", [("2", "1", 3), ("1", "2", 2)])
+def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp_path):
+    """Its parts are blocks of samples: they have to be the same whoever makes them."""
+    np.save("tall.npy", random_array(0, (400, 3), "f8"))
+    Path("tall.yaml").write_text("input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: t}\n")
+    assert dpca("run", "tall.yaml") == 0
+    assert dpca("reconstruct", "t", "--out", "whole.zarr") == 0
+    small = APPLY.format(module="projection", task="reconstruction_span", at=workers[2], signal="SIGKILL")
+    small += "dpca.projection.CHUNK_BYTES = 8 * 3 * 10\n"
+    done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", workers[0])
+    assert done.returncode == -signal.SIGKILL
+    again = disturbed(small.replace(f"== {workers[2]}", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", workers[1])
+    assert again.returncode == 0, again.stderr
+    out, whole = (zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("out.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(out, whole)
+
+
 def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config):
     assert dpca("run", config) == 0
     small = APPLY.format(module="projection", task="projection_span", at=9, signal="SIGKILL")
