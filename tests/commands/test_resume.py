@@ -267,7 +267,7 @@ def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, 
             rewrite_a_chunk()
         return original(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.decomposition.components_span", changing)
+    monkeypatch.setattr("dpca.steps.components_span", changing)
     assert dpca("run", config) == 2
     assert "x.zarr: changed while it was read: chunks_sha256" in capsys.readouterr().err
     assert not Path("r/manifest.json").exists()
@@ -415,7 +415,7 @@ def test_workers_that_die(config, undisturbed, cluster, always, monkeypatch, cap
         with cluster.get_client() as client:
             client.run(lambda path=os.getcwd(): __import__("sys").path.insert(0, path))
             client.upload_file("poison.py")
-        monkeypatch.setattr("dpca.decomposition.first_span_of_features", poison.poisoned)
+        monkeypatch.setattr("dpca.steps.first_span_of_features", poison.poisoned)
         place = ("--set", f"input.uri={os.path.abspath('x.zarr')}")
         where = (*place, "--set", f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}")
         code = dpca("run", config, *where)
@@ -431,7 +431,7 @@ def test_workers_that_die(config, undisturbed, cluster, always, monkeypatch, cap
         "/x.zarr: span 4, region [0:12, 2400:3000], was given up: every worker that took it died, 4 times over" in shown
     )
     assert parts()
-    monkeypatch.setattr("dpca.decomposition.first_span_of_features", poison.original)
+    monkeypatch.setattr("dpca.steps.first_span_of_features", poison.original)
     assert dpca("run", config, "--resume", *place) == 0
     assert bits("r") == undisturbed
 
@@ -490,7 +490,9 @@ def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp
     small += "dpca.projection.CHUNK_BYTES = 8 * 3 * 10\n"
     done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", workers[0])
     assert done.returncode == -signal.SIGKILL
-    again = disturbed(small.replace(f"== {workers[2]}", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", workers[1])
+    again = disturbed(
+        small.replace(f"== {workers[2]}", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", workers[1]
+    )
     assert again.returncode == 0, again.stderr
     out, whole = (zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("out.zarr", "whole.zarr"))
     np.testing.assert_array_equal(out, whole)
