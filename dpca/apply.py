@@ -113,6 +113,10 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
             outputs.write_part("scores", (group, slice(0, fit.n_components)), scores / whitening)
 
         project(source, fit.fitted, fit.rules, made, executor, progress, receive, ledger)
+        if damage := outputs.damage("scores"):  # of what was written before this command went on
+            progress.say(f"{damage}: they are computed again")
+            ledger.stage("transform").clear()
+            project(source, fit.fitted, fit.rules, made, executor, progress, receive, ledger)
         if differences(what["input"], source.fingerprint()):
             aside.forget()
             raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")

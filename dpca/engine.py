@@ -114,7 +114,15 @@ class Work(Protocol):
     def source(self) -> Any: ...
     @property
     def n_parts(self) -> int: ...
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """What tasks write besides what they return."""
+        ...
+
     def part(self, number: int, /) -> Any: ...
+    def damage(self, number: int, /) -> str | None:
+        """What is wrong with what a part has written before; None where it is whole."""
+        ...
 
 
 class AtOnce(Protocol):
@@ -185,7 +193,7 @@ def run_pass(
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
     With a stage of a ledger, a task writes what it found there and returns a receipt; what is there already is not
-    computed again.
+    computed again, unless what the task wrote besides is damaged.
 
     Parameters
     ----------
@@ -203,8 +211,7 @@ def run_pass(
     n_parts = work.n_parts
     like = total if like is None else like
     begin, total = stage.begin(total) if stage else (0, total)
-    if begin == n_parts:
-        return total
+    first = 0 if work.writes else begin  # what was added up before is looked at, if it wrote anything
     watch = _Watch(work.source.layout.read_seconds if work.source is not None else math.inf)
 
     def advance(n_bytes: int) -> None:
@@ -215,16 +222,20 @@ def run_pass(
         arguments = [session.share(value) for value in shared]
 
         def submit(number: int) -> Future:
-            if stage and stage.has(number):
-                return _Done(Receipt(number))
-            part = work.part(number)
+            part, added = work.part(number), number < begin
             futures = getattr(part.source, "futures", {})
-            return session.submit(_call, task, part, list(futures), list(futures.values()), arguments, number, stage)
+            return session.submit(
+                _call, task, part, list(futures), list(futures.values()), arguments, number, stage, added
+            )
 
         def add(total: T, found: Any) -> T:
             if stage is None:
                 return merge(total, found)
             number = found.number
+            if found.damage:
+                stage.say(f"{found.damage}: it is computed again")
+            if number < begin:
+                return total
             try:
                 partial = stage.load(number, like)
             except Damaged as damage:
@@ -251,7 +262,7 @@ def run_pass(
                 key="input.read_seconds",
             )
 
-        return fold(submit, range(begin, n_parts), total, add, window, explain, watch, stalled)
+        return fold(submit, range(first, n_parts), total, add, window, explain, watch, stalled)
 
 
 def _named(work: Any, number: int) -> str:
@@ -274,25 +285,6 @@ class _Watch:
     def left(self) -> float | None:
         """Seconds until it has been too long; None for ever."""
         return None if self.seconds == math.inf else max(0.0, self.seconds - (time.monotonic() - self._began))
-
-
-class _Done:
-    """A future of what is there already."""
-
-    def __init__(self, found: Any) -> None:
-        self._found = found
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> Any:
-        return self._found
-
-    def exception(self) -> None:
-        return None
-
-    def add_done_callback(self, function: Callable[[Any], Any], /) -> None:
-        function(self)
 
 
 def fold(
@@ -350,16 +342,25 @@ def _call(
     arguments: list[Any],
     number: int,
     stage: Stage | None,
+    added: bool,
     report: Report,
 ) -> P | Receipt:
-    if stage and stage.has(number):
-        return Receipt(number)  # of a worker that finished it, and died before its receipt was seen
+    """A task, or what is in the ledger of it: from a run before, or from a worker that died before its receipt was seen."""
+    damage = None
+    if stage and (added or stage.has(number)):
+        damage = work.damage(number)
+        if damage is None:
+            return Receipt(number)
     if keys:
         work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
     bound_allocator()
     release_memory()  # what the span before has left
     found = task(work, *arguments, number, report)
-    return stage.keep(number, found) if stage else found
+    if not stage:
+        return found
+    if not added:
+        stage.keep(number, found)
+    return Receipt(number, damage)
 
 
 class Threads:

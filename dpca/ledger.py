@@ -40,6 +40,8 @@ class Receipt:
     """A part that is in the ledger."""
 
     number: int
+    damage: str | None = None
+    """What was wrong with what its task had written besides, for which it was done again."""
 
 
 @dataclass(frozen=True)
@@ -82,20 +84,19 @@ class Stage:
     """The finished parts of a stage. Travels to tasks, which keep what they have computed."""
 
     def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:
-        self._directory, self._key, self._keep_bytes, self._say = directory, key, keep_bytes, say
+        self._directory, self._key, self._keep_bytes, self.say = directory, key, keep_bytes, say
         self._added_bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_say": _silent}
+        return {**self.__dict__, "say": _silent}
 
     def has(self, number: int) -> bool:
         """Whether a part is there; `load` says whether it is whole."""
         return self._path(number).exists()
 
-    def keep(self, number: int, value: Any) -> Receipt:
+    def keep(self, number: int, value: Any) -> None:
         """Write a part durably."""
         self._write(self._path(number), value)
-        return Receipt(number)
 
     def load(self, number: int, like: T) -> T:
         """Read a part.
@@ -109,7 +110,7 @@ class Stage:
 
     def lost(self, damage: Damaged, number: int) -> None:
         """Give up a part that is damaged."""
-        self._say(f"{damage}: it is computed again")
+        self.say(f"{damage}: it is computed again")
         durable.remove(self._path(number))
 
     def clear(self) -> None:
@@ -124,7 +125,7 @@ class Stage:
             try:
                 return count, self._read(path, empty)
             except Damaged as damage:
-                self._say(f"{damage}: its {count} parts are computed again")
+                self.say(f"{damage}: its {count} parts are computed again")
                 durable.remove(path)
         return 0, empty
 

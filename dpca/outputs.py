@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
+from zarr.codecs import ZstdCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from dpca import durable
-from dpca.errors import writing
-from dpca.slabs import TILE_BYTES, Box, Plan
-from dpca.sources.base import Coordinate, Source
-from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate
+from dpca.errors import StorageError, writing
+from dpca.slabs import TILE_BYTES, Box, Cuts, Plan
+from dpca.sources.base import Coordinate, Source, describe
+from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate, watched
 from dpca.spectrum import SIGN_RULE, Spectrum
 
 FORMAT_VERSION = 1
@@ -64,6 +66,10 @@ class SyncedStore(LocalStore):
         durable.write(path, lambda file: file.write(view))
 
 
+CHECKED = ZstdCodec(level=0, checksum=True)
+"""zarr's own choice, with a checksum, so that no reader takes damaged chunks for numbers."""
+
+
 class Outputs:
     """A group of arrays under construction, or half made by a run that is gone on with.
 
@@ -84,8 +90,13 @@ class Outputs:
 
     def create(self, attributes: Mapping[str, Any]) -> None:
         """Make the group, unless it is there."""
-        with writing(f"{self.store}"):
-            zarr.open_group(self.store, mode="a", attributes={"format_version": FORMAT_VERSION, **attributes})
+        attributes = {"format_version": FORMAT_VERSION, **attributes}
+        with writing(self._called("")):
+            try:
+                zarr.open_group(self.store, mode="a", attributes=attributes)
+            except (ValueError, KeyError, TypeError):  # its metadata is damaged
+                durable.remove(self._root / "zarr.json")
+                zarr.open_group(self.store, mode="a", attributes=attributes)
 
     def create_tiled(
         self,
@@ -114,7 +125,7 @@ class Outputs:
         self, name: str, shape: Sequence[int], chunks: Sequence[int], dtype: Any, dims: Sequence[str], fill: float = 0.0
     ) -> None:
         """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
-        with writing(f"{self.store}: {name}"):
+        with writing(self._called(name)):
             if name in self:
                 return
             zarr.create_array(
@@ -124,26 +135,68 @@ class Outputs:
                 chunks=tuple(chunks),
                 dtype=dtype,
                 fill_value=fill,
+                compressors=CHECKED,
                 dimension_names=tuple(dims),
+                overwrite=True,  # one whose metadata is damaged
             )
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
         """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""
         array = self.array(name)
-        with self._guard or nullcontext(), writing(f"{self.store}: {name}"):
-            array[region] = values
+        with self._guard or nullcontext(), writing(self._called(name)):
+            array[_whole(array, region)] = values
 
     def read_part(self, name: str, region: Box) -> NDArray[Any]:
-        """A part of an array; the caller's own."""
-        return np.ascontiguousarray(self.array(name)[region])
+        """A part of an array, of a tile all components; the caller's own.
+
+        Raises
+        ------
+        StorageError
+            When it is not what was written.
+        """
+        array = self.array(name)
+        try:
+            return np.ascontiguousarray(array[_whole(array, region)])
+        except (OSError, ValueError, RuntimeError) as cause:
+            raise StorageError(
+                f"{self._called(name)}: region {describe(region)} can't be read back: {cause}", "Check the disk."
+            ) from cause
+
+    def damage(self, name: str, region: Box | None = None) -> str | None:
+        """What is wrong with a part that was written before, or with all of an array; None where it is whole.
+
+        A chunk is found damaged by the checksum that zstd keeps in it. An array of which nothing was written is whole.
+        """
+        try:
+            array, store = watched(self.array(name))
+            boxes = [_whole(array, region)] if region else list(_chunks_of(array))
+            for box in boxes:
+                array[box]
+        except (OSError, ValueError, RuntimeError, KeyError) as cause:
+            return f"{self._called(name)} is damaged ({cause})"
+        nothing = region is None and len(store.absent) == len(boxes)
+        return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent and not nothing else None
+
+    def damage_of_any(self) -> str | None:
+        """What is wrong with any array of the group."""
+        try:
+            names = sorted(zarr.open_group(self.store, mode="r").array_keys())
+        except (OSError, ValueError, KeyError) as cause:
+            return f"{self._called('zarr.json')} is damaged ({cause})"
+        return next((damage for name in names if (damage := self.damage(name))), None)
 
     def __contains__(self, name: str) -> bool:
-        return name in zarr.open_group(self.store, mode="r")
+        """Whether an array is there, and can be opened."""
+        try:
+            zarr.open_array(self.store, path=name, mode="r")
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return False
+        return True
 
     def remove(self, name: str) -> None:
         """Remove an array, if it is there."""
         self._arrays.pop(name, None)
-        with writing(f"{self.store}: {name}"):
+        with writing(self._called(name)):
             if isinstance(self.store, dict):
                 for key in [key for key in self.store if key.startswith(f"{name}/")]:
                     del self.store[key]
@@ -154,7 +207,7 @@ class Outputs:
         """Put an array in the place of another."""
         self.remove(new)
         self._arrays.pop(name, None)
-        with writing(f"{self.store}: {name}"):
+        with writing(self._called(name)):
             if isinstance(self.store, dict):
                 for key in [key for key in self.store if key.startswith(f"{name}/")]:
                     self.store[new + key.removeprefix(name)] = self.store.pop(key)
@@ -172,7 +225,7 @@ class Outputs:
         chunks = (
             (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else None
         )
-        with writing(f"{self.store}: {name}"):
+        with writing(self._called(name)):
             array = zarr.create_array(
                 self.store,
                 name=name,
@@ -180,6 +233,7 @@ class Outputs:
                 shape=values.shape,
                 dtype=values.dtype,
                 chunks=chunks or "auto",
+                compressors=CHECKED,
                 dimension_names=tuple(dims),
                 attributes=dict(attributes or {}),
             )
@@ -201,8 +255,14 @@ class Outputs:
     def array(self, name: str) -> zarr.Array[Any]:
         """An array of the group, open."""
         if name not in self._arrays:
-            self._arrays[name] = zarr.open_array(self.store, path=name, mode="r+")
+            # A chunk that holds nothing but the fill value is written too: else it would look like one that was lost.
+            found = zarr.open_array(self.store, path=name, mode="r+").with_config({"write_empty_chunks": True})
+            self._arrays[name] = found
         return self._arrays[name]
+
+    def _called(self, name: str) -> str:
+        root = self.store.root if isinstance(self.store, LocalStore) else self.store
+        return name if isinstance(root, dict) else f"{root}/{name}"
 
     def finish(self) -> None:
         """Consolidate the metadata, so that xarray opens the group at one read."""
@@ -210,6 +270,20 @@ class Outputs:
             # The v3 specification does not name consolidated metadata yet; xarray warns where it is missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             zarr.consolidate_metadata(self.store)
+
+
+def _whole(array: zarr.Array[Any], region: Box) -> Box:
+    """A region with all components, where it names none."""
+    if len(region) == array.ndim:
+        return region
+    axis = list(array.metadata.dimension_names or ()).index("component")  # type: ignore[union-attr]
+    return (*region[:axis], slice(None), *region[axis:])
+
+
+def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:
+    """The regions of an array's chunks."""
+    cuts = [Cuts.of(length, chunk) for length, chunk in zip(array.shape, array.chunks, strict=True)]
+    yield from product(*(cut.within(slice(0, cut.length)) for cut in cuts))
 
 
 def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> tuple[str, ...]:

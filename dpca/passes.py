@@ -8,7 +8,7 @@ by tile; what is returned is m x m, m x k or k x k, with m samples (or features)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -40,6 +40,8 @@ class Pass:
     solver: str = "gram_eigh"
     outputs: Outputs | None = None
     """Where outputs with the streamed axes go; None where there are none."""
+    writes: tuple[str, ...] = ()
+    """The arrays of them that spans write, each its tiles."""
 
     def region(self, span: int) -> Region:
         """The smallest region that holds a span's slabs."""
@@ -65,6 +67,10 @@ class Pass:
         """Write a part of an output."""
         assert self.outputs is not None
         self.outputs.write_part(name, region, values)
+
+    def damage(self, span: int) -> str | None:
+        """What is wrong with what a span has written before; None where it is there, whole."""
+        return _damage(self.outputs, self.writes, self.plan.tiles_of(span))
 
     def feature_panels(self, integers: bool = False) -> FeaturePanels:
         """Preprocessing of features that stream by; `integers` where the mean need not be taken away whole."""
@@ -95,6 +101,13 @@ class Pass:
         return narrow and layout.packing == (1.0, 0.0) and self.rules.center
 
 
+def written_first(rules: Rules) -> tuple[str, ...]:
+    """The arrays that a first pass over features writes; what it does not reads as it was made."""
+    mean = rules.center or rules.missing != "error"
+    scale = rules.scale != "none" or rules.missing != "error"
+    return ("mean",) * mean + ("scale",) * scale
+
+
 def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
@@ -112,9 +125,9 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
                 inside = within(slab, tile)
                 mean[inside] = slab_mean.reshape(_shape(slab))
                 scale[inside] = slab_scale.reshape(_shape(slab))
-            if work.outputs is not None and (work.rules.center or work.rules.missing != "error"):
+            if "mean" in work.writes:
                 work.write("mean", tile, mean)
-            if work.outputs is not None and (work.rules.scale != "none" or work.rules.missing != "error"):
+            if "scale" in work.writes:
                 work.write("scale", tile, scale)
     return found.close()
 
@@ -167,7 +180,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
                     # A feature without any value has no component: NaN, where 0 would claim one.
                     found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
-            work.write("components", (slice(None), *tile), components)
+            work.write("components", tile, components)
     return partial
 
 
@@ -191,7 +204,7 @@ def left_vectors_span(
                 found = vectors[(slice(None), *within(slab, tile))]
                 for panel in panels:
                     found[:, panel.start : panel.stop] = partial.add(panel, alpha)
-            work.write(LEFT_VECTORS, (slice(None), *tile), vectors)
+            work.write(LEFT_VECTORS, tile, vectors)
     return partial
 
 
@@ -206,6 +219,8 @@ class Sweep:
 
     plan: Plan
     outputs: Outputs
+    writes: tuple[str, ...] = ()
+    """The arrays that spans write, each its tiles."""
     source: None = None
 
     @property
@@ -216,19 +231,23 @@ class Sweep:
         """The same: there is nothing to leave out."""
         return self
 
+    def damage(self, span: int) -> str | None:
+        """As of a pass."""
+        return _damage(self.outputs, self.writes, self.plan.tiles_of(span))
+
 
 def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
     """Write T W' of a span's components W'; returns what it adds to W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
-        components = work.outputs.read_part("components", (slice(None), *tile))
+        components = work.outputs.read_part("components", tile)
         rows = components.reshape(len(components), -1)
         for start in range(0, rows.shape[1], work.plan.panel_width):
             piece = rows[:, start : start + work.plan.panel_width]
             piece[...] = transform @ piece
             found = np.nan_to_num(piece).astype(np.float64)
             overlap += found @ found.T
-        work.outputs.write_part(ORTHONORMAL, (slice(None), *tile), components)
+        work.outputs.write_part(ORTHONORMAL, tile, components)
         report(components.nbytes)
         del components, rows
         release_memory()
@@ -248,14 +267,14 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
     """
     overlap = np.zeros_like(to_scores)
     for tile in work.plan.tiles_of(span):
-        vectors = work.outputs.read_part(LEFT_VECTORS, (slice(None), *tile))
+        vectors = work.outputs.read_part(LEFT_VECTORS, tile)
         n_bytes = vectors.nbytes
         alpha = vectors.T @ to_alpha
-        work.outputs.write_part("alpha", (*tile, slice(None)), alpha)
+        work.outputs.write_part("alpha", tile, alpha)
         np.matmul(vectors.T, to_scores, out=alpha)
         del vectors
         overlap += alpha.T @ alpha
-        work.outputs.write_part("scores", (*tile, slice(None)), alpha)
+        work.outputs.write_part("scores", tile, alpha)
         del alpha
         release_memory()  # else each of zarr's threads keeps what it had of a chunk
         report(n_bytes)
@@ -354,6 +373,20 @@ class Reconstruction(Sweep):
         first, last = (number * len(self.groups) // self.n_blocks for number in (block, block + 1))
         yield from (self.groups[number] for number in range(first, last))
 
+    def damage(self, part: int) -> str | None:
+        """As of a pass."""
+        block, span = divmod(part, self.plan.n_spans)
+        slabs = (slab for tile in self.plan.tiles_of(span) for slab in self.plan.slabs_of(tile))
+        return _damage(
+            self.outputs,
+            self.writes,
+            (self.placed(slab, samples) for slab in slabs for samples in self.groups_of(block)),
+        )
+
+    def placed(self, slab: Box, samples: slice) -> Region:
+        """Where a slab of a group of samples goes."""
+        return placed(self.plan.region(slab), self.plan.samples_axis, samples)
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -376,7 +409,7 @@ class Scores:
 def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
     """Write a block of samples over a span's features: 1 m' + (Z W') diag(scale)."""
     block, span = divmod(part, work.plan.n_spans)
-    axis, k = work.plan.samples_axis, len(scores.factors)
+    k = len(scores.factors)
     for tile in work.plan.tiles_of(span):
         for slab in work.plan.slabs_of(tile):
             of_slab = fitted.of(slab, k)
@@ -385,8 +418,8 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
                 values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
                 values *= of_slab.scale
                 values += of_slab.mean
-                region = placed(work.plan.region(slab), axis, samples)
-                work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, axis))
+                region = work.placed(slab, samples)
+                work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, work.plan.samples_axis))
                 report(values.nbytes)
     return 0
 
@@ -394,6 +427,14 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
 RECONSTRUCTION = "reconstruction"
 
 P = TypeVar("P")
+
+
+def _damage(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[Box]) -> str | None:
+    """What is wrong with parts of arrays that were written before."""
+    if outputs is None or not names:
+        return None
+    found = (outputs.damage(name, region) for region in regions for name in names)
+    return next((damage for damage in found if damage), None)
 
 
 def _slabs(

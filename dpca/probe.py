@@ -65,6 +65,10 @@ class ProbeTask:
     """The run's cuts, or narrower ones where a slab is of so many chunks that it would take long to read."""
     n_components: int
     n_parts: int
+    writes: tuple[str, ...] = ()
+
+    def damage(self, number: int) -> None:
+        """None: nothing is kept."""
 
     @property
     def source(self) -> Source:

@@ -181,6 +181,9 @@ class Progress:
         self._check()
         with self._lock:
             self._done += n_bytes
+            if not self._total:
+                return  # nothing was expected: what was finished before and found damaged is read again
+            self._total = max(self._total, self._done)
             self._display.update(self._done, self._total, time.monotonic() - self._began)
 
     def say(self, sentence: str) -> None:

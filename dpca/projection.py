@@ -222,7 +222,9 @@ def reconstruct(
         "reconstruct",
         layout.bytes,
         reconstruction_span,
-        Reconstruction(plan, outputs, dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)),
+        Reconstruction(
+            plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)
+        ),
         fitted,
         scores,
         total=0,

@@ -16,6 +16,7 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import zarr
 
@@ -120,6 +121,20 @@ class CopyTask:
     @property
     def n_parts(self) -> int:
         return self.copy.n_units
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.path,)
+
+    def damage(self, number: int) -> str | None:
+        """What is wrong with a band that was copied before: of an uncompressed chunk the size tells."""
+        array = zarr.open_array(self.path, mode="r")
+        pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
+        key = array.metadata.encode_chunk_key(tuple(piece.start // step for piece, step in pairs))
+        path = Path(self.path) / key
+        size = path.stat().st_size if path.exists() else 0
+        expected = self.copy.layout.chunk_bytes
+        return None if size == expected else f"{path} has {size} bytes, not {expected}"
 
     def part(self, number: int) -> CopyTask:
         """The same with what a part has to carry of its source, and no more."""

@@ -164,6 +164,11 @@ class ResultDirectory:
         """Whether the run in hand has ended but for `publish`."""
         return (self.ledger / COMMIT).exists()
 
+    def take_back(self) -> None:
+        """Declare that what was built is not the result after all."""
+        with writing(str(self.path)):
+            durable.remove(self.ledger / COMMIT)
+
     def publish(self, keep_ledger: bool = False) -> None:
         """Move what was committed into place; the manifest last. Can be done again from any point.
 

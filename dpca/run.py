@@ -213,13 +213,17 @@ def run(
         check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
         progress = Progress(display, directory.status, stages, check)
         ledger = Ledger(directory.ledger.absolute() / PARTS, begun.run, ready.source.layout.bytes, progress.say)
+        outputs = Outputs(SyncedStore(directory.staged_arrays.absolute()))
         try:
+            if directory.committed and directory.staged_arrays.exists() and (damage := outputs.damage_of_any()):
+                progress.say(f"{damage}: it is computed again")
+                directory.take_back()
             if not directory.committed:
                 found = decompose(
                     ready.source,
                     ready.model,
                     ready.made,
-                    Outputs(SyncedStore(directory.staged_arrays.absolute())),
+                    outputs,
                     executor,
                     progress,
                     scratch=ready.scratch.path,

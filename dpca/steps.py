@@ -40,6 +40,7 @@ from dpca.passes import (
     orthogonalize_span,
     present_span,
     scores_span,
+    written_first,
 )
 from dpca.planning import reads_means
 from dpca.progress import Progress
@@ -104,6 +105,8 @@ class Steps:
         self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
         present = self._present(work) if reads_means(plan, self._model, self._source.layout) else None
         solved: Solved | None = None
+        if plan.keeps == "samples":
+            work = replace(work, writes=written_first(work.rules))
         for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
             solved = None  # its matrix is not held while the next one is made
             work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
@@ -114,7 +117,7 @@ class Steps:
                     raise PrecisionError(f"{self._source.layout.name}: {error.message}", error.remedy) from error
                 self._choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
                 continue
-            work = replace(work, outputs=None)  # means and scales are written
+            work = replace(work, writes=())  # means and scales are written
             if following is None or not solved.spectrum.lacking.any():
                 break
             self._choose(f"{attempt.rung.name}: {_lacking(solved.spectrum)}, so {following.rung.name} is tried")
@@ -273,12 +276,13 @@ class Steps:
         """Components from a second pass over features; made orthonormal where they are not."""
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
         k, dtype = spectrum.n_components, attempt.rung.dtype
+        over = self._over("components", "orthogonalize", ORTHONORMAL, ["components"])
         outputs.create_tiled("components", plan, self._dims, dtype, k)
         partial = self._read(
             "components",
             attempt,
             components_span,
-            replace(work, outputs=outputs, working_dtype=dtype),
+            replace(work, working_dtype=dtype, writes=() if over else ("components",)),
             spectrum.alpha.astype(dtype),
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
@@ -287,7 +291,7 @@ class Steps:
         projection, overlap, before = partial.projection, partial.overlap, None
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
-            if not self._complete("orthogonalize"):
+            if not over:
                 outputs.create_tiled(ORTHONORMAL, plan, self._dims, dtype, k)
             before = overlap
             overlap = self._sum_up(
@@ -295,12 +299,12 @@ class Steps:
                 k * plan.n_features * dtype.itemsize,
                 attempt,
                 orthogonalize_span,
-                Sweep(plan, outputs),
+                Sweep(plan, outputs, () if over else (ORTHONORMAL,)),
                 transform,
                 total=np.zeros_like(overlap),
                 merge=operator.iadd,
             )
-            if ORTHONORMAL in outputs:
+            if not over:
                 outputs.rename(ORTHONORMAL, "components")
             projection = projection @ transform.T
         return Measured(
@@ -316,13 +320,14 @@ class Steps:
         assert solved.standard is not None
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self._outputs
         k, sigma, standard = spectrum.n_components, spectrum.singular_values, solved.standard
-        if not self._complete("signs"):
+        over = self._over("scores", "signs", LEFT_VECTORS, ["scores", "alpha"])
+        if not over:
             outputs.create_tiled(LEFT_VECTORS, plan, ("sample",), np.float64, k)
         partial = self._read(
             "scores",
             attempt,
             left_vectors_span,
-            replace(work, outputs=outputs, working_dtype=np.dtype(np.float64)),
+            replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (LEFT_VECTORS,)),
             spectrum.alpha,
             solved.fill,
             standard.about,
@@ -343,7 +348,7 @@ class Steps:
             8 * k * plan.n_samples,
             attempt,
             scores_span,
-            Sweep(plan, outputs),
+            Sweep(plan, outputs, () if over else ("scores", "alpha")),
             repair * to_scores,
             repair * reciprocal(sigma),
             total=np.zeros((k, k)),
@@ -416,9 +421,22 @@ class Steps:
         self.bytes_decoded += found.bytes_read
         self.retries += found.retries
 
-    def _complete(self, name: str) -> bool:
-        """Whether a stage was finished before."""
-        return self._ledger is not None and self._ledger.stage(name).complete(self._made.plan.n_spans)
+    def _over(self, stage: str, sweep: str, between: str, written: list[str]) -> bool:
+        """Whether a stage and the sweep over what it wrote, `between`, had ended before, and that is gone.
+
+        Then no part of it can be done alone: where what the sweep has written is damaged, both begin anew.
+        """
+        if self._ledger is None or between in self._outputs:
+            return False
+        if not self._ledger.stage(sweep).complete(self._made.plan.n_spans):
+            return False
+        damage = next((found for name in written if (found := self._outputs.damage(name))), None)
+        if damage is None:
+            return True
+        self._progress.say(f"{damage}: it is computed again")
+        for name in (stage, sweep):
+            self._ledger.stage(name).clear()
+        return False
 
 
 def _lacking(spectrum: Spectrum) -> str:

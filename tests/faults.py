@@ -152,6 +152,7 @@ FAULTS = (
     "disk full",
     "a failing chunk that heals",
     "a corrupted part",
+    "a truncated output",
 )
 
 

@@ -47,7 +47,7 @@ CHUNKS_AT_ONCE = 10
 """How many zarr then has in hand: its setting async.concurrency."""
 
 
-class _WatchedStore(WrapperStore[Store]):
+class WatchedStore(WrapperStore[Store]):
     """A store that remembers which chunks it was asked for and does not hold."""
 
     def __init__(self, store: Store) -> None:
@@ -63,15 +63,21 @@ class _WatchedStore(WrapperStore[Store]):
         return value
 
 
+def watched(array: zarr.Array[Any]) -> tuple[zarr.Array[Any], WatchedStore]:
+    """An array to read from, and the store that it asks, which remembers what it does not hold."""
+    opened = zarr.open_array(
+        WatchedStore(array.store), path=array.path, mode="r", zarr_format=array.metadata.zarr_format
+    )
+    # zarr makes a read-only copy of the wrapper: this is the one that is asked.
+    store = cast(WatchedStore, opened.store)
+    store.absent.clear()
+    return opened, store
+
+
 class _ZarrReader(Reader):
     def __init__(self, layout: Layout, array: zarr.Array[Any], fill: bool) -> None:
         super().__init__(layout)
-        self._array = zarr.open_array(
-            _WatchedStore(array.store), path=array.path, mode="r", zarr_format=array.metadata.zarr_format
-        )
-        # zarr makes a read-only copy of the wrapper: this is the one that is asked.
-        self._store = cast(_WatchedStore, self._array.store)
-        self._store.absent.clear()
+        self._array, self._store = watched(array)
         self._bare = array.store
         self._fill, self._buffer = fill, Buffer()
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.

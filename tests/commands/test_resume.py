@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 import zarr
 from distributed import LocalCluster
 
-from dpca import durable
+from dpca import durable, steps
+from dpca.config import load
 from dpca.ledger import Damaged, Ledger
+from dpca.run import run
 from tests.commands.calls import dpca
 from tests.stores import random_array
 from tests.test_crashes import bits
@@ -149,8 +152,9 @@ def test_resume_begins_a_run_and_leaves_a_finished_one(config, undisturbed, caps
     assert "give one of them" in capsys.readouterr().err
 
 
-def killed(config, slab=14):
-    done = disturbed(at_slab(slab, "os.kill(os.getpid(), signal.SIGKILL)"), "run", config)
+def killed(config, slab=14, workers="auto"):
+    how = ("--set", f"compute.workers={workers}")
+    done = disturbed(at_slab(slab, "os.kill(os.getpid(), signal.SIGKILL)"), "run", config, *how)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -175,6 +179,132 @@ def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys)
         assert bits("r") == undisturbed
         shutil.rmtree("r")
         copy.rename("r")
+
+
+def staged(array="*"):
+    """Files of the arrays under way."""
+    return sorted(str(path) for path in Path("r/ledger/result.zarr").glob(f"{array}/c/**/*") if path.is_file())
+
+
+def truncated(path):
+    Path(path).write_bytes(Path(path).read_bytes()[:-5])
+
+
+def flipped(path):
+    content = bytearray(Path(path).read_bytes())
+    content[len(content) // 2] ^= 1
+    Path(path).write_bytes(content)
+
+
+def in_turn(damaged, damage):
+    """Damage each of some files of an unfinished run, one at a time; go on, and see that it has the same bits."""
+    shutil.copytree("r", "before")
+    for path in damaged:
+        damage(path)
+        yield path
+        shutil.rmtree("r")
+        shutil.copytree("before", "r")
+
+
+def spans_computed(monkeypatch):
+    """Count the spans of each kind that are computed."""
+    computed = []
+    for name in ("first_span_of_features", "components_span", "left_vectors_span", "scores_span"):
+        task = getattr(steps, name)
+
+        def counted(*arguments, task=task):
+            computed.append((task.__name__, arguments[-2]))
+            return task(*arguments)
+
+        monkeypatch.setattr(steps, name, counted)
+    return computed
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, os.remove])
+def test_what_a_span_wrote_and_is_damaged_is_named_and_that_span_computed_again(
+    config, undisturbed, damage, monkeypatch, capsys
+):
+    killed(config, 16, workers=1)
+    computed = spans_computed(monkeypatch)
+    assert dpca("run", config, "--resume") == 0
+    usual = sorted(computed)
+    shutil.rmtree("r")
+    killed(config, 16, workers=1)
+    files = staged("mean") + staged("components")
+    assert len(files) > 12
+    for path in in_turn(files, damage):
+        del computed[:]
+        capsys.readouterr()
+        assert dpca("run", config, "--resume") == 0
+        array, chunk = path.split("/")[3], path.split("/")[-1]
+        shown = capsys.readouterr().err
+        assert f"dpca: {os.getcwd()}/r/ledger/result.zarr/{array}" in shown
+        assert "it is computed again" in shown
+        task = "first_span_of_features" if array == "mean" else "components_span"
+        assert sorted(computed) == sorted([*usual, (task, int(chunk))])
+        assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("what", ["result.zarr/zarr.json", "result.zarr/mean/zarr.json", "result.zarr/scale/zarr.json"])
+def test_damaged_metadata_of_arrays_under_way_are_made_again(config, undisturbed, what):
+    killed(config, 16)
+    truncated(f"r/ledger/{what}")
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+TALL = "input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n"
+
+
+def test_damaged_scores_under_way_of_tall_data(monkeypatch):
+    np.save("tall.npy", random_array(0, (6000, 12), "f8"))
+    Path("tall.yaml").write_text(TALL)
+    in_small_slabs(monkeypatch)
+    assert dpca("run", "tall.yaml") == 0
+    undisturbed = bits("r")
+    shutil.rmtree("r")
+    what = "import dpca.passes\nspan = dpca.passes.scores_span\nimport dpca.steps\n"
+    what += "dpca.steps.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
+    assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
+    files = staged("left_vectors") + staged("scores") + staged("alpha")
+    assert len({path.split("/")[3] for path in files}) == 3
+    computed = spans_computed(monkeypatch)
+    for path in in_turn(files[::3], truncated):
+        del computed[:]
+        assert dpca("run", "tall.yaml", "--resume") == 0
+        assert bits("r") == undisturbed
+        again = ("left_vectors_span" if "left_vectors" in path else "scores_span", int(path.split("/")[5]))
+        assert again in computed or again[0] == "left_vectors_span"
+        assert len([task for task, _ in computed if task == "left_vectors_span"]) == ("left_vectors" in path)
+
+
+@pytest.mark.parametrize("shape", [(400, 4), (6, 4000)])
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committed, monkeypatch):
+    """In the moment before the result is published: its pass is done again."""
+    left, right = (np.linalg.qr(random_array(seed, (length, 4), "f8"))[0] for seed, length in enumerate(shape))
+    np.save("x.npy", (left * [1, 1e-2, 1e-4, 1e-6]) @ right.T)
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    undisturbed = bits("r")
+    shutil.rmtree("r")
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpca.results.ResultDirectory.publish" if committed else "dpca.run._manifest", crash)
+        with pytest.raises(Crash):
+            run(load("c.yaml"))
+    assert not staged("orthonormal")
+    assert not staged("left_vectors")
+    files = staged("scores") + staged("components")
+    for _ in in_turn(files, truncated):
+        assert dpca("run", "c.yaml", "--resume") == 0
+        assert bits("r") == undisturbed
 
 
 def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
@@ -375,6 +505,14 @@ dpca.decomposition.copy_unit = counted
     )
     assert first & second <= {"band 2", "band 1"}
     assert bits("s") == expected
+    shutil.rmtree("s")
+    disturbed(what, "run", "rows.yaml", start=plain)
+    truncated("s/ledger/scratch.zarr/c/0/0")
+    again = disturbed(what.replace("if number == 2", "if False"), "run", "rows.yaml", "--resume", start=plain)
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"scratch\.zarr/c/0/0 has \d+5 bytes, not \d+0: it is computed again", again.stderr)
+    assert "band 0" in again.stdout
+    assert bits("s") == expected
 
 
 @pytest.fixture(scope="module")
@@ -477,6 +615,27 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, nam
         if path.is_file():
             assert (Path("out.zarr") / path.relative_to("whole.zarr")).read_bytes() == path.read_bytes()
     assert not [entry for entry in os.listdir() if entry.startswith(".out")]
+
+
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_damaged_scores_and_samples_under_way_are_computed_again(config, command):
+    assert dpca("run", config) == 0
+    zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
+    given = ("transform", "r", "new.zarr") if command == "transform" else ("reconstruct", "r")
+    task = "projection_span" if command == "transform" else "reconstruction_span"
+    what = APPLY.format(module="projection", task=task, at=25, signal="SIGKILL")
+    what += "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    what += "dpca.ledger.SHARE = 10**6\n"  # sums take the place of parts at once
+    assert disturbed(what, *given, "--out", "out.zarr", "--workers", "1").returncode == -signal.SIGKILL
+    files = [path for path in Path(".out.zarr.partial/arrays").glob("*/c/**/*") if path.is_file()]
+    name = "scores" if command == "transform" else "reconstruction"
+    truncated(min(path for path in files if path.parts[2] == name))
+    again = disturbed(what.replace("== 25", "== -1"), *given, "--out", "out.zarr")
+    assert again.returncode == 0, again.stderr
+    assert f"{name} is damaged" in again.stderr
+    assert disturbed(what.replace("== 25", "== -1"), *given, "--out", "whole.zarr").returncode == 0
+    out, whole = (zarr.open_group(path, mode="r")[name][...] for path in ("out.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(out, whole)
 
 
 @pytest.mark.parametrize("workers", [("2", "1", 3), ("1", "2", 2)])
