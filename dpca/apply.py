@@ -36,7 +36,7 @@ from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays, open_source
 from dpca.sources.base import Coordinate, Layout
-from dpca.sources.zarr_array import without_credentials
+from dpca.sources.credentials import without_credentials
 from dpca.unfinished import NUMERICS, differences
 
 COMPARED = 2**20

@@ -22,7 +22,7 @@ from dpca.runplan import RunPlan, Scratch, Workers
 from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
 from dpca.sources.base import Layout, Source, is_marked
-from dpca.sources.zarr_array import without_credentials
+from dpca.sources.credentials import without_credentials
 from dpca.units import by, describe_bytes, describe_memory
 
 FORMAT_VERSION = 1

@@ -3,7 +3,8 @@
 A stage's parts are files of their own, written by the task that computed them, whole or absent
 (`dpca.durable`), with a checksum. They are added up in their order. Where those that are added already take more
 than `SHARE` of the data, the sum so far is written in their place, and so at the end of a stage: the ledger holds
-at most an eighth of the data, or what is in the window and two sums, if that is more.
+at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or what is in the window and two
+sums, if that is more.
 
 Files are .npz, whose members carry a CRC-32; pickles are never loaded.
 """
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 
 from dpca import durable
 from dpca.errors import writing
+from dpca.slabs import PARTIALS_SHARE
 
 T = TypeVar("T")
 
-SHARE = 8
+SHARE = PARTIALS_SHARE
 """Parts that are added up already may take this fraction of the data, one in so many bytes."""
 _PART, _SUM = re.compile(r"(\d+)\.npz"), re.compile(r"sum-(\d+)\.npz")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,10 +34,17 @@ RESERVED_DIMS = frozenset(
 )
 
 
+_NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
+"""A dimension's coordinate is an array of that name: one that is no path, nor a name that Zarr keeps for itself."""
+
+
 def feature_dims(dims: Sequence[str | None]) -> tuple[str, ...]:
     """Names of the feature axes: the source's own where it has any, else `feature` or `feature_<i>`."""
     default = ["feature"] if len(dims) == 1 else [f"feature_{axis}" for axis in range(len(dims))]
-    names = [dim if dim and dim not in RESERVED_DIMS else fallback for dim, fallback in zip(dims, default, strict=True)]
+    names = [
+        dim if dim and dim not in RESERVED_DIMS and _NAME.fullmatch(dim) else fallback
+        for dim, fallback in zip(dims, default, strict=True)
+    ]
     return tuple(names) if len(set(names)) == len(names) else tuple(default)
 
 

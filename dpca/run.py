@@ -31,7 +31,7 @@ from dpca.results import LEDGER, ResultDirectory, as_plain, environment, open_re
 from dpca.runplan import Process, RunPlan, Scratch, Settled
 from dpca.signals import Stopped
 from dpca.sources import Source, open_source
-from dpca.sources.zarr_array import without_credentials
+from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences
 from dpca.units import describe_memory
 

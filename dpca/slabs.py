@@ -37,8 +37,10 @@ Side = Literal["samples", "features"]
 SLAB_BYTES = 64 * 2**20
 TILE_WIDTH = 2**20 // 8
 TILE_BYTES = 64 * 2**20
-SPAN_WIDTH_PER_KEPT = 16
-MAX_SPANS = 256
+PARTIALS_SHARE = 8
+"""An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
+MIN_SPANS, MAX_SPANS = 16, 4096
+"""... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.ledger`)."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +280,8 @@ def make_plan(
     order : "C" or "F", the order of axes in storage
     n_components : width of the outputs, which bounds a tile
     slab_bytes : what a slab is grown to; a single column of chunks may exceed it
-    n_spans : the number of spans instead of the rule: 16 times the kept side wide at least, so that an m x m
-        partial is small beside what it sums, and 256 spans at most
+    n_spans : the number of spans instead of the rule: as many as keep an m x m partial of each below an eighth of
+        the data in all, but from 16, so that there is something to share out, to 4096
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -298,7 +300,8 @@ def make_plan(
     tiles = grow(slabs, fastest_first, tile_width)
     n_tiles = math.prod(len(cut) for cut in tiles)
     if n_spans is None:
-        n_spans = min(MAX_SPANS, math.prod(shape[axis] for axis in axes) // (SPAN_WIDTH_PER_KEPT * n_kept))
+        n_bytes = math.prod(shape) * itemsize
+        n_spans = min(MAX_SPANS, max(MIN_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2)))
     return Plan(
         shape=tuple(shape),
         samples_axis=samples_axis,

@@ -44,7 +44,6 @@ def config(request, monkeypatch):
         x = (left * [1, 1e-2, 1e-3, 1e-4, 1e-5]) @ right.T
     monkeypatch.setattr(durable, "DISK", Hasty())
     monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.slabs.SPAN_WIDTH_PER_KEPT", 1)
     zarr.create_array("x.zarr", data=x, chunks=chunks)
     Path("c.yaml").write_text(
         "input: {uri: x.zarr}\nmodel: {n_components: 2, svd_solver: auto}\ncompute: {workers: 1}\noutput: {path: r}\n"

@@ -7,16 +7,19 @@ import math
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise, product
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError, StorageError
+from dpca.sources.credentials import Secrets
+
+T = TypeVar("T")
 
 Region = tuple[slice, ...]
 """One slice with both ends for every axis of the stored array."""
@@ -221,8 +224,8 @@ class Coordinate:
 class Reader(ABC):
     """An open source. One thread at a time; every task opens its own."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, secrets: Secrets | None = None) -> None:
+        self.layout, self._secrets = layout, secrets or Secrets()
         self.absent_chunks = 0
         """Chunks met so far that the store never wrote, and that were read as its fill value."""
         self.retries = 0
@@ -239,17 +242,13 @@ class Reader(ABC):
         StorageError
             When a chunk can't be read or decoded; names the chunk.
         """
-        for pause in (*RETRY_SECONDS, None):
-            try:
-                return self._read(region)
-            except (DpcaError, MemoryError):
-                raise
-            except Exception as cause:
-                if pause is None:
-                    raise self._explain(region, cause) from cause
-                self.retries += 1
-                time.sleep(pause)
-        raise AssertionError  # the last pause is None
+
+        def count() -> None:
+            self.retries += 1
+
+        return tried_again(
+            lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
+        )
 
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...
@@ -306,10 +305,36 @@ class Reader(ABC):
                     where, cause = f"chunk {index}, region {describe(piece)},", error
                     break
         return StorageError(
-            f"{self.layout.name}: {where} could not be read: {type(cause).__name__}: {cause}",
+            f"{self.layout.name}: {where} could not be read: {type(cause).__name__}: {self._secrets.hidden(str(cause))}",
             "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
             "source, or delete it to have it read as the fill value.",
         )
+
+
+def tried_again(
+    read: Callable[[], T],
+    explain: Callable[[Exception], DpcaError],
+    secrets: Secrets,
+    again: Callable[[], None] = lambda: None,
+) -> T:
+    """What a store gives, asked a few times: stores fail now and then.
+
+    Parameters
+    ----------
+    explain : what to raise in the end
+    again : called before each further try
+    """
+    for pause in (*RETRY_SECONDS, None):
+        try:
+            return read()
+        except (DpcaError, MemoryError):
+            raise
+        except Exception as cause:
+            if pause is None:
+                raise explain(cause) from secrets.cause(cause)
+            again()
+            time.sleep(pause)
+    raise AssertionError  # the last pause is None
 
 
 class Source(Protocol):

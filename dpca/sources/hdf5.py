@@ -77,6 +77,8 @@ class _Hdf5Reader(Reader):
         if not len(scales):
             return None
         scale = scales[0]
+        if scale.is_virtual or scale.external:
+            return None  # its values may lie anywhere
         text = h5py.check_string_dtype(scale.dtype) is not None
         if scale.shape != (self.layout.shape[axis],) or not (text or scale.dtype.kind in "biuf"):
             return None
@@ -107,7 +109,9 @@ class Hdf5Source:
         self._open: h5py.Dataset | None = None
         with _opened(self._path) as file:
             self._array = self._find(file, array)
-            self.layout = self._describe(file[self._array])
+            dataset = file[self._array]
+            self._check_inside(dataset)
+            self.layout = self._describe(dataset)
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Hdf5Source:
@@ -119,8 +123,11 @@ class Hdf5Source:
         return source
 
     def _find(self, file: h5py.File, array: str | None) -> str:
-        if array is not None and isinstance(file.get(array), h5py.Dataset):
-            return array
+        try:
+            if array is not None and isinstance(file.get(array), h5py.Dataset):
+                return array
+        except OSError:  # a link to a file that is not there
+            pass
         datasets = {name: dataset.shape for name, dataset in datasets_of(file).items()}
         wide = [name for name, shape in datasets.items() if len(shape) > 1]
         if array is None and len(wide) == 1:
@@ -135,6 +142,26 @@ class Hdf5Source:
             "Set input.array to one of them.",
             key="input.array",
         )
+
+    def _check_inside(self, dataset: h5py.Dataset) -> None:
+        """Refuse values that lie elsewhere: whoever made the file could have any other read in its place.
+
+        Parts of a virtual dataset, and external storage, may lie beside the file or in folders below.
+        """
+        if not os.path.samefile(dataset.file.filename, self._path):
+            raise InputError(
+                f"{self._path}:{self._array}: is a link to another file, {dataset.file.filename}",
+                "Name that file in input.uri.",
+                key="input.uri",
+            )
+        here = Path(self._path).resolve().parent
+        for path in files_behind(dataset):
+            if here not in Path(path).resolve().parents:
+                raise InputError(
+                    f"{self._path}:{self._array}: has its values in {path}, which is not in {here}",
+                    "Put the files side by side, or copy the values into one (h5repack).",
+                    key="input.uri",
+                )
 
     def _describe(self, dataset: h5py.Dataset) -> Layout:
         name = f"{self._path}:{dataset.name.lstrip('/')}"
@@ -191,7 +218,11 @@ class Hdf5Source:
             return int(cast(_Hdf5Reader, reader).dataset.id.get_storage_size())
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+        found = {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+        with self.open() as reader:
+            behind = files_behind(cast(_Hdf5Reader, reader).dataset)
+        others = {path: file_facts(path) for path in behind if os.path.exists(path)}
+        return {**found, "files": others} if others else found
 
 
 def _scattered(layout: Layout, shape: Sequence[int]) -> bool:
@@ -262,6 +293,26 @@ def _divisible(dataset: h5py.Dataset) -> bool:
         return False
     _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
     return bool(math.prod(dataset.chunks) * dataset.dtype.itemsize > cache)
+
+
+def files_behind(dataset: h5py.Dataset) -> list[str]:
+    """The other files that values of a dataset lie in: of a virtual one its parts, and theirs; external storage."""
+    found: list[str] = []
+
+    def visit(dataset: h5py.Dataset) -> None:
+        here = os.path.dirname(dataset.file.filename)
+        found.extend(os.path.join(here, name) for name, *_ in dataset.external or ())
+        for part in dataset.virtual_sources() if dataset.is_virtual else ():
+            path = _source_path(dataset, part)
+            if part.file_name == "." or path in found:
+                continue
+            found.append(path)
+            if os.path.exists(path):
+                with _opened(path) as file:
+                    visit(file[part.dset_name])
+
+    visit(dataset)
+    return found
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import zarr
@@ -22,7 +21,7 @@ from zarr.core.buffer import BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
-from dpca.errors import DataError, InputError
+from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.base import (
     Buffer,
     Coordinate,
@@ -33,8 +32,10 @@ from dpca.sources.base import (
     check_dtype,
     shifted,
     size_of,
+    tried_again,
     within,
 )
+from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
 
 TOGETHER_BYTES = 2**20
@@ -75,8 +76,8 @@ def watched(array: zarr.Array[Any]) -> tuple[zarr.Array[Any], WatchedStore]:
 
 
 class _ZarrReader(Reader):
-    def __init__(self, layout: Layout, array: zarr.Array[Any], fill: bool) -> None:
-        super().__init__(layout)
+    def __init__(self, layout: Layout, array: zarr.Array[Any], fill: bool, secrets: Secrets) -> None:
+        super().__init__(layout, secrets)
         self._array, self._store = watched(array)
         self._bare = array.store
         self._fill, self._buffer = fill, Buffer()
@@ -159,8 +160,14 @@ class ZarrSource:
         the fill value, so their absence is no error by itself. Of a sharded array, shards are counted.
     """
 
-    def __init__(self, array: zarr.Array[Any], name: str = "the Zarr array", absent_chunks: str = "fill") -> None:
-        self._array, self._fill = array, absent_chunks == "fill"
+    def __init__(
+        self,
+        array: zarr.Array[Any],
+        name: str = "the Zarr array",
+        absent_chunks: str = "fill",
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._array, self._fill, self._secrets = array, absent_chunks == "fill", secrets or Secrets()
         dtype = check_dtype(name, array.dtype)
         attributes = dict(array.attrs)
         names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
@@ -198,20 +205,21 @@ class ZarrSource:
             When nothing is there, when there is no such array, or several and none is named.
         """
         shown, node = without_credentials(uri), open_node(uri, storage_options)
+        secrets = Secrets.of(uri, storage_options)
         if isinstance(node, zarr.Array):
             if array is not None:
                 raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
-            return cls(node, shown, absent_chunks)
+            return cls(node, shown, absent_chunks, secrets)
         try:
-            found = node.get(array) if array is not None else None
-        except ValueError:  # a path that leaves the group
-            found = None
+            found = node.get(array) if array is not None and not _leaves(array) else None
+        except (ValueError, TypeError, KeyError) as cause:
+            raise _unknown(f"{shown}:{array}", cause) from cause
         if isinstance(found, zarr.Array):
-            return cls(found, f"{shown}:{array}", absent_chunks)
-        arrays = arrays_of(node)
+            return cls(found, f"{shown}:{array}", absent_chunks, secrets)
+        arrays = arrays_of(node, shown)
         wide = [path for path, item in arrays.items() if item.ndim > 1]
         if array is None and len(wide) == 1:
-            return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks)
+            return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks, secrets)
         listed = ", ".join(f"{path} {item.shape}" for path, item in sorted(arrays.items())[:12]) or "no array"
         if array is None:
             raise InputError(
@@ -224,7 +232,7 @@ class ZarrSource:
     def like(self, layout: Layout) -> ZarrSource:
         """The same array under another's description: its sentinel, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
-        copy._array, copy._fill, copy.layout = self._array, self._fill, layout
+        copy._array, copy._fill, copy._secrets, copy.layout = self._array, self._fill, self._secrets, layout
         return copy
 
     def restrict(self, region: Region) -> ZarrSource:
@@ -249,7 +257,7 @@ class ZarrSource:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _ZarrReader(self.layout, self._array, self._fill)
+        yield _ZarrReader(self.layout, self._array, self._fill, self._secrets)
 
     def stored_bytes(self) -> int | None:
         # The store has to be listed, which takes its time for a million chunks or over a network.
@@ -298,7 +306,14 @@ class ZarrSource:
             except FileNotFoundError:
                 return "absent"
             return f"{facts.st_size} {facts.st_mtime_ns}"
-        found = sync(store.get(key, default_buffer_prototype(), RangeByteRequest(0, FETCHED_BYTES)))
+        found = tried_again(
+            lambda: sync(store.get(key, default_buffer_prototype(), RangeByteRequest(0, FETCHED_BYTES))),
+            lambda cause: StorageError(
+                f"{self.layout.name}: chunk {key} can't be looked at: {self._secrets.hidden(str(cause))}",
+                "See whether the store answers, and with these rights.",
+            ),
+            self._secrets,
+        )
         return "absent" if found is None else hashlib.sha256(found.to_bytes()).hexdigest()
 
 
@@ -310,22 +325,48 @@ def open_node(uri: str, storage_options: Mapping[str, Any] | None) -> zarr.Array
     InputError
         When there is none.
     """
-    shown = without_credentials(uri)
+    shown, secrets = without_credentials(uri), Secrets.of(uri, storage_options)
     try:
         # zarr takes options for URLs alone, and an empty mapping for an option.
         return zarr.open(uri, mode="r", storage_options=dict(storage_options) if storage_options else None)
     except ImportError as cause:
-        raise InputError(f"{shown}: {cause}", "Install what the URL's protocol needs.") from cause
-    except Exception as cause:
         raise InputError(
-            f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {cause}",
+            f"{shown}: {secrets.hidden(str(cause))}", "Install what the URL's protocol needs."
+        ) from secrets.cause(cause)
+    except Exception as cause:
+        why = secrets.hidden(str(cause))
+        raise InputError(
+            f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {why}",
             "Check the path and, for a URL, input.storage_options.",
-        ) from cause
+        ) from secrets.cause(cause)
 
 
-def arrays_of(group: zarr.Group) -> dict[str, zarr.Array[Any]]:
-    """Every array below a group, by path."""
-    return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any]]:
+    """Every array below a group, by path.
+
+    Raises
+    ------
+    InputError
+        When one of them is of no kind that zarr knows.
+    """
+    try:
+        return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+    except (ValueError, TypeError, KeyError) as cause:
+        raise _unknown(f"{name}: an array in it", cause) from cause
+
+
+def _unknown(name: str, cause: Exception) -> InputError:
+    """Of an array that zarr can't open: its dtype, or a codec such as pickle, which zarr does not load."""
+    return InputError(
+        f"{name} can't be opened: {cause}",
+        "Store it with numbers, and with codecs that zarr knows; of another array in the same group give the path.",
+        key="input.array",
+    )
+
+
+def _leaves(path: str) -> bool:
+    """Whether a path would leave the group that it starts from."""
+    return ".." in path.replace("\\", "/").split("/")
 
 
 def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple[str, tuple[int, ...], str]]:
@@ -333,7 +374,9 @@ def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple
     node = open_node(uri, storage_options)
     if isinstance(node, zarr.Array):
         return []
-    return [(path, item.shape, str(item.dtype)) for path, item in sorted(arrays_of(node).items())]
+    return [
+        (path, item.shape, str(item.dtype)) for path, item in sorted(arrays_of(node, without_credentials(uri)).items())
+    ]
 
 
 def _divisible(array: zarr.Array[Any]) -> bool:
@@ -367,14 +410,6 @@ def _codec(array: zarr.Array[Any]) -> str:
     else:
         names = [codec.to_dict()["name"] for codec in cast(Any, array.compressors)]
     return ", ".join(names) or "none"
-
-
-def without_credentials(uri: str) -> str:
-    """A URL without its user, password and query; a path as it is."""
-    if "://" not in uri:
-        return uri
-    parts = urlsplit(uri)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def copy_coordinate(coordinate: Coordinate, target: zarr.Array[Any], block: int = 2**20) -> None:

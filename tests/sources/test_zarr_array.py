@@ -5,7 +5,8 @@ import zarr
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources import open_source
-from dpca.sources.zarr_array import ZarrSource, without_credentials
+from dpca.sources.credentials import without_credentials
+from dpca.sources.zarr_array import ZarrSource
 
 
 def whole(source):

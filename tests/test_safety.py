@@ -1,0 +1,258 @@
+"""What a file that someone else made must not be able to do, and what must never be written down."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from dpca.errors import DpcaError
+from dpca.results import open_result
+from dpca.sources import open_source
+from tests.commands.calls import dpca
+from tests.stores import random_array
+
+X = random_array(0, (6, 40), "f8")
+
+
+class Evil:
+    """Leaves a mark when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch unpickled",)
+
+
+@pytest.fixture
+def evil():
+    yield pickle.dumps(Evil())
+    assert not Path("unpickled").exists()
+
+
+def config(uri, *lines):
+    Path("c.yaml").write_text(
+        "\n".join([f"input: {{uri: {uri}}}", "model: {n_components: 2}", "output: {path: r}", *lines])
+    )
+    return "c.yaml"
+
+
+PICKLED = {
+    "compressor": {"compressor": {"id": "pickle"}},
+    "filter": {"filters": [{"id": "pickle"}]},
+    "filter among others": {
+        "filters": [{"id": "delta", "dtype": "<f8"}, {"id": "pickle"}],
+        "compressor": {"id": "zlib"},
+    },
+    "objects": {"filters": [{"id": "pickle"}], "dtype": "|O"},
+}
+
+
+def pickled(group, name, how, evil):
+    """Make an array of Zarr version 2 whose chunk is a pickle."""
+    path = Path(group, name, ".zarray")
+    metadata = {"compressor": None, "filters": None, **json.loads(path.read_text()), **PICKLED[how], "fill_value": 0}
+    path.write_text(json.dumps(metadata))
+    chunk = "0.0" if len(metadata["shape"]) == 2 else "0"
+    Path(group, name, chunk).write_bytes(zlib.compress(evil) if "among" in how else evil)
+
+
+@pytest.mark.parametrize("how", PICKLED)
+def test_a_pickle_in_zarr_is_refused_and_never_loaded(how, evil, capsys):
+    group = zarr.create_group("x.zarr", zarr_format=2)
+    group.create_array("x", data=X, compressors=None)
+    pickled("x.zarr", "x", how, evil)
+    for more in ((), ("--set", "input.array=x")):
+        assert dpca("run", config("x.zarr"), *more) == 2
+        shown = capsys.readouterr().err
+        assert "x.zarr" in shown
+        assert "can't be opened" in shown
+        assert "pickle" in shown
+
+
+@pytest.mark.parametrize("how", PICKLED)
+def test_a_pickle_in_a_coordinate_or_a_result_is_never_loaded(how, evil):
+    group = zarr.create_group("x.zarr", zarr_format=2)
+    group.create_array("x", data=X, attributes={"_ARRAY_DIMENSIONS": ["time", "cell"]})
+    group.create_array("time", data=np.arange(6.0), compressors=None)
+    pickled("x.zarr", "time", how, evil)
+    assert dpca("run", config("x.zarr"), "--set", "input.array=x") == 0
+    assert "time" not in zarr.open_group("r/result.zarr")
+    group = zarr.create_group("r/result.zarr", zarr_format=2, overwrite=True)
+    group.create_array("components", data=X, compressors=None)
+    pickled("r/result.zarr", "components", how, evil)
+    np.save("new.npy", X)
+    assert dpca("transform", "r", "new.npy", "--out", "out.zarr") != 0
+
+
+def test_objects_in_npy_are_refused_and_never_loaded(evil, capsys):
+    np.save("x.npy", np.array([[Evil(), Evil()]] * 3, object), allow_pickle=True)
+    assert dpca("run", config("x.npy")) == 2
+    assert "dtype" in capsys.readouterr().err
+
+
+def test_yaml_makes_no_objects(capsys):
+    np.save("x.npy", X)
+    assert dpca("run", config("x.npy", "compute: !!python/object/apply:os.system ['touch unpickled']")) == 2
+    assert "c.yaml:4" in capsys.readouterr().err
+    assert not Path("unpickled").exists()
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A secret beside the folder that holds the data."""
+    (tmp_path / "secret").write_bytes(X.tobytes())
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["x"] = X
+    zarr.create_array(tmp_path / "secret.zarr" / "x", data=X)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    os.chdir(folder)
+
+
+@pytest.mark.parametrize("array", ["../secret.zarr/x", "../../secret.zarr/x", "a/../../secret.zarr/x"])
+def test_a_path_in_zarr_does_not_leave_it(outside, array, capsys):
+    zarr.create_group("x.zarr").create_array("a/x", data=X)
+    assert dpca("run", config("x.zarr"), "--set", f"input.array={array}") == 2
+    assert f"x.zarr: has no array {array!r}; it holds a/x (6, 40)" in capsys.readouterr().err
+
+
+def hdf5(kind, file):
+    if kind == "external link":
+        file["x"] = h5py.ExternalLink("../secret.h5", "x")
+    elif kind == "link to a folder":
+        file["group"] = h5py.ExternalLink("../secret.h5", "/")
+    elif kind == "external storage":
+        file.create_dataset("x", X.shape, "f8", external=[("../secret", 0, X.nbytes)])
+    elif kind == "absolute":
+        file.create_dataset("x", X.shape, "f8", external=[(os.path.abspath("../secret"), 0, X.nbytes)])
+    elif kind == "virtual":
+        layout = h5py.VirtualLayout(X.shape, "f8")
+        layout[:] = h5py.VirtualSource("../secret.h5", "x", X.shape)
+        file.create_virtual_dataset("x", layout)
+    elif kind == "virtual, twice":
+        with h5py.File("middle.h5", "w") as middle:
+            hdf5("virtual", middle)
+        layout = h5py.VirtualLayout(X.shape, "f8")
+        layout[:] = h5py.VirtualSource("middle.h5", "x", X.shape)
+        file.create_virtual_dataset("x", layout)
+
+
+@pytest.mark.parametrize(
+    "kind", ["external link", "link to a folder", "external storage", "absolute", "virtual", "virtual, twice"]
+)
+def test_hdf5_does_not_read_what_lies_elsewhere(outside, kind):
+    with h5py.File("x.h5", "w") as file:
+        hdf5(kind, file)
+    with pytest.raises(DpcaError, match=r"x\.h5:.*(is a link to another file|secret(\.h5)?, which is not in)"):
+        open_source("x.h5", "group/x" if "folder" in kind else "x")
+
+
+def test_a_virtual_dataset_of_files_beside_it_is_read_and_a_change_of_them_is_noticed():
+    Path("parts").mkdir()
+    layout = h5py.VirtualLayout(X.shape, "f8")
+    for row in range(6):
+        with h5py.File(f"parts/{row}.h5", "w") as file:
+            file["x"] = X[row]
+        layout[row] = h5py.VirtualSource(f"parts/{row}.h5", "x", X[row].shape)
+    with h5py.File("x.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    source = open_source("x.h5")
+    before = source.fingerprint()
+    with source.open() as reader:
+        np.testing.assert_array_equal(reader.read((slice(0, 6), slice(0, 40))), X)
+    with h5py.File("parts/3.h5", "w") as file:
+        file["x"] = X[3] + 1
+        file["more"] = X
+    assert source.fingerprint() != before
+
+
+NAMES = ["../../evil", "a/b", "..", ".", "zarr.json", "__proto__", "/etc", "", "c", "scores"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dimension_names_of_the_input_are_no_paths_of_the_result(name):
+    group = zarr.create_group("x.zarr")
+    group.create_array("x", data=X, dimension_names=("time", name))
+    for path in (name, "b"):
+        try:
+            group.create_array(path, data=np.arange(40.0), dimension_names=(name,))
+        except (ValueError, OSError, TypeError):
+            continue
+    before = {path for path in Path().rglob("*") if "x.zarr" not in path.parts}
+    assert dpca("run", config("x.zarr"), "--set", "input.array=x") == 0
+    written = {path for path in Path().rglob("*") if "x.zarr" not in path.parts} - before
+    assert {path.parts[0] for path in written} == {"r", "c.yaml"}
+    fit = open_result("r")
+    assert fit.arrays["components"].shape == (2, 40)
+    np.testing.assert_allclose(
+        np.asarray(fit.arrays["scores"]).T @ np.asarray(fit.arrays["scores"]),
+        np.diag(np.asarray(fit.arrays["singular_values"]) ** 2),
+        atol=1e-9,
+    )
+
+
+LISTENING = """
+import psutil, sys
+import dpca.passes
+span, seen = dpca.passes.first_span_of_features, []
+def looking(*arguments):
+    seen.append([found for found in psutil.Process().net_connections("inet") if found.status == psutil.CONN_LISTEN])
+    return span(*arguments)
+import dpca.steps
+dpca.steps.first_span_of_features = looking
+from dpca.cli import main
+main(sys.argv[1:])
+assert seen == [[]], seen
+"""
+
+
+def test_a_run_on_this_machine_listens_nowhere():
+    np.save("x.npy", X)
+    done = subprocess.run([sys.executable, "-c", LISTENING, "run", config("x.npy")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+SECRETS = ("hunter2", "s3cr3t", "t0ken")
+
+
+@pytest.mark.parametrize("fails", ["", "open", "read"])
+def test_secrets_are_in_no_file_and_no_message(fails, capsys, monkeypatch):
+    """Of a URL its user, password and query, of storage options all values; also where something fails."""
+    uri = "memory://user:s3cr3t@bucket/x.zarr?sig=t0ken"
+    zarr.create_array(uri, data=X, chunks=(6, 4), overwrite=True)
+    if fails == "open":
+        uri = uri.replace("x.zarr", "y.zarr")
+    if fails == "read":
+        from zarr.storage import FsspecStore
+
+        get = FsspecStore.get
+
+        async def failing(self, key, *arguments, **how):
+            if "/c/" in f"/{key}":
+                raise OSError(f"403 for {self.path}/{key} with key hunter2")
+            return await get(self, key, *arguments, **how)
+
+        monkeypatch.setattr(FsspecStore, "get", failing)
+    Path("c.yaml").write_text(
+        f"input:\n  uri: '{uri}'\n  storage_options: {{key: hunter2}}\nmodel: {{n_components: 2}}\noutput: {{path: r}}\n"
+    )
+    code = dpca("run", "c.yaml", "--keep-ledger")
+    assert code == {"": 0, "open": 2, "read": 1}[fails]
+    shown = capsys.readouterr()
+    if not fails:
+        assert dpca("transform", "r", uri, "--out", "out.zarr") in (0, 2)
+        assert dpca("status", "r") == 0
+        assert dpca("plan", "c.yaml", "--json") == 0
+    after = capsys.readouterr()
+    texts = [shown.out, shown.err, after.out, after.err]
+    texts += [
+        path.read_bytes().decode("latin-1") for path in Path().rglob("*") if path.is_file() and path.name != "c.yaml"
+    ]
+    for secret in SECRETS:
+        assert not any(secret in text for text in texts), (secret, [text for text in texts if secret in text][:1])
