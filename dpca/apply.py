@@ -273,38 +273,35 @@ class _Aside:
     """A directory beside what is to be made: what is finished of it stays there, for the same command to go on with."""
 
     def __init__(self, out: Path) -> None:
-        self.path = out.with_name(f".{out.name}.partial")
-        self.arrays, self._begun, self._parts = self.path / "arrays", self.path / "begun.json", self.path / "parts"
+        self.path = self._work = out.with_name(f".{out.name}.partial")
+
+    @property
+    def arrays(self) -> Path:
+        return self._work / "arrays"
 
     def begin(self, what: dict[str, Any], made: RunPlan, n_bytes: int, progress: Progress) -> Ledger:
         """Go on with what the same command has left, in the same plan; else begin anew."""
         plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None}
         document = json.loads(json.dumps({**what, **plan, "numerics": NUMERICS}))
         word = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        # In a folder that no other command's tasks write to, late, from some machine of a cluster.
+        self._work = self.path / word
         with writing(str(self.path)):
-            if not self._is_of(document):
-                durable.remove(self._begun)
-                durable.remove(self.arrays)
-                durable.remove(self._parts)
-                durable.make_directories(self.path)
-                durable.write_json(self._begun, document)
-            durable.remove_partials(self.path)
-        return Ledger(self._parts, word, n_bytes, progress.say)
-
-    def _is_of(self, document: dict[str, Any]) -> bool:
-        try:
-            return bool(json.loads(self._begun.read_text(encoding="utf-8")) == document)
-        except (OSError, ValueError):
-            return False
+            for other in self.path.glob("[0-9a-f]*"):
+                if other != self._work:
+                    durable.remove(other)
+            durable.make_directories(self.arrays)
+            durable.remove_partials(self._work)
+        return Ledger(self._work / "parts", word, n_bytes, progress.say)
 
     @property
     def worth_keeping(self) -> bool:
         """Whether anything is finished."""
-        return self._begun.exists() and any(self._parts.glob("*/*.npz"))
+        return any(self._work.glob("parts/*/*.npz"))
 
     def forget(self) -> None:
         """Drop what is finished."""
-        durable.remove(self._begun)
+        durable.remove(self._work)
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def streamed(
     assert scratch is not None
     finished = False
     try:
-        if made.copy.create(scratch, ledger.run if ledger else "") and ledger:
+        if made.copy.create(scratch) and ledger:
             ledger.stage("copy").clear()  # the copy that it tells of is gone
         absent = run_stage(
             "copy",

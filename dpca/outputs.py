@@ -54,7 +54,10 @@ def held_to_write(n_bytes: int) -> int:
 
 
 class SyncedStore(LocalStore):
-    """A directory whose files are on the disk once they are written: what a ledger counts on."""
+    """A directory whose files are on the disk once they are written: what a ledger counts on.
+
+    Once it is gone nothing is written there any more, by a task that comes late, say.
+    """
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()
@@ -70,6 +73,8 @@ class SyncedStore(LocalStore):
 
     def _put(self, key: str, value: Buffer) -> None:
         path, view = self.root / key, value.as_buffer_like()
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"{self.root} is gone")
         durable.make_directories(path.parent)
         durable.write(path, lambda file: file.write(view))
 

@@ -13,13 +13,13 @@ with two worker processes of 700 MiB p2p did not finish. p2p also starts over wh
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import zarr
 
+from dpca import durable
 from dpca.errors import writing
 from dpca.outputs import SyncedStore
 from dpca.slabs import Cuts
@@ -69,12 +69,8 @@ class Copy:
         """Bytes of what a reader of the copy holds for a slab."""
         return ZarrSource.held_of(self.layout, shape)
 
-    def create(self, path: str, run: str = "") -> bool:
-        """Make the array, empty; False if that of this run is there already.
-
-        Parameters
-        ----------
-        run : a word that only this run has, by which a copy half made is known again
+    def create(self, path: str) -> bool:
+        """Make the array, empty; False if it is there already, half made by a run that is gone on with.
 
         Raises
         ------
@@ -83,12 +79,12 @@ class Copy:
         """
         layout = self.layout
         with writing(path):
-            if run and self._run_of(path) == run:
+            if self._is_there(path):
                 return False
-            shutil.rmtree(path, ignore_errors=True)  # of a run that was killed
+            durable.remove(Path(path))  # of a run that was killed
+            durable.make_directories(Path(path))
             zarr.create_array(
                 SyncedStore(path),
-                attributes={"run": run},
                 shape=layout.shape,
                 dtype=layout.dtype.newbyteorder("="),
                 chunks=layout.chunk_shape,
@@ -97,11 +93,12 @@ class Copy:
         return True
 
     @staticmethod
-    def _run_of(path: str) -> object:
+    def _is_there(path: str) -> bool:
         try:
-            return zarr.open_array(path, mode="r").attrs.get("run")
+            zarr.open_array(path, mode="r")
         except (OSError, ValueError, KeyError):
-            return None
+            return False
+        return True
 
     def open(self, path: str) -> Source:
         """The copy as a source; errors name the input, whose indices are the same."""

@@ -30,24 +30,21 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "status.json",
     "ledger",
 )
-BEGUN, COMMIT = "run.json", "commit.json"
+BEGUN, COMMIT, PARTS = "run.json", "commit.json", "parts"
 _LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
 class ResultDirectory:
     """A result at `path`, complete once it has a manifest.
 
-    While a run is under way its arrays grow in `ledger/`, beside whatever an earlier run left. `publish`
-    moves them out; a reader that finds `manifest.json` finds the result that it describes, whole.
+    While a run is under way its arrays and finished parts grow in a folder of its own in `ledger/`, beside whatever
+    an earlier run left. `publish` moves the arrays out; a reader that finds `manifest.json` finds the result that it
+    describes, whole. A task of a run that was stopped may still be at work on some machine of a cluster: it writes
+    to a folder that no other run reads.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-
-    @property
-    def staged_arrays(self) -> Path:
-        """Where the run in hand writes its Zarr group."""
-        return self.path / LEDGER / ARRAYS
 
     @property
     def status(self) -> Path:
@@ -73,6 +70,14 @@ class ResultDirectory:
     def ledger(self) -> Path:
         """Where the run in hand keeps what is finished."""
         return self.path / LEDGER
+
+    def parts(self, run: str) -> Path:
+        """Where a run keeps finished parts."""
+        return self.ledger / run / PARTS
+
+    def staged_arrays(self, run: str) -> Path:
+        """Where a run writes its Zarr group."""
+        return self.ledger / run / ARRAYS
 
     @property
     def begun(self) -> Path:
@@ -150,7 +155,7 @@ class ResultDirectory:
         """
         with writing(str(self.path)):
             self.discard()
-            durable.make_directories(self.ledger)
+            durable.make_directories(self.staged_arrays(begun.run))
             begun.write(self.begun)
 
     def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
@@ -178,11 +183,12 @@ class ResultDirectory:
         with writing(str(self.path)):
             durable.remove_partials(self.path, deep=False)
             document = json.loads((self.ledger / COMMIT).read_text(encoding="utf-8"))
-            if document["manifest"]["run"] != self._finished():
+            run = document["manifest"]["run"]
+            if run != self._finished():
                 durable.remove(self.path / MANIFEST)
-            if self.staged_arrays.exists():
+            if self.staged_arrays(run).exists():
                 durable.remove(self.path / ARRAYS)
-                durable.move(self.staged_arrays, self.path / ARRAYS)
+                durable.move(self.staged_arrays(run), self.path / ARRAYS)
             durable.write_json(self.path / CERTIFICATE, document["certificate"])
             durable.write_json(self.path / MANIFEST, document["manifest"])
             if keep_ledger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,6 @@ from dpca.sources import Source, open_source
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences
 from dpca.units import describe_memory
-
-PARTS = "parts"
 
 
 @dataclass(frozen=True)
@@ -122,14 +121,14 @@ def model_of(config: Config, source: Source) -> Model:
 def scratch_of(config: Config) -> Scratch:
     """Where a copy of the input would go: beside the result unless a directory is named."""
     if config.compute.scratch is None:
-        path = Path(config.output.path) / LEDGER / "scratch.zarr"
+        path = Path(config.output.path) / LEDGER / "scratch"
     else:
         place = Path(config.compute.scratch)
         if not place.is_dir():
             raise ConfigError(f"{place}: is not a directory", "Make it, or name another.", key="compute.scratch")
         # By the result's path, so that what a killed run has left is replaced by the next.
         name = hashlib.sha256(str(Path(config.output.path).absolute()).encode()).hexdigest()[:16]
-        path = place / f"dpca-{name}.zarr"
+        path = place / f"dpca-{name}"
     return Scratch(str(path.absolute()), free_disk(path))
 
 
@@ -212,10 +211,11 @@ def run(
         stages = n_stages(ready.made, ready.model, ready.source.layout, config.output.components)
         check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
         progress = Progress(display, directory.status, stages, check)
-        ledger = Ledger(directory.ledger.absolute() / PARTS, begun.run, ready.source.layout.bytes, progress.say)
-        outputs = Outputs(SyncedStore(directory.staged_arrays.absolute()))
+        arrays = directory.staged_arrays(begun.run).absolute()
+        ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
+        outputs = Outputs(SyncedStore(arrays))
         try:
-            if directory.committed and directory.staged_arrays.exists() and (damage := outputs.damage_of_any()):
+            if directory.committed and arrays.exists() and (damage := outputs.damage_of_any()):
                 progress.say(f"{damage}: it is computed again")
                 directory.take_back()
             if not directory.committed:
@@ -226,7 +226,7 @@ def run(
                     outputs,
                     executor,
                     progress,
-                    scratch=ready.scratch.path,
+                    scratch=os.path.join(ready.scratch.path, begun.run),
                     components=config.output.components,
                     keep_gram=config.output.gram,
                     ledger=ledger,
@@ -236,6 +236,7 @@ def run(
                 notes += _notes(ready, found)
                 manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
                 directory.commit(found.certificate, {"run": begun.run, "notes": notes, **manifest})
+            durable.remove(Path(ready.scratch.path))
             directory.publish(keep_ledger)
         except BaseException as error:
             _leave(directory, ledger, Path(ready.scratch.path), progress, loaded, error)
@@ -290,7 +291,7 @@ def _leave(
     elif isinstance(error, Stopped):
         error.remedy = _how_to_go_on(loaded)
     elif isinstance(error, AssumptionError):
-        error = _first_pass_kept(loaded.locate(error), directory)
+        error = _first_pass_kept(loaded.locate(error), directory.staged_arrays(ledger.run))
     elif isinstance(error, DpcaError):
         located = loaded.locate(error)
         error = type(error)(located.message, f"{located.remedy} {_how_to_go_on(loaded)}".strip(), located.key)
@@ -345,11 +346,11 @@ def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
     return check
 
 
-def _first_pass_kept(error: DpcaError, directory: ResultDirectory) -> DpcaError:
+def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     """Say what is left of a run that ended after its first pass."""
     return type(error)(
         f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
-        f"what else it gives are in {directory.staged_arrays}",
+        f"what else it gives are in {arrays}",
         f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",
     )
 

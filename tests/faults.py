@@ -132,7 +132,7 @@ def one(place: Path, fault: str, draw: random.Random) -> tuple[subprocess.Comple
 
 def damage(place: Path, fault: str, draw: random.Random) -> None:
     """Damage a file that an unfinished run has left."""
-    pattern = "parts/*/*.npz" if fault == "a corrupted part" else "result.zarr/*/c/**/*"
+    pattern = "*/parts/*/*.npz" if fault == "a corrupted part" else "*/result.zarr/*/c/**/*"
     files = [path for path in sorted((place / "r" / "ledger").glob(pattern)) if path.is_file()]
     if not files:
         return

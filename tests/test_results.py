@@ -22,8 +22,7 @@ def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
     begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED)
     directory.begin(begun)
-    directory.staged_arrays.mkdir()
-    (directory.staged_arrays / "zarr.json").write_text(content)
+    (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
     directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
     return begun.run
 
@@ -69,7 +68,7 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
     assert directory.unfinished().run == run
     assert directory.unfinished().settled == SETTLED
     directory.begin(Begun.now({}, {}, SETTLED))
-    assert not directory.staged_arrays.exists()
+    assert not directory.staged_arrays(run).exists()
 
 
 def test_a_failed_run_leaves_the_old_result(directory):
