@@ -1,0 +1,108 @@
+"""Transform and reconstruct, ended and gone on with."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
+from tests.stores import random_array
+
+APPLY = """
+import dpca.projection
+dpca.projection.GROUP_SAMPLES = 3
+import dpca.{module} as module
+original, seen = module.{task}, []
+def counted(*arguments):
+    number = arguments[-2]
+    os.write(1, b"part %d\\n" % number)
+    seen.append(number)
+    if len(seen) == {at}:
+        os.kill(os.getpid(), signal.{signal})
+    return original(*arguments)
+module.{task} = counted
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, name):
+    assert dpca("run", config) == 0
+    given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
+    task = "projection_span" if command == "transform" else "reconstruction_span"
+    what = APPLY.format(module="projection", task=task, at=9, signal=name)
+    small = what + "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    whole = disturbed(small.replace("== 9", "== -1"), *given, "--out", "whole.zarr")
+    assert whole.returncode == 0, whole.stderr
+    done = disturbed(small, *given, "--out", "out.zarr", "--workers", "1")
+    assert done.returncode in (1, -signal.SIGKILL), done.stderr
+    assert not Path("out.zarr").exists()
+    if name == "SIGTERM":
+        assert "the same command again goes on from there" in done.stderr
+    again = disturbed(small.replace("== 9", "== -1"), *given, "--out", "out.zarr", "--workers", "2")
+    assert again.returncode == 0, again.stderr
+    first, second = ([line for line in run.stdout.splitlines() if line.startswith("part")] for run in (done, again))
+    assert len(first) >= 9
+    assert len(set(first) & set(second)) <= 2  # what was in hand
+    assert set(first) | set(second) == {line for line in whole.stdout.splitlines() if line.startswith("part")}
+    for path in Path("whole.zarr").rglob("*"):
+        if path.is_file():
+            assert (Path("out.zarr") / path.relative_to("whole.zarr")).read_bytes() == path.read_bytes()
+    assert not [entry for entry in os.listdir() if entry.startswith(".out")]
+
+
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_damaged_scores_and_samples_under_way_are_computed_again(config, command):
+    assert dpca("run", config) == 0
+    zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
+    given = ("transform", "r", "new.zarr") if command == "transform" else ("reconstruct", "r")
+    task = "projection_span" if command == "transform" else "reconstruction_span"
+    what = APPLY.format(module="projection", task=task, at=25, signal="SIGKILL")
+    what += "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    what += "dpca.ledger.SHARE = 10**6\n"  # sums take the place of parts at once
+    assert disturbed(what, *given, "--out", "out.zarr", "--workers", "1").returncode == -signal.SIGKILL
+    files = [path for path in Path(".out.zarr.partial").glob("*/arrays/*/c/**/*") if path.is_file()]
+    name = "scores" if command == "transform" else "reconstruction"
+    truncated(min(path for path in files if path.parts[3] == name))
+    again = disturbed(what.replace("== 25", "== -1"), *given, "--out", "out.zarr")
+    assert again.returncode == 0, again.stderr
+    assert f"{name} is damaged" in again.stderr
+    assert disturbed(what.replace("== 25", "== -1"), *given, "--out", "whole.zarr").returncode == 0
+    out, whole = (zarr.open_group(path, mode="r")[name][...] for path in ("out.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(out, whole)
+
+
+@pytest.mark.parametrize("workers", [("2", "1", 3), ("1", "2", 2)])
+def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp_path):
+    """Its parts are blocks of samples: they have to be the same whoever makes them."""
+    np.save("tall.npy", random_array(0, (400, 3), "f8"))
+    Path("tall.yaml").write_text("input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: t}\n")
+    assert dpca("run", "tall.yaml") == 0
+    assert dpca("reconstruct", "t", "--out", "whole.zarr") == 0
+    small = APPLY.format(module="projection", task="reconstruction_span", at=workers[2], signal="SIGKILL")
+    small += "dpca.projection.CHUNK_BYTES = 8 * 3 * 10\n"
+    done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", workers[0])
+    assert done.returncode == -signal.SIGKILL
+    again = disturbed(
+        small.replace(f"== {workers[2]}", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", workers[1]
+    )
+    assert again.returncode == 0, again.stderr
+    out, whole = (zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("out.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(out, whole)
+
+
+def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config):
+    assert dpca("run", config) == 0
+    small = APPLY.format(module="projection", task="projection_span", at=9, signal="SIGKILL")
+    small += "dpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    done = disturbed(small, "transform", "r", "x.zarr", "--out", "out.zarr", "--workers", "1")
+    assert done.returncode == -signal.SIGKILL
+    rewrite_a_chunk()
+    assert dpca("transform", "r", "x.zarr", "--out", "out.zarr") == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "anew.zarr") == 0
+    out, anew = (zarr.open_group(path, mode="r")["scores"][...] for path in ("out.zarr", "anew.zarr"))
+    np.testing.assert_array_equal(out, anew)

@@ -1,0 +1,141 @@
+"""What a run left is damaged before it is gone on with."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpca import steps
+from dpca.config import load
+from dpca.run import run
+from tests.commands.calls import dpca
+from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, killed, staged, truncated
+from tests.stores import random_array
+from tests.test_crashes import bits
+
+
+def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys):
+    killed(config, 6)
+    files = sorted(Path("r/ledger").glob("*/parts/gram-in-double/*.npz"))
+    content = files[0].read_bytes()
+    for damaged in (
+        content[: len(content) // 2],
+        b"",
+        content[:300] + bytes([content[300] ^ 1]) + content[301:],
+        files[1].read_bytes(),
+    ):
+        copy = Path("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree("r", copy)
+        files[0].write_bytes(damaged)
+        assert dpca("run", config, "--resume") == 0
+        shown = capsys.readouterr().err
+        assert f"gram-in-double/{files[0].name} is " in shown
+        assert "it is computed again" in shown
+        assert bits("r") == undisturbed
+        shutil.rmtree("r")
+        copy.rename("r")
+
+
+def spans_computed(monkeypatch):
+    """Count the spans of each kind that are computed."""
+    computed = []
+    for name in ("first_span_of_features", "components_span", "left_vectors_span", "scores_span"):
+        task = getattr(steps, name)
+
+        def counted(*arguments, task=task):
+            computed.append((task.__name__, arguments[-2]))
+            return task(*arguments)
+
+        monkeypatch.setattr(steps, name, counted)
+    return computed
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, os.remove])
+def test_what_a_span_wrote_and_is_damaged_is_named_and_that_span_computed_again(
+    config, undisturbed, damage, monkeypatch, capsys
+):
+    killed(config, 16, workers=1)
+    computed = spans_computed(monkeypatch)
+    assert dpca("run", config, "--resume") == 0
+    usual = sorted(computed)
+    shutil.rmtree("r")
+    killed(config, 16, workers=1)
+    files = staged("mean") + staged("components")
+    assert len(files) > 12
+    for path in in_turn(files, damage):
+        del computed[:]
+        capsys.readouterr()
+        assert dpca("run", config, "--resume") == 0
+        array, chunk = path.split("/")[4], path.split("/")[-1]
+        shown = capsys.readouterr().err
+        assert f"dpca: {os.getcwd()}/{path.partition('/c/')[0]}" in shown
+        assert "it is computed again" in shown
+        task = "first_span_of_features" if array == "mean" else "components_span"
+        assert sorted(computed) == sorted([*usual, (task, int(chunk))])
+        assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("what", ["result.zarr/zarr.json", "result.zarr/mean/zarr.json", "result.zarr/scale/zarr.json"])
+def test_damaged_metadata_of_arrays_under_way_are_made_again(config, undisturbed, what):
+    killed(config, 16)
+    truncated(next(Path("r/ledger").glob(f"*/{what}")))
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+TALL = "input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n"
+
+
+def test_damaged_scores_under_way_of_tall_data(monkeypatch):
+    np.save("tall.npy", random_array(0, (6000, 12), "f8"))
+    Path("tall.yaml").write_text(TALL)
+    in_small_slabs(monkeypatch)
+    assert dpca("run", "tall.yaml") == 0
+    undisturbed = bits("r")
+    shutil.rmtree("r")
+    what = "import dpca.passes\nspan = dpca.passes.scores_span\nimport dpca.steps\n"
+    what += "dpca.steps.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
+    assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
+    files = staged("left_vectors") + staged("scores") + staged("alpha")
+    assert len({path.split("/")[4] for path in files}) == 3
+    computed = spans_computed(monkeypatch)
+    for path in in_turn(files[::3], truncated):
+        del computed[:]
+        assert dpca("run", "tall.yaml", "--resume") == 0
+        assert bits("r") == undisturbed
+        again = ("left_vectors_span" if "left_vectors" in path else "scores_span", int(path.split("/")[6]))
+        assert again in computed or again[0] == "left_vectors_span"
+        assert len([task for task, _ in computed if task == "left_vectors_span"]) == ("left_vectors" in path)
+
+
+@pytest.mark.parametrize("shape", [(400, 4), (6, 4000)])
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committed, monkeypatch):
+    """In the moment before the result is published: its pass is done again."""
+    left, right = (np.linalg.qr(random_array(seed, (length, 4), "f8"))[0] for seed, length in enumerate(shape))
+    np.save("x.npy", (left * [1, 1e-2, 1e-4, 1e-6]) @ right.T)
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    undisturbed = bits("r")
+    shutil.rmtree("r")
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpca.results.ResultDirectory.publish" if committed else "dpca.run._manifest", crash)
+        with pytest.raises(Crash):
+            run(load("c.yaml"))
+    assert not staged("orthonormal")
+    assert not staged("left_vectors")
+    files = staged("scores") + staged("components")
+    for _ in in_turn(files, truncated):
+        assert dpca("run", "c.yaml", "--resume") == 0
+        assert bits("r") == undisturbed

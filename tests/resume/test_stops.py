@@ -1,0 +1,159 @@
+"""Runs that are ended by signals and kills, and gone on with."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zarr
+
+from dpca import durable
+from tests.commands.calls import dpca
+from tests.resume.disturbed import END, START, at_slab, disturbed, killed, parts, truncated
+from tests.stores import random_array
+from tests.test_crashes import bits
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 1), ("SIGUSR1", 1), ("SIGINT", 130)])
+@pytest.mark.parametrize("slab", [5, 14])
+def test_a_signal_leaves_a_run_that_is_gone_on_with(config, undisturbed, name, code, slab, monkeypatch):
+    done = disturbed(at_slab(slab, f"os.kill(os.getpid(), signal.{name})"), "run", config)
+    assert done.returncode == code, done.stderr
+    assert f"dpca: stopped by {name}\n  What is finished is kept: dpca run c.yaml --resume goes on." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads(Path("r/status.json").read_text())["state"] == "interrupted"
+    assert not Path("r/manifest.json").exists()
+    computed = []
+    keep = durable.write
+
+    def counted(path, save):
+        if path.suffix == ".npz" and path.stem.isdigit():
+            computed.append(f"{path.parent.name}/{path.name}")
+        keep(path, save)
+
+    monkeypatch.setattr(durable, "write", counted)
+    before = parts()
+    assert before
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+    assert not set(computed) & set(before)
+    assert len(set(computed)) == len(computed)
+
+
+def test_a_second_signal_leaves_at_once(config, undisturbed):
+    """The first waits for a span that hangs; the second does not."""
+    action = (
+        "os.kill(os.getpid(), signal.SIGINT); threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
+        "threading.Event().wait(60)"
+    )
+    done = disturbed(at_slab(5, action), "run", config)
+    assert done.returncode == 130
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_a_signal_is_answered_though_a_span_hangs(config, undisturbed):
+    what = "import dpca.engine\ndpca.engine.ABANDON_SECONDS = 0.2\n"
+    what += at_slab(5, "os.kill(os.getpid(), signal.SIGTERM); threading.Event().wait()")
+    done = disturbed(what, "run", config)
+    assert done.returncode == 1
+    assert "dpca: stopped by SIGTERM" in done.stderr
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("slab", [3, 8, 12, 19])
+def test_kill_9(config, undisturbed, slab):
+    done = disturbed(at_slab(slab, "os.kill(os.getpid(), signal.SIGKILL)"), "run", config)
+    assert done.returncode == -signal.SIGKILL
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_resume_begins_a_run_and_leaves_a_finished_one(config, undisturbed, capsys):
+    assert dpca("run", config, "--resume") == 0
+    before = os.stat("r/manifest.json").st_mtime_ns
+    capsys.readouterr()
+    assert dpca("run", config, "--resume") == 0
+    assert os.stat("r/manifest.json").st_mtime_ns == before
+    assert "certificate: 3 of 3 components reliable" in capsys.readouterr().out
+    assert dpca("run", config, "--resume", "--overwrite") == 2
+    assert "give one of them" in capsys.readouterr().err
+
+
+def test_workers_and_memory_may_change(config, undisturbed):
+    killed(config)
+    done = disturbed("", "run", config, "--resume", "--set", "compute.workers=1", "--set", "compute.memory=300MiB")
+    assert done.returncode == 0, done.stderr
+    assert bits("r") == undisturbed
+
+
+def test_a_plan_that_fits_no_more_exits_3_and_loses_nothing(config, undisturbed, capsys):
+    killed(config)
+    assert dpca("run", config, "--resume", "--set", "compute.memory=50MiB") == 3
+    assert "compute.memory" in capsys.readouterr().err
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_a_second_run_is_refused_while_the_first_lives(config, undisturbed, capsys, monkeypatch):
+    monkeypatch.setattr("dpca.lock.STALE_SECONDS", 3.0)
+    wait = "(print('reached', flush=True), sys.stdin.readline())"
+    what = "import dpca.lock\ndpca.lock.BEAT_SECONDS = 0.2\n" + at_slab(14, wait)
+    Path("disturbed.py").write_text(START + what + END)
+    command = [sys.executable, "disturbed.py", "run", config]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "reached\n"
+        for how in ("--resume", "--overwrite"):
+            assert dpca("run", config, how) == 2
+            assert f"r: a run is going on there, in process {first.pid} on " in capsys.readouterr().err
+        first.communicate("go on\n")
+    assert first.returncode == 0
+    assert bits("r") == undisturbed
+
+
+def test_a_copy_in_scratch_is_gone_on_with(undisturbed, monkeypatch):
+    """The copy is made in bands; after a kill those that are finished are not copied again."""
+    zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
+    Path("rows.yaml").write_text(
+        "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: s}\n"
+    )
+    plain = "import os, signal, sys\n"
+    whole = disturbed("", "run", "rows.yaml", start=plain)
+    assert whole.returncode == 0, whole.stderr
+    assert json.loads(Path("s/manifest.json").read_text())["reading"] == "copy"
+    expected = bits("s")
+    shutil.rmtree("s")
+    what = """
+import dpca.rechunk, dpca.decomposition
+copy, seen = dpca.rechunk.copy_unit, []
+def counted(work, number, report):
+    seen.append(number)
+    print("band", number, flush=True)
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return copy(work, number, report)
+dpca.decomposition.copy_unit = counted
+"""
+    done = disturbed(what, "run", "rows.yaml", start=plain)
+    assert done.returncode == -signal.SIGKILL
+    again = disturbed(what.replace("if number == 2", "if False"), "run", "rows.yaml", "--resume", start=plain)
+    assert again.returncode == 0, again.stderr
+    first, second = (
+        {line for line in text.splitlines() if line.startswith("band")} for text in (done.stdout, again.stdout)
+    )
+    assert first & second <= {"band 2", "band 1"}
+    assert bits("s") == expected
+    shutil.rmtree("s")
+    disturbed(what, "run", "rows.yaml", start=plain)
+    truncated(next(Path("s/ledger/scratch").glob("*/c/0/0")))
+    again = disturbed(what.replace("if number == 2", "if False"), "run", "rows.yaml", "--resume", start=plain)
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"scratch/.*/c/0/0 has \d+5 bytes, not \d+0: it is computed again", again.stderr)
+    assert "band 0" in again.stdout
+    assert bits("s") == expected

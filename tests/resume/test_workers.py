@@ -1,0 +1,126 @@
+"""Workers of a cluster that die, and tasks that come late."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import disturbed, killed, parts
+from tests.test_crashes import bits
+
+POISON = """
+import os, signal, time
+import dpca.passes
+original = dpca.passes.first_span_of_features
+def poisoned(work, span, report):
+    if span == 4 and (not os.path.exists({flag!r}) or {always}):
+        open({flag!r}, "w").close()
+        {act}
+    return original(work, span, report)
+"""
+ACTS = {
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    # What the nanny ends; more than it can take between two looks at its memory would bring the machine into trouble.
+    "over its memory": "held = []\n        while True: held.append(b'x' * 2**24); time.sleep(0.01)",
+    "hangs": "while not os.path.exists({flag!r} + '.go'): time.sleep(0.01)",
+}
+PATCH = """
+sys.path.insert(0, os.getcwd())
+import dpca.steps, poison
+dpca.steps.first_span_of_features = poison.poisoned
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with LocalCluster(
+        2,
+        threads_per_worker=1,
+        memory_limit="500 MB",
+        dashboard_address=None,
+        host="127.0.0.1",
+        local_directory=str(tmp_path_factory.mktemp("dask")),
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def poisoned(cluster, tmp_path):
+    """Runs on the cluster, with a span that does something to its worker."""
+
+    def start(what, always=False, client=""):
+        flag = str(tmp_path / "flag")
+        act = ACTS[what].format(flag=flag)
+        Path("poison.py").write_text(POISON.format(flag=flag, always=always, act=act))
+        with cluster.get_client() as asking:
+            asking.upload_file("poison.py")
+        return disturbed(PATCH + client, "run", "c.yaml", *place, *on_cluster)
+
+    place = ("--set", f"input.uri={os.path.abspath('x.zarr')}")
+    on_cluster = ("--set", f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}")
+    return start
+
+
+def resumed():
+    return dpca("run", "c.yaml", "--resume", "--set", f"input.uri={os.path.abspath('x.zarr')}")
+
+
+@pytest.mark.parametrize("what", ["killed", "over its memory"])
+def test_the_span_of_a_worker_that_dies_is_done_again_elsewhere(undisturbed, poisoned, what):
+    done = poisoned(what)
+    assert done.returncode == 0, done.stderr
+    assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("what", ["killed", "over its memory"])
+def test_a_span_that_ends_every_worker_ends_the_run_and_nothing_else(undisturbed, poisoned, cluster, what):
+    done = poisoned(what, always=True)
+    assert done.returncode == 1
+    assert "/x.zarr: span 4, region [0:12, 2400:3000], was given up: every worker that took it died, 4 times over" in (
+        done.stderr
+    )
+    assert "--resume goes on" in done.stderr
+    assert parts()
+    with cluster.get_client() as client:
+        client.wait_for_workers(2, timeout=60)
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+    assert resumed() == 0
+    assert bits("r") == undisturbed
+
+
+STOP = """
+import dpca.progress
+advance, seen = dpca.progress.Progress.advance, []
+def counting(self, n_bytes):
+    seen.append(1)
+    if len(seen) == 5:
+        os.kill(os.getpid(), signal.{name})
+    advance(self, n_bytes)
+dpca.progress.Progress.advance = counting
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_on_a_cluster_is_answered_though_a_span_hangs_and_that_comes_too_late(
+    undisturbed, poisoned, cluster, name, tmp_path
+):
+    done = poisoned("hangs", client=STOP.format(name=name))
+    assert done.returncode == (130 if name == "SIGINT" else 1), done.stderr
+    assert f"dpca: stopped by {name}" in done.stderr
+    assert dpca("run", "c.yaml", "--overwrite", "--set", "preprocess.scale=std", "--set", "output.path=std") == 0
+    expected = bits("std")
+    # Another run in the same directory, under way, when the span of the first goes on.
+    shutil.rmtree("r/.lock", ignore_errors=True)
+    killed("c.yaml", 14, how=("--overwrite", "--set", "preprocess.scale=std"))
+    before = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+    (tmp_path / "flag.go").touch()
+    with cluster.get_client() as client:
+        # Each worker has one thread: what is asked of it now is answered when that has come to its end.
+        asked = [client.submit(sum, [1], workers=[worker], pure=False) for worker in client.scheduler_info()["workers"]]
+        assert client.gather(asked) == [1, 1]
+    assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
+    assert dpca("run", "c.yaml", "--resume", "--set", "preprocess.scale=std") == 0
+    assert bits("r") == expected

@@ -1,0 +1,117 @@
+"""Faults from the world: inputs that change, fail, hang and heal; disks."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import zarr
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import D, N, disturbed, killed, parts, rewrite_a_chunk
+from tests.test_crashes import bits
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["preprocess.scale=std"], 'the config changed since the run began: preprocess.scale: "none", now "std"'),
+        (["model.n_components=5"], "model.n_components: 3, now 5"),
+        (["output.components=false"], "output.components: true, now false"),
+    ],
+)
+def test_a_changed_config_is_refused_by_name(config, keys, said, capsys):
+    killed(config)
+    before = parts()
+    assert dpca("run", config, "--resume", *(word for key in keys for word in ("--set", key))) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "start anew with --overwrite" in shown
+    assert parts() == before
+
+
+def append():
+    array = zarr.open_array("x.zarr", mode="r+")
+    array.resize((N, D + 600))
+
+
+def lose_a_chunk():
+    os.remove("x.zarr/c/0/3")
+
+
+@pytest.mark.parametrize("change", [rewrite_a_chunk, append, lose_a_chunk])
+def test_a_changed_input_is_refused(config, change, capsys):
+    killed(config)
+    change()
+    assert dpca("run", config, "--resume") == 2
+    assert "the input changed since the run began" in capsys.readouterr().err
+
+
+def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, monkeypatch):
+    from dpca import passes
+
+    original = passes.components_span
+
+    def changing(work, alpha, span, report):
+        if span == 5:
+            rewrite_a_chunk()
+        return original(work, alpha, span, report)
+
+    monkeypatch.setattr("dpca.steps.components_span", changing)
+    assert dpca("run", config) == 2
+    assert "x.zarr: changed while it was read: chunks_sha256" in capsys.readouterr().err
+    assert not Path("r/manifest.json").exists()
+    assert dpca("run", config, "--resume") == 2
+
+
+def test_store_errors_now_and_then_are_tried_again_and_counted(config, undisturbed, monkeypatch, capsys):
+    from dpca.sources.zarr_array import _ZarrReader
+
+    original, failed = _ZarrReader._read, set()
+
+    def failing(self, region):
+        if region[1].start in (0, 1200, 2400) and region[1].start not in failed:
+            failed.add(region[1].start)
+            raise OSError("the network was away")
+        return original(self, region)
+
+    monkeypatch.setattr(_ZarrReader, "_read", failing)
+    assert dpca("run", config) == 0
+    assert bits("r") == undisturbed
+    assert json.loads(Path("r/manifest.json").read_text())["counts"]["retried_reads"] == 3
+    assert "3 reads failed and succeeded when they were tried again" in capsys.readouterr().err
+
+
+def test_a_read_that_hangs_ends_the_run_in_time(config, undisturbed):
+    what = """
+import dpca.engine
+dpca.engine.ABANDON_SECONDS = 0.2
+from dpca.sources.zarr_array import _ZarrReader
+read = _ZarrReader._read
+def hanging(self, region):
+    if region[1].start == 3000:
+        threading.Event().wait()
+    return read(self, region)
+_ZarrReader._read = hanging
+"""
+    done = disturbed(what, "run", config, "--set", "input.read_seconds=0.5")
+    assert done.returncode == 1
+    assert "x.zarr: span 5, region [0:12, 3000:3600], hangs: no slab was read within 0.5 s" in done.stderr
+    assert "--resume goes on" in done.stderr
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_a_chunk_that_heals(config, undisturbed, capsys):
+    chunk = Path("x.zarr/c/0/7")
+    facts, content = chunk.stat(), chunk.read_bytes()
+    chunk.write_bytes(bytes(len(content)))
+    os.utime(chunk, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert dpca("run", config) == 1
+    shown = capsys.readouterr().err
+    assert "x.zarr: chunk (0, 7), region [0:12, 4200:4800], could not be read" in shown
+    assert "--resume goes on" in shown
+    chunk.write_bytes(content)
+    os.utime(chunk, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
