@@ -90,7 +90,7 @@ class Begun:
         for what, before, after, remedy in (
             ("the config changed", self.config, now.config, "Set it back, or start anew with --overwrite."),
             (
-                "the input changed",
+                f"the input {now.input.get('uri')} changed",
                 self.input,
                 now.input,
                 "Restore it, or start anew with --overwrite: parts of two inputs can't be added up.",

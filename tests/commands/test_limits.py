@@ -62,7 +62,7 @@ def test_a_disk_that_fills_up_in_the_second_pass_keeps_what_the_first_found(wide
     assert "--resume goes on." in done.stderr
     assert sorted(os.listdir("kept/r")) == ["ledger", "status.json"]
     assert json.loads(Path("kept/r/status.json").read_text())["state"] == "failed"
-    (group,) = Path("kept/r/ledger").glob("*.zarr")
+    (group,) = Path("kept/r/ledger").glob("*/result.zarr")
     assert dpca("run", wide) == 0
     for name in ("scores", "singular_values"):
         whole = zarr.open_array(f"disk/r/result.zarr/{name}", mode="r")[...]

@@ -2,13 +2,18 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 import zarr
 
+from dpca import steps
 from tests.commands.calls import dpca
-from tests.resume.disturbed import D, N, disturbed, killed, parts, rewrite_a_chunk
+from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
 from tests.test_crashes import bits
 
 
@@ -44,7 +49,7 @@ def test_a_changed_input_is_refused(config, change, capsys):
     killed(config)
     change()
     assert dpca("run", config, "--resume") == 2
-    assert "the input changed since the run began" in capsys.readouterr().err
+    assert "the input x.zarr changed since the run began" in capsys.readouterr().err
 
 
 def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, monkeypatch):
@@ -115,3 +120,64 @@ def test_a_chunk_that_heals(config, undisturbed, capsys):
     os.utime(chunk, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed
+
+
+READ_ONLY = """
+import shlex, subprocess
+def read_only():
+    while subprocess.run(["mount", "-o", "remount,ro", "disk"], capture_output=True).returncode:
+        pass  # while another thread writes a file there
+"""
+
+
+@pytest.mark.parametrize("slab", [0, 5, 14])
+def test_an_output_that_is_or_becomes_read_only(config, undisturbed, slab):
+    """The output's file system is a real one, in a namespace of its own."""
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode:
+        pytest.skip("a file system of a test's own needs unshare and mount, which are not permitted here")
+    Path("disk").mkdir()
+    Path("disturbed.py").write_text(START + READ_ONLY + (at_slab(slab, "read_only()") if slab else "read_only()") + END)
+    run = f"{sys.executable} disturbed.py run {config} --set output.path=disk/r"
+    script = f"mount -t tmpfs none disk; {run}; code=$?; mount -o remount,rw disk; cp -a disk/. .; exit $code"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "could not be written: Read-only file system\n  Check the disk and its permissions." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert Path("r/ledger").exists() == (slab > 0)
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def shortened(path, by):
+    with open(path, "r+b") as file:
+        file.truncate(os.path.getsize(path) - by)
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "hdf5 gzip", "zarr"])
+def test_a_file_that_is_cut_short_while_it_is_read(config, kind, monkeypatch, capsys):
+    """No wrong number, and no crash of the process: an error that names the file."""
+    x = zarr.open_array("x.zarr")[...]
+    name = {"npy": "x.npy", "zarr": "x.zarr"}.get(kind, "x.h5")
+    if kind == "npy":
+        np.save(name, x)
+    if "hdf5" in kind:
+        with h5py.File(name, "w") as file:
+            how = {"chunks": (N, 600), "compression": "gzip"} if "gzip" in kind else {}
+            file.create_dataset("x", data=x, **how)
+    victim = "x.zarr/c/0/6" if kind == "zarr" else name
+    original = steps.first_span_of_features
+
+    def cutting(work, span, report):
+        if span == 3:
+            shortened(victim, os.path.getsize(victim) // 2)
+        return original(work, span, report)
+
+    monkeypatch.setattr(steps, "first_span_of_features", cutting)
+    done = dpca("run", config, "--set", f"input.uri={name}", "--set", "compute.workers=1")
+    shown = capsys.readouterr().err
+    assert done in (1, 2)
+    assert f"dpca: error: {name}" in shown
+    assert "defect" not in shown
+    assert not Path("r/manifest.json").exists()
+    assert dpca("run", config, "--set", f"input.uri={name}", "--resume") == 2
+    assert name in capsys.readouterr().err
