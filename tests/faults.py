@@ -2,8 +2,9 @@
 
     python -m tests.faults --runs 200 --seed 0
 
-Every run is a process of its own on a small dataset. Where it is disturbed is drawn from the seed: a step of the disk, or
-a slab that is read. Each must end in the bits of the undisturbed run, or in the right typed error; a table says so.
+Every run is a process of its own on a small dataset, on two threads or on a cluster of two workers. Where it is
+disturbed is drawn from the seed: a step of the disk of that process or of a worker, a chunk, a file. Each must end in the
+bits of the undisturbed run, or in the right typed error; a table says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import zarr
+from distributed import LocalCluster
+
+from dpca import durable
 
 N, D, CHUNK = 10, 3000, 250
 
@@ -28,19 +33,7 @@ import dpca.durable, dpca.passes, dpca.planning, dpca.slabs, dpca.sources.base, 
 dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES = 1, 25_000
 dpca.sources.base.RETRY_SECONDS = (0, 0, 0)
 
-def at(step, act):
-    class Disk(dpca.durable.Disk):
-        count = 0
-        def __getattribute__(self, name):
-            if name in ("write", "rename", "unlink", "make_directory", "remove_tree", "flush_directory"):
-                Disk.count += 1
-                if Disk.count == step:
-                    act()
-            return super().__getattribute__(name)
-    dpca.durable.DISK = Disk()
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
+from tests.faults import at, kill
 
 def kill_group():
     os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -51,10 +44,32 @@ def stop():
 def full():
     raise OSError(errno.ENOSPC, "No space left on device")
 """
+
+
+def at(step, act):
+    """Do something to this process at a step of its disk."""
+
+    class Disk(durable.Disk):
+        count = 0
+
+        def __getattribute__(self, name):
+            if name in ("write", "rename", "unlink", "make_directory", "remove_tree", "flush_directory"):
+                Disk.count += 1
+                if Disk.count == step:
+                    act()
+            return super().__getattribute__(name)
+
+    durable.DISK = Disk()
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 MAIN = "\nfrom dpca.cli import main\nmain(sys.argv[1:])\n"
 
 
-STEPS = 330
+STEPS, STEPS_OF_A_WORKER = 330, 100
 """Steps of the disk in an undisturbed run, about."""
 
 
@@ -63,7 +78,8 @@ def prepare(place: Path) -> dict[str, bytes]:
     rng = np.random.default_rng(0)
     zarr.create_array(place / "x.zarr", data=rng.normal(size=(N, D)), chunks=(N, CHUNK))
     (place / "c.yaml").write_text(
-        "input: {uri: x.zarr}\nmodel: {n_components: 3}\ncompute: {workers: 2}\noutput: {path: r}\n"
+        f"input: {{uri: {place / 'x.zarr'}}}\nmodel: {{n_components: 3}}\ncompute: {{workers: 2}}\n"
+        "output: {path: r}\n"
     )
     done = start(place, "", "run", "c.yaml")
     assert done.returncode == 0, done.stderr
@@ -76,7 +92,11 @@ def start(place: Path, what: str, *arguments: str) -> subprocess.CompletedProces
     """`dpca` in a process group of its own, disturbed."""
     (place / "run.py").write_text(PRELUDE + what + MAIN)
     command = [sys.executable, "run.py", *arguments]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, start_new_session=True)
+    here = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(command, cwd=place, env=here, capture_output=True, text=True, start_new_session=True)
 
 
 def bits(path: Path) -> dict[str, bytes]:
@@ -104,8 +124,10 @@ def heal(path: Path, content: bytes, facts: os.stat_result) -> None:
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
-def one(place: Path, fault: str, draw: random.Random) -> tuple[subprocess.CompletedProcess[str], str]:
-    """A run with one fault, gone on with up to three times; returns the last process and what it did."""
+def one(
+    place: Path, fault: str, draw: random.Random, cluster: LocalCluster
+) -> tuple[subprocess.CompletedProcess[str], str, bool]:
+    """A run with one fault, gone on with up to three times; returns the last process, the fault, and whether it struck."""
     step = draw.randrange(1, STEPS)
     acts = {
         "kill -9 of the run": "kill",
@@ -113,29 +135,41 @@ def one(place: Path, fault: str, draw: random.Random) -> tuple[subprocess.Comple
         "SIGTERM": "stop",
         "disk full": "full",
     }
-    healing = None
+    struck = None
     if fault in acts:
         done = start(place, f"at({step}, {acts[fault]})\n", "run", "c.yaml")
     elif fault == "a failing chunk that heals":
         healing = chunk_that_fails(place, draw.randrange(D // CHUNK))
         done = start(place, "", "run", "c.yaml")
         heal(*healing)
+    elif fault == "kill -9 of a worker":
+        step = draw.randrange(1, STEPS_OF_A_WORKER)
+        where = ("--set", f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}")
+        with cluster.get_client() as client:
+            client.wait_for_workers(2)
+            victim = draw.choice(sorted(client.scheduler_info()["workers"]))
+            client.run(at, step, kill, workers=[victim])
+        done = start(place, "", "run", "c.yaml", *where)
+        with cluster.get_client() as client:
+            struck = victim not in client.scheduler_info()["workers"]
+            client.run(at, 0, kill)  # one that was not reached strikes no later run
     else:
         done = start(place, f"at({step}, kill)\n", "run", "c.yaml")
-        damage(place, fault, draw)
+        struck = damage(place, fault, draw)
+    struck = done.returncode != 0 if struck is None else struck
     for _ in range(3):
         if done.returncode == 0:
             break
         done = start(place, "", "run", "c.yaml", "--resume")
-    return done, f"{fault} at step {step}"
+    return done, f"{fault} at step {step}", struck
 
 
-def damage(place: Path, fault: str, draw: random.Random) -> None:
-    """Damage a file that an unfinished run has left."""
+def damage(place: Path, fault: str, draw: random.Random) -> bool:
+    """Damage a file that an unfinished run has left, if it has left any."""
     pattern = "*/parts/*/*.npz" if fault == "a corrupted part" else "*/result.zarr/*/c/**/*"
     files = [path for path in sorted((place / "r" / "ledger").glob(pattern)) if path.is_file()]
     if not files:
-        return
+        return False
     path = draw.choice(files)
     content = path.read_bytes()
     if fault == "a corrupted part":
@@ -143,11 +177,13 @@ def damage(place: Path, fault: str, draw: random.Random) -> None:
         path.write_bytes(content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :])
     else:
         path.write_bytes(content[: draw.randrange(len(content))])
+    return True
 
 
 FAULTS = (
     "kill -9 of the run",
     "kill -9 of its process group",
+    "kill -9 of a worker",
     "SIGTERM",
     "disk full",
     "a failing chunk that heals",
@@ -156,17 +192,24 @@ FAULTS = (
 )
 
 
+def workers(directory: str) -> LocalCluster:
+    """Two, in processes of their own, which are started again when they die."""
+    return LocalCluster(
+        2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=f"{directory}/dask"
+    )
+
+
 def campaign(runs: int, seed: int, report: bool = True) -> dict[str, dict[str, int]]:
     """Run it; returns for each fault how many runs there were and how they ended."""
     draw = random.Random(seed)
-    table = {fault: {"runs": 0, "same bits": 0, "right error": 0, "lost": 0} for fault in FAULTS}
-    with tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory:
+    table, n_struck = {fault: {"runs": 0, "same bits": 0, "right error": 0, "lost": 0} for fault in FAULTS}, 0
+    with tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory, workers(directory) as cluster:
         place = Path(directory)
         undisturbed = prepare(place)
         for number in range(runs):
             fault = FAULTS[number % len(FAULTS)]
-            done, what = one(place, fault, draw)
-            row = table[fault]
+            done, what, struck = one(place, fault, draw, cluster)
+            row, n_struck = table[fault], n_struck + struck
             row["runs"] += 1
             if done.returncode == 0 and bits(place / "r") == undisturbed:
                 row["same bits"] += 1
@@ -180,6 +223,7 @@ def campaign(runs: int, seed: int, report: bool = True) -> dict[str, dict[str, i
         print("| fault | runs | same bits | right error | lost |\n| --- | --- | --- | --- | --- |")
         for fault, row in table.items():
             print(f"| {fault} | {row['runs']} | {row['same bits']} | {row['right error']} | {row['lost']} |")
+        print(f"\nIn {n_struck} of {runs} runs the fault struck before the run had ended.")
     return table
 
 

@@ -164,7 +164,7 @@ def test_what_changed_is_named(directory):
     with pytest.raises(LedgerError, match=r"the config changed since the run began: model.ddof: 1, now 0"):
         before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED))
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6}, SETTLED))
+        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED))
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 1"):
         before.check(directory.path, same)
