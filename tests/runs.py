@@ -28,6 +28,7 @@ def decompose_array(
     precision="auto",
     solver="auto",
     window=None,
+    ledger=None,
     **plan,
 ):
     """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
@@ -49,6 +50,7 @@ def decompose_array(
         executor,
         Progress(),
         components=components,
+        ledger=ledger,
     )
 
 

@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dpca import durable
+from dpca.engine import Threads
 from dpca.ledger import Damaged, Ledger
+from tests.runs import decompose_array
+from tests.stores import random_array
 
 
 def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
@@ -29,3 +35,30 @@ def test_an_object_array_is_never_unpickled(tmp_path):
     np.savez(tmp_path / "gram" / "0.npz", value=np.array([{"evil": 1}], object), key=np.zeros(1, np.uint8))
     with pytest.raises(Damaged, match=r"is damaged .*allow_pickle"):
         stage.load(0, np.zeros(0))
+
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(2, 40), d=st.integers(40, 4000), dtype=st.sampled_from(["f4", "f8", "i1"]), n_spans=st.integers(1, 16)
+)
+def test_the_ledger_stays_within_its_share(tmp_path_factory, n, d, dtype, n_spans):
+    """An eighth of the data, or what is in the window and two sums; and the sums of stages that are over.
+
+    Counted after each file that is written.
+    """
+    place = tmp_path_factory.mktemp("ledger")
+    x = random_array(0, (n, d), dtype)
+    sizes = []
+    window = 4
+
+    def counted(path, save):
+        write(path, save)
+        sizes.append(sum(file.stat().st_size for file in place.rglob("*.npz")))
+
+    with pytest.MonkeyPatch.context() as patch:
+        write = durable.write
+        patch.setattr(durable, "write", counted)
+        ledger = Ledger(place, "run", x.nbytes, print)
+        decompose_array(x, 1, n_spans=n_spans, slab_bytes=1, ledger=ledger, executor=Threads(1), window=window)
+    part = 8 * n * n + 3000  # and the small arrays beside, with their names
+    assert max(sizes) <= max(x.nbytes // 8, (window + 2) * part) + 2 * part

@@ -124,9 +124,20 @@ def test_a_plan_of_a_billion_features_is_as_small_as_any():
     small = make_plan((1000, 10**5), 4, (1000, 1000))
     large = make_plan((1000, 10**9), 4, (1000, 1000))
     assert len(repr(large)) < len(repr(small)) + 20
-    assert large.n_spans == 256
+    assert large.n_spans == 4096
     first = next(iter(large.tiles_of(255)))
     assert first[0].start % large.tiles[0].step == 0
+
+
+@given(n=st.integers(10, 30_000), d=st.integers(10**4, 10**10), itemsize=st.sampled_from([1, 2, 4, 8]))
+def test_partials_take_an_eighth_of_the_data_unless_spans_were_too_few_then(n, d, itemsize):
+    plan = make_plan((n, d), itemsize, (n, 1000))
+    assert 1 <= plan.n_spans <= 4096
+    assert plan.n_spans <= plan.n_tiles
+    if plan.n_spans > 16:
+        assert plan.n_spans * 8 * n * n <= n * d * itemsize / 8
+    elif plan.n_spans < 16:
+        assert plan.n_spans == plan.n_tiles
 
 
 def test_output_chunks_are_between_one_and_64_mebibytes_where_the_data_are_wide():
