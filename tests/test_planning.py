@@ -12,6 +12,7 @@ from dpca.machine import Budget
 from dpca.model import Model
 from dpca.planning import better_chunks, plan_run
 from dpca.runplan import Scratch, Workers
+from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
 
 MIB = 2**20
@@ -135,7 +136,7 @@ def test_nothing_in_a_plan_grows_with_the_features():
     large = made(Imagined((100, 10**9), (100, 1000)), 4000)
     assert len(pickle.dumps(large)) < len(pickle.dumps(small)) + 200
     assert large.tightest.peak_bytes <= small.tightest.peak_bytes * 1.2
-    assert large.plan.n_spans <= 256
+    assert large.plan.n_spans <= MAX_SPANS
 
 
 def test_a_cluster_is_planned_process_by_process():
