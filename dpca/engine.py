@@ -30,6 +30,7 @@ import math
 import threading
 import time
 import uuid
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -440,6 +441,13 @@ class Distributed:
             budget = Budget(limit * 6 // 10, f"60 % of the workers' limit of {describe_memory(limit)}")
         return Workers(processes, threads, budget, here)
 
+    def _share(self, value: Any) -> Any:
+        """A value as a task of its own: what is scattered is lost with the worker that holds it."""
+        with warnings.catch_warnings():
+            # Dask would rather have what is large scattered; this travels to the scheduler once.
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return self.client.submit(_itself, value, pure=False)
+
     def _no_workers(self) -> ClusterError:
         return ClusterError(f"the scheduler at {self.address} has no workers", "Start some: dask worker ADDRESS.")
 
@@ -465,7 +473,7 @@ class Distributed:
             return future
 
         try:
-            yield Session(submit, share=lambda value: self.client.scatter(value, hash=False))
+            yield Session(submit, self._share)
         except DpcaError:
             raise
         except (OSError, TimeoutError) as cause:
@@ -477,6 +485,10 @@ class Distributed:
             self.client.cancel(submitted)
             self.client.unsubscribe_topic(topic)
             self.client.unregister_worker_plugin(topic)
+
+
+def _itself(value: T) -> T:
+    return value
 
 
 class TopicReport:

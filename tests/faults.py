@@ -24,6 +24,7 @@ import zarr
 from distributed import LocalCluster
 
 from dpca import durable
+from tests.clusters import local_cluster
 
 N, D, CHUNK = 10, 3000, 250
 
@@ -192,18 +193,11 @@ FAULTS = (
 )
 
 
-def workers(directory: str) -> LocalCluster:
-    """Two, in processes of their own, which are started again when they die."""
-    return LocalCluster(
-        2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=f"{directory}/dask"
-    )
-
-
 def campaign(runs: int, seed: int, report: bool = True) -> dict[str, dict[str, int]]:
     """Run it; returns for each fault how many runs there were and how they ended."""
     draw = random.Random(seed)
     table, n_struck = {fault: {"runs": 0, "same bits": 0, "right error": 0, "lost": 0} for fault in FAULTS}, 0
-    with tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory, workers(directory) as cluster:
+    with tempfile.TemporaryDirectory(prefix="dpca-faults-") as directory, local_cluster(f"{directory}/dask") as cluster:
         place = Path(directory)
         undisturbed = prepare(place)
         for number in range(runs):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from dpca.accumulators.gram import Gram
 from dpca.engine import Distributed, Session, Threads, fold
 from dpca.errors import ClusterError, DataError
 from dpca.sources import as_source, open_source
+from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
 from tests.stores import random_array
 
@@ -47,17 +48,6 @@ def _tiles_for_fixtures():
         yield
 
 
-def local_cluster(n_workers, processes, directory):
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=processes,
-        dashboard_address=None,
-        host="127.0.0.1" if processes else None,
-        local_directory=str(directory),
-    )
-
-
 @pytest.mark.parametrize("n_workers", [1, 2, 3])
 def test_threads_do_not_change_a_bit(stored, undisturbed, n_workers):
     found = decompose_array(open_source(stored), 4, executor=Threads(n_workers), **PLAN)
@@ -68,7 +58,7 @@ def test_threads_do_not_change_a_bit(stored, undisturbed, n_workers):
 @pytest.mark.parametrize("processes", [True, False])
 @pytest.mark.parametrize("n_workers", [1, 2, 3])
 def test_workers_do_not_change_a_bit(stored, undisturbed, n_workers, processes, tmp_path):
-    with local_cluster(n_workers, processes, tmp_path) as cluster, Client(cluster) as client:
+    with local_cluster(tmp_path, n_workers, processes=processes) as cluster, Client(cluster) as client:
         executor = Distributed(client)
         assert executor.n_workers == n_workers
         found = decompose_array(open_source(stored), 4, executor=executor, store=tmp_path / "r.zarr", **PLAN)
@@ -145,7 +135,7 @@ def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
     da = pytest.importorskip("dask.array")
     x = random_array(1, SHAPE, "f8")
     expected = arrays_of(decompose_array(da.from_array(x, chunks=(20, 100)), 4, **PLAN))
-    with local_cluster(2, True, tmp_path) as cluster, Client(cluster) as client:
+    with local_cluster(tmp_path, 2, processes=True) as cluster, Client(cluster) as client:
         persisted = (da.from_array(x, chunks=(20, 100)) + 0).persist()
         source = as_source(persisted)
         assert len(source.restrict((slice(0, 20), slice(0, 200))).futures) == 2
@@ -179,7 +169,7 @@ def test_an_error_on_a_worker_comes_back_as_itself(tmp_path, processes):
     x = random_array(0, SHAPE, "f8")
     x[3, 1234] = np.nan
     zarr.create_array(tmp_path / "bad.zarr", data=x, chunks=CHUNKS)
-    with local_cluster(2, processes, tmp_path) as cluster, Client(cluster) as client:
+    with local_cluster(tmp_path, 2, processes=processes) as cluster, Client(cluster) as client:
         with pytest.raises(
             DataError, match=r"bad\.zarr: 1 missing values \(NaN\) .* \[3, 1234\] \(sample 3\)"
         ) as caught:
@@ -191,7 +181,7 @@ def test_an_error_on_a_worker_comes_back_as_itself(tmp_path, processes):
 
 def test_a_scheduler_without_workers_is_an_error_and_not_a_wait(stored, tmp_path):
     with (
-        local_cluster(0, False, tmp_path) as cluster,
+        local_cluster(tmp_path, 0, processes=False) as cluster,
         Client(cluster) as client,
         pytest.raises(ClusterError, match="has no workers"),
     ):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from distributed import LocalCluster
 
 from dpca import PCA
 from dpca.sources.dask_array import DaskSource
+from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca, dpca_process
 from tests.stores import counted, random_array
 
@@ -304,9 +304,7 @@ def test_a_cluster_gives_the_same(tmp_path):
     run(X, "model.n_components=4")
     assert dpca("transform", "r", "x.zarr", "--out", "a.zarr") == 0
     assert dpca("reconstruct", "r", "--out", "b.zarr") == 0
-    with LocalCluster(
-        2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path / "dask")
-    ) as cluster:
+    with local_cluster(tmp_path / "dask") as cluster:
         where = ("--scheduler", cluster.scheduler_address)
         assert dpca("transform", "r", "x.zarr", "--out", "c.zarr", *where) == 0
         assert dpca("reconstruct", "r", "--out", "d.zarr", *where) == 0

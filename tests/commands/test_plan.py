@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
 
+from tests.clusters import local_cluster
 from tests.commands.calls import dpca, dpca_process
 from tests.stores import random_array
 
@@ -217,8 +217,7 @@ def test_a_real_control_group_bounds_the_budget(config, control_group):
 
 
 def test_a_cluster_is_planned_process_by_process(config, capsys, tmp_path):
-    how = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1", "memory_limit": "1GiB"}
-    with LocalCluster(2, **how, local_directory=str(tmp_path / "dask")) as cluster:
+    with local_cluster(tmp_path / "dask", memory_limit="1GiB") as cluster:
         keys = [f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}", "output.path=far"]
         document = planned(capsys, config, *keys)
         processes = {process["name"]: process for process in document["memory"]["processes"]}

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 import zarr
-from distributed import LocalCluster
 
+from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca
 from tests.reference import assert_right, dense_pca
 
@@ -160,9 +160,7 @@ def test_coordinates_of_the_source_come_along(tmp_path):
 
 def test_a_run_on_an_existing_scheduler_gives_the_same_bits(config, tmp_path):
     assert dpca("run", config) == 0
-    with LocalCluster(
-        2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path)
-    ) as cluster:
+    with local_cluster(tmp_path) as cluster:
         address = cluster.scheduler_address
         assert (
             dpca("run", config, "--set", f"compute.cluster={{scheduler: '{address}'}}", "--set", "output.path=far") == 0

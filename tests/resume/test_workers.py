@@ -2,11 +2,14 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
-from distributed import LocalCluster
 
+from dpca.engine import Distributed
+from tests.clusters import local_cluster
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, killed, parts
 from tests.test_crashes import bits
@@ -36,14 +39,7 @@ dpca.steps.first_span_of_features = poison.poisoned
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with LocalCluster(
-        2,
-        threads_per_worker=1,
-        memory_limit="500 MB",
-        dashboard_address=None,
-        host="127.0.0.1",
-        local_directory=str(tmp_path_factory.mktemp("dask")),
-    ) as cluster:
+    with local_cluster(tmp_path_factory.mktemp("dask"), memory_limit="500 MB") as cluster:
         yield cluster
 
 
@@ -89,6 +85,21 @@ def test_a_span_that_ends_every_worker_ends_the_run_and_nothing_else(undisturbed
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert resumed() == 0
     assert bits("r") == undisturbed
+
+
+def test_what_all_tasks_share_outlives_the_worker_that_holds_it(cluster):
+    alpha = np.arange(2.0**21).reshape(2**20, 2)  # 16 MiB, which Dask would warn about
+    with cluster.get_client() as client:
+        client.wait_for_workers(2, timeout=60)
+        with Distributed(client).session(lambda _: None, 2) as session:
+            shared = session.share(alpha)
+            client.gather(session.submit(lambda value, report: None, shared))
+            while holders := [worker for found in client.who_has(shared).values() for worker in found]:
+                client.run(lambda: os.kill(os.getpid(), signal.SIGKILL), workers=holders[:1], on_error="ignore")
+                if holders[0] not in client.scheduler_info()["workers"]:
+                    break
+            found = session.submit(lambda value, report: value.sum(), shared).result(timeout=60)
+    assert found == alpha.sum()
 
 
 STOP = """
