@@ -333,6 +333,7 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
         lock.acquire()
         yield aside
         with writing(str(out)):
+            durable.remove_partials(aside.arrays)  # of workers that were killed while they wrote
             durable.remove(out)
             durable.move(aside.arrays, out)
         lock.release()

@@ -161,6 +161,7 @@ class ResultDirectory:
     def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
         """Declare what was built to be the result; from here on `publish` can always end it."""
         with writing(str(self.path)):
+            durable.remove_partials(self.ledger)  # of workers that were killed while they wrote
             document = {"certificate": certificate, "manifest": {"format_version": FORMAT_VERSION, **manifest}}
             durable.write_json(self.ledger / COMMIT, document)
 

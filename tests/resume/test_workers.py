@@ -26,6 +26,7 @@ def poisoned(work, span, report):
 """
 ACTS = {
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "killed while it writes": "import dpca.durable\n        dpca.durable.DISK.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
     # What the nanny ends; more than it can take between two looks at its memory would bring the machine into trouble.
     "over its memory": "held = []\n        while True: held.append(b'x' * 2**24); time.sleep(0.01)",
     "hangs": "while not os.path.exists({flag!r} + '.go'): time.sleep(0.01)",
@@ -64,7 +65,7 @@ def resumed():
     return dpca("run", "c.yaml", "--resume", "--set", f"input.uri={os.path.abspath('x.zarr')}")
 
 
-@pytest.mark.parametrize("what", ["killed", "over its memory"])
+@pytest.mark.parametrize("what", ["killed", "killed while it writes", "over its memory"])
 def test_the_span_of_a_worker_that_dies_is_done_again_elsewhere(undisturbed, poisoned, what):
     done = poisoned(what)
     assert done.returncode == 0, done.stderr
