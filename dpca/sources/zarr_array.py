@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from dpca.sources.base import (
 )
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
+from dpca.sources.zarr_chunks import ChunkFiles, check_blosc
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
@@ -49,11 +50,13 @@ CHUNKS_AT_ONCE = 10
 
 
 class WatchedStore(WrapperStore[Store]):
-    """A store that remembers which chunks it was asked for and does not hold."""
+    """A store that remembers which chunks it was asked for and does not hold, and looks at those that it does."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.absent: set[str] = set()
+        self.check: Callable[[int, bytes], None] | None = None
+        """Given the length and the first bytes of each chunk."""
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -61,6 +64,8 @@ class WatchedStore(WrapperStore[Store]):
         value = await self._store.get(key, prototype, byte_range)
         if value is None:
             self.absent.add(key)
+        elif self.check is not None and byte_range is None:
+            self.check(len(value), value[:16].to_bytes())
         return value
 
 
@@ -80,6 +85,9 @@ class _ZarrReader(Reader):
         super().__init__(layout, secrets)
         self._array, self._store = watched(array)
         self._bare = array.store
+        if not layout.shards and layout.codec.split(", ")[-1] == "blosc":
+            self._store.check = check_blosc
+        self._files = ChunkFiles.of(array)
         self._fill, self._buffer = fill, Buffer()
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
         self._counted: set[str] | None = set() if layout.shards else None
@@ -90,6 +98,8 @@ class _ZarrReader(Reader):
             return out
         if self.layout.divisible:
             self._read_parts(region, out)
+        elif self._files is not None:
+            self._read_files(self._files, region, out)
         else:
             # Large ones one after the other: zarr would decode ten at the same time, each into memory of its own.
             small = self.layout.chunk_bytes < TOGETHER_BYTES
@@ -99,6 +109,18 @@ class _ZarrReader(Reader):
         if self._store.absent:
             self._count_absent()
         return out
+
+    def _read_files(self, files: ChunkFiles, region: Region, out: NDArray[Any]) -> None:
+        """Read an array of a local store, chunk by chunk."""
+        shape = self.layout.chunk_shape
+        for index, piece in self._chunks_in(region):
+            target = out[within(piece, region)]
+            inside = shifted(piece, [number * length for number, length in zip(index, shape, strict=True)])
+            try:
+                if not files.read(index, shape, inside, target):
+                    self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(target))
+            except FileNotFoundError:
+                self._fill_absent(index, piece, target)
 
     def _read_parts(self, region: Region, out: NDArray[Any]) -> None:
         """Read an uncompressed array of a local store, by offset into its chunks' files."""
@@ -112,10 +134,13 @@ class _ZarrReader(Reader):
                 with open(cast(LocalStore, self._bare).root / key, "rb", buffering=0) as file:
                     read_block(file, 0, chunks, inside, target, f"{self.layout.name}, chunk {key}")
             except FileNotFoundError:
-                # Version 2 may have no fill value; zarr then fills with zeros.
-                target[...] = 0 if self._array.fill_value is None else self._array.fill_value
-                if self._begins_in(index, piece):
-                    self._store.absent.add(key)
+                self._fill_absent(index, piece, target)
+
+    def _fill_absent(self, index: tuple[int, ...], piece: Region, target: NDArray[Any]) -> None:
+        # Version 2 may have no fill value; zarr then fills with zeros.
+        target[...] = 0 if self._array.fill_value is None else self._array.fill_value
+        if self._begins_in(index, piece):
+            self._store.absent.add(f"{self._array.path}/{self._array.metadata.encode_chunk_key(index)}".lstrip("/"))
 
     def _count_absent(self) -> None:
         absent = self._store.absent
