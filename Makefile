@@ -25,13 +25,13 @@ compare: $(READY)
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
-	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 4000000
-	$(BIN)/python workflows/memory/measure.py --samples 4000 --features 1000000
+	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 4000000
+	$(BIN)/python -m workflows.memory.measure --samples 4000 --features 1000000
 
 ## sizes: time and memory against the number of samples and of features
 sizes: $(READY)
-	$(BIN)/python workflows/memory/measure.py --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
-	$(BIN)/python workflows/memory/measure.py --samples 1000 --features 100000 400000 1600000
+	$(BIN)/python -m workflows.memory.measure --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
+	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 100000 400000 1600000
 
 ## faults: 200 runs that are disturbed at random moments, and what came of them (minutes)
 faults: $(READY)

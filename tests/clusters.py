@@ -6,7 +6,7 @@ from distributed import LocalCluster
 def local_cluster(directory, n_workers=2, *, processes=True, **how):
     """Workers of one thread each, in processes of their own, which are started again when they die."""
     return LocalCluster(
-        n_workers,
+        n_workers=n_workers,
         threads_per_worker=1,
         processes=processes,
         host="127.0.0.1" if processes else None,

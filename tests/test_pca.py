@@ -18,10 +18,10 @@ from dpca.errors import ConfigError, DataError, InputError
 from dpca.model import working_dtype
 from dpca.preprocess import Rules
 from dpca.sources import as_source
+from tests.clusters import local_cluster
 from tests.reference import assert_right, dense_pca
 from tests.runs import decompose_array
 from tests.stores import random_array
-from tests.test_engine import local_cluster
 from tests.test_slabs import chunkings
 
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
@@ -190,7 +190,7 @@ def test_irregular_dask_chunks_are_written_right(monkeypatch):
 def test_it_runs_on_the_active_client_and_on_a_given_one(tmp_path):
     x = random_array(0, (10, 400), "f8")
     expected = PCA(3).fit(x)
-    with local_cluster(2, True, tmp_path) as cluster, Client(cluster) as client:
+    with local_cluster(tmp_path) as cluster, Client(cluster) as client:
         for fitted in (
             PCA(3).fit(da.from_array(x, chunks=(10, 90))),
             PCA(3, client=client, store=tmp_path / "kept.zarr").fit(x),

@@ -10,16 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import psutil
 import zarr
 
-SAMPLE_SECONDS, RANK = 0.05, 8
+from workflows.watch import watched
+
+RANK = 8
 
 
 def make(path: Path, n_samples: int, n_features: int, chunks: tuple[int, int]) -> None:
@@ -40,35 +39,6 @@ def make(path: Path, n_samples: int, n_features: int, chunks: tuple[int, int]) -
     boxes = [(row, start) for start in range(0, n_features, chunks[1]) for row in range(0, n_samples, rows)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, boxes))
-
-
-def private_bytes(root: psutil.Process) -> int:
-    """Private memory of a process and all its descendants."""
-    total = 0
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
-        except OSError:  # it has just ended
-            continue
-        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
-    return 1024 * total
-
-
-def watched(command: list[str]) -> tuple[float, int]:
-    """Seconds and peak private memory of a command; what it says is shown only if it fails."""
-    began, peak = time.perf_counter(), 0
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
-        while process.poll() is None:
-            try:
-                peak = max(peak, private_bytes(psutil.Process(process.pid)))
-            except psutil.NoSuchProcess:
-                break
-            time.sleep(SAMPLE_SECONDS)
-        if process.wait():
-            said.seek(0)
-            sys.exit(f"{said.read()}\nmeasure: {' '.join(command)} failed with {process.returncode}")
-    return time.perf_counter() - began, peak
 
 
 def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int, int], memory: str) -> tuple[str, bool]:

@@ -1,0 +1,127 @@
+"""dpca beside what a user would pick instead, on the same data, in turn: time, memory, bytes read, error.
+
+    python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
+
+Prints a table for each case and writes all that was measured to dpca-bench/bench.json. Every method runs in a process of
+its own; seconds are without imports, which `start-up` has. Errors are of eigenvalues, relative to the largest error of any.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+
+from workflows.benchmarks.data import Case, exact_eigenvalues, make
+from workflows.benchmarks.roofline import floor
+from workflows.watch import Watched, watch
+
+LIMIT_SECONDS = 1200
+
+
+def once(name: str, document: dict[str, Any], data: Path, directory: Path) -> dict[str, Any]:
+    """One run of one method."""
+    out = directory / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "workflows.benchmarks.methods", name, json.dumps(document), str(data), str(out)]
+    done = watch(command, LIMIT_SECONDS, int(0.9 * psutil.virtual_memory().available))
+    shutil.rmtree(out, ignore_errors=True)
+    lines = [line for line in done.said.splitlines() if line.startswith("RESULT ")]
+    if done.code or not lines:
+        return {"failed": why(done)}
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return {**found, "start_up": done.seconds - found["seconds"], "peak_bytes": done.peak_bytes}
+
+
+def why(done: Watched) -> str:
+    """What ended a method."""
+    if done.code == -9:
+        return f"stopped after {done.seconds:.0f} s and {done.peak_bytes / 2**30:.1f} GiB"
+    return (done.said.strip().splitlines() or ["?"])[-1][:200]
+
+
+def error_of(found: list[float], exact: list[float]) -> float:
+    """The largest relative error of an eigenvalue."""
+    return max(abs(value - true) / true for value, true in zip(found, exact, strict=False))
+
+
+def measure(case: Case, document: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """All methods on a case, interleaved."""
+    data, exact = make(case, directory), exact_eigenvalues(case, directory)
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in case.methods}
+    floors = []
+    for _ in range(case.rounds):
+        floors.append(floor(case, data, directory))
+        for name, runs in rounds.items():
+            if not any("failed" in run for run in runs):
+                runs.append(once(name, document, data, directory))
+    for runs in rounds.values():
+        for run in runs:
+            if "failed" not in run:
+                run["error"] = error_of(run.pop("eigenvalues"), exact)
+    return {"case": document, "floor": floors, "methods": rounds}
+
+
+def median(values: list[float]) -> float:
+    """Of what the rounds gave."""
+    return statistics.median(values)
+
+
+def table(measured: dict[str, Any]) -> str:
+    """As Markdown."""
+    bottom = median([found["seconds"] for found in measured["floor"]])
+    first = measured["floor"][0]
+    lines = [
+        f"{measured['case']['name']}: floor {bottom:.2f} s (decode {first['decode_bytes_per_second'] / 1e9:.2f} GB/s, syrk "
+        f"{first['syrk_flops_per_second'] / 1e9:.0f} GFLOP/s, back-projection "
+        f"{first['projection_flops_per_second'] / 1e9:.0f} GFLOP/s, write {first['write_bytes_per_second'] / 1e6:.0f} MB/s)",
+        "",
+        "| method | seconds | of the floor | start-up | memory | read | error |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, runs in measured["methods"].items():
+        if failed := [run["failed"] for run in runs if "failed" in run]:
+            lines.append(f"| {name} | {failed[0]} | | | | | |")
+            continue
+        seconds = [run["seconds"] for run in runs]
+        lines.append(
+            f"| {name} | {median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f}) | {median(seconds) / bottom:.2f} | "
+            f"{median([run['start_up'] for run in runs]):.1f} s | {max(run['peak_bytes'] for run in runs) / 2**30:.2f} GiB | "
+            f"{median([run['bytes_read'] for run in runs]) / 1e9:.2f} GB | {max(run['error'] for run in runs):.0e} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure the cases that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=Path, nargs="+")
+    parser.add_argument("--directory", type=Path, default=Path("dpca-bench"))
+    parser.add_argument("--methods", nargs="+", help="these alone")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--keep", action="store_true", help="keep the data for another time")
+    given = parser.parse_args()
+    found = []
+    for path in given.cases:
+        document = YAML(typ="safe").load(path)
+        document["methods"] = given.methods or document["methods"]
+        document["rounds"] = given.rounds or document["rounds"]
+        case = Case.of(dict(document))
+        found.append(measure(case, document, given.directory.absolute()))
+        print(table(found[-1]), flush=True)
+        print(flush=True)
+        if not given.keep:
+            data = case.path(given.directory)
+            shutil.rmtree(data) if data.is_dir() else data.unlink()
+    report = {"cores": os.cpu_count(), "load": os.getloadavg(), "cases": found}
+    (given.directory / "bench.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""One method on one case, in a process of its own: `python -m workflows.benchmarks.methods METHOD CASE DATA OUT`.
+
+Prints JSON: seconds without imports, bytes read, and the leading eigenvalues of the Gram matrix.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Found = dict[str, Any]
+METHODS: dict[str, Callable[..., Found]] = {}
+
+
+def method(function: Callable[..., Callable[[], Found]]) -> Callable[..., Callable[[], Found]]:
+    """Name a method: the function imports what it needs and returns what is then timed."""
+    METHODS[function.__name__] = function
+    return function
+
+
+def lazy(case: Found, data: str) -> Any:
+    """The data as a Dask array in their own chunks."""
+    import dask.array as da
+    import h5py
+
+    return da.from_zarr(data) if data.endswith(".zarr") else da.from_array(h5py.File(data)["x"], chunks=case["chunks"])
+
+
+def whole(data: str) -> Any:
+    """The data in memory."""
+    import h5py
+    import zarr
+
+    return zarr.open_array(data, mode="r")[...] if data.endswith(".zarr") else h5py.File(data)["x"][...]
+
+
+@method
+def dpca(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """`dpca run`, in this process."""
+    import zarr
+
+    import dpca.run
+    from dpca.config import load
+
+    config = Path(f"{out}.yaml")
+    config.write_text(
+        f"input: {{uri: {data}}}\nmodel: {{n_components: {case['components']}}}\n"
+        f"compute: {{memory: {case['memory']}}}\noutput: {{path: {out}, gram: false}}\n",
+        encoding="utf-8",
+    )
+
+    def run() -> Found:
+        dpca.run.run(load(config))
+        manifest = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))
+        sigma = zarr.open_group(f"{out}/result.zarr", mode="r")["singular_values"][...]
+        return {"eigenvalues": (sigma**2).tolist(), "stages": manifest["seconds"], "counts": manifest["counts"]}
+
+    return run
+
+
+@method
+def plain_dask(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """The six lines that an expert would write."""
+    import dask.array  # noqa: F401
+    import numpy as np
+
+    def run() -> Found:
+        x, k = lazy(case, data), case["components"]
+        x = x.astype("float32") if x.dtype.kind in "iu" else x
+        x = x - x.mean(axis=0)
+        values, vectors = np.linalg.eigh((x @ x.T).compute())
+        values, v = values[::-1][:k], vectors[:, ::-1][:, :k]
+        ((v / np.sqrt(values)).T.astype(x.dtype) @ x).to_zarr(f"{out}/components.zarr")
+        return {"eigenvalues": values.tolist()}
+
+    return run
+
+
+@method
+def sklearn_randomized(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """scikit-learn's PCA, randomized, on all of the data in memory."""
+    import numpy as np
+    from sklearn.decomposition import PCA
+
+    def run() -> Found:
+        fit = PCA(case["components"], svd_solver="randomized", random_state=0).fit(whole(data))
+        np.save(f"{out}/components.npy", fit.components_)
+        return {"eigenvalues": (fit.singular_values_.astype(float) ** 2).tolist()}
+
+    return run
+
+
+@method
+def dask_ml_randomized(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """dask-ml's PCA, randomized."""
+    return _dask_ml("randomized", case, data, out)
+
+
+@method
+def dask_ml_tsqr(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """dask-ml's PCA by TSQR, which wants tall data: of the transpose, centred beforehand."""
+    return _dask_ml("tsqr", case, data, out)
+
+
+def _dask_ml(solver: str, case: Found, data: str, out: str) -> Callable[[], Found]:
+    import numpy as np
+    from dask_ml.decomposition import PCA
+
+    def run() -> Found:
+        x = lazy(case, data).rechunk({0: -1, 1: -1} if solver == "randomized" else {0: -1})
+        fit = PCA(case["components"], svd_solver=solver, random_state=0).fit(x)
+        np.save(f"{out}/components.npy", np.asarray(fit.components_))
+        return {"eigenvalues": (np.asarray(fit.singular_values_, float) ** 2).tolist()}
+
+    return run
+
+
+@method
+def svd_compressed(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """da.linalg.svd_compressed with two power iterations, of the centred data."""
+    import dask.array as da
+    import numpy as np
+
+    def run() -> Found:
+        x = lazy(case, data)
+        x = x - x.mean(axis=0)
+        _, s, v = da.linalg.svd_compressed(x, case["components"], n_power_iter=2, seed=0)
+        s, v = da.compute(s, v)
+        np.save(f"{out}/components.npy", v)
+        return {"eigenvalues": (s.astype(float) ** 2).tolist()}
+
+    return run
+
+
+@method
+def xeofs_eof(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """xeofs' EOF, as its documentation has it for large data."""
+    import numpy as np
+    import xarray as xr
+    import xeofs
+
+    def run() -> Found:
+        x = xr.DataArray(lazy(case, data), dims=("time", "cell"), name="x")
+        model = xeofs.single.EOF(n_modes=case["components"], random_state=0)
+        model.fit(x, dim="time")
+        np.save(f"{out}/components.npy", model.components().values)
+        return {"eigenvalues": (model.singular_values().values.astype(float) ** 2).tolist()}
+
+    return run
+
+
+def bytes_read() -> int:
+    """Of this process, from disk or page cache."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").split()
+    return int(lines[lines.index("rchar:") + 1])
+
+
+def main() -> None:
+    """Run it."""
+    name, case, data, out = sys.argv[1:]
+    Path(out).mkdir(parents=True) if name != "dpca" else None
+    run = METHODS[name](json.loads(case), data, out)
+    before, began = bytes_read(), time.perf_counter()
+    found = run()
+    seconds = time.perf_counter() - began
+    print("RESULT " + json.dumps({**found, "seconds": seconds, "bytes_read": bytes_read() - before}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What this machine can do with these data, measured there and then: the floor of each pass.
+
+    floor = bytes / decode rate + n^2 d / syrk rate  |  bytes / decode rate + 2 n d k / product rate + bytes written / write rate
+
+Every rate is of all cores, one thread each, and of nothing but itself: data in the page cache, memory that is used again.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numcodecs
+import numpy as np
+import zarr
+from threadpoolctl import threadpool_limits
+
+from workflows.benchmarks.data import Case
+
+SECONDS, PANEL = 2.0, 4096
+
+
+def rate(work: Callable[[int, int], float]) -> float:
+    """Units a second of a piece of work that is repeated in a thread for each core."""
+    n_threads = os.cpu_count() or 1
+
+    def repeat(thread: int) -> tuple[float, float]:
+        work(thread, 0)
+        began, units, count = time.perf_counter(), 0.0, 0
+        while (spent := time.perf_counter() - began) < SECONDS:
+            units += work(thread, count)
+            count += 1
+        return units, spent
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
+        return sum(units / spent for units, spent in pool.map(repeat, range(n_threads)))
+
+
+def decode_rate(case: Case, data: Path) -> float:
+    """Decoded bytes a second: of Zarr the codec on files that are read, of HDF5 h5py itself."""
+    size = math.prod(case.chunks) * np.dtype(case.dtype).itemsize
+    columns = case.features // case.chunks[1]
+    n_threads = os.cpu_count() or 1
+    if data.suffix == ".zarr":
+        array, codec = zarr.open_array(data, mode="r"), numcodecs.Zstd()
+        buffers = [np.empty(size, np.uint8) for _ in range(n_threads)]
+
+        def decode(thread: int, count: int) -> float:
+            key = array.metadata.encode_chunk_key((0, (thread + count * n_threads) % columns))
+            codec.decode((data / key).read_bytes(), out=buffers[thread])
+            return size
+
+        return rate(decode)
+    with h5py.File(data, rdcc_nbytes=0) as file:
+        slab = [np.empty((case.samples, case.chunks[1]), case.dtype) for _ in range(n_threads)]
+
+        def read(thread: int, count: int) -> float:
+            start = (thread + count * n_threads) % columns * case.chunks[1]
+            file["x"].read_direct(slab[thread], np.s_[:, start : start + case.chunks[1]])
+            return slab[thread].nbytes
+
+        return rate(read)
+
+
+def product_rates(case: Case) -> tuple[float, float]:
+    """Flops a second of X X' (counted as n^2 a column) and of alpha' X (2 n k a column)."""
+    dtype = np.float64 if case.dtype == "float64" else np.float32
+    panels = [
+        np.random.default_rng(t).standard_normal((case.samples, PANEL)).astype(dtype)
+        for t in range(os.cpu_count() or 1)
+    ]
+    out = [np.empty((case.samples, case.samples), dtype) for _ in panels]
+    alpha = np.ones((case.components, case.samples), dtype)
+    components = [np.empty((case.components, PANEL), dtype) for _ in panels]
+
+    def syrk(thread: int, _: int) -> float:
+        np.matmul(panels[thread], panels[thread].T, out=out[thread])
+        return case.samples**2 * PANEL
+
+    def project(thread: int, _: int) -> float:
+        np.matmul(alpha, panels[thread], out=components[thread])
+        return 2 * case.samples * case.components * PANEL
+
+    return rate(syrk), rate(project)
+
+
+def write_rate(case: Case, directory: Path) -> float:
+    """Bytes of components a second, as zarr writes them."""
+    dtype = np.float64 if case.dtype == "float64" else np.float32
+    width = 2**17
+    path = directory / "written.zarr"
+    array = zarr.create_array(
+        path, shape=(case.components, width * 64), chunks=(case.components, width), dtype=dtype, overwrite=True
+    )
+    values = np.random.default_rng(0).standard_normal((case.components, width)).astype(dtype)
+
+    def write(thread: int, count: int) -> float:
+        start = (thread * 32 + count % 32) * width
+        array[:, start : start + width] = values
+        return values.nbytes
+
+    return rate(write)
+
+
+def floor(case: Case, data: Path, directory: Path) -> dict[str, float]:
+    """Rates, and the seconds below which no two passes over these data can be done on this machine."""
+    decode = decode_rate(case, data)
+    syrk, project = product_rates(case)
+    write = write_rate(case, directory)
+    itemsize = 8 if case.dtype == "float64" else 4
+    first = case.bytes / decode + case.samples**2 * case.features / syrk
+    second = case.bytes / decode + 2 * case.samples * case.features * case.components / project
+    second += case.components * case.features * itemsize / write
+    return {
+        "decode_bytes_per_second": decode,
+        "syrk_flops_per_second": syrk,
+        "projection_flops_per_second": project,
+        "write_bytes_per_second": write,
+        "first_pass_seconds": first,
+        "second_pass_seconds": second,
+        "seconds": first + second,
+    }
