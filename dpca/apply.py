@@ -120,6 +120,7 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
         if differences(what["input"], source.fingerprint()):
             aside.forget()
             raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
+        _check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), shape)
 
@@ -177,6 +178,7 @@ def reconstruct_samples(
                 outputs.write_coordinate(dim, coordinate)
         scores = Scores(fit.arrays["scores"], fit.whitening[:k], chosen)
         reconstruct(fitted, scores, layout, made, outputs, executor, progress, ledger)
+        _check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), tuple(shape))
 
@@ -267,6 +269,13 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
 def _identity(fit: Result) -> dict[str, Any]:
     """Which fit it is."""
     return {"fit": fit.manifest["run"]}
+
+
+def _check_same_fit(fit: Result, aside: _Aside) -> None:
+    """Refuse what was computed from a result that another has replaced meanwhile."""
+    if _identity(open_result(fit.path)) != _identity(fit):
+        aside.forget()
+        raise DataError(f"{fit.path}: was replaced while it was read", "Do it again with the result that is there now.")
 
 
 class _Aside:

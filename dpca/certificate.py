@@ -17,6 +17,8 @@ from dpca.model import Rung
 from dpca.spectrum import Spectrum
 
 FORMAT_VERSION = 2
+CONFIRMED = 1e-2
+"""A residual on the data beyond which a component is wrong: what precision supports stays far below."""
 TRACE_LIMIT = 1e-3
 SMALLEST_SQUARES = 1e-280
 """A sum of squares below this has lost digits to underflow."""
@@ -100,7 +102,7 @@ def certify(
             sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
             distinct : whether both neighbours are further than the sampling error; else the components may mix
                 (North et al., Monthly Weather Review 110, 1982, eq. 24)
-            reliable : whether its singular value is above what is supported
+            reliable : whether its singular value is above what is supported, and the data confirm it
         reliable_components : how many are
         verdict : all of it in words
     """
@@ -118,6 +120,8 @@ def certify(
         captured = measured.captured
         left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
         error_measured = max(left, 0.0) / spectrum.divisor
+        confirmed = [residual is None or residual <= CONFIRMED for residual in data_side]
+        reliable = reliable & np.array(confirmed, bool)
     samples = effective_samples or spectrum.n_samples
     gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
     predicted = spectrum.projection_error
@@ -183,9 +187,15 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     remedy = "ask for fewer components"
     if squared:
         remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"
-    weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0]
+    wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
+    weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
     found = []
+    if wrong:
+        found.append(
+            f"components {_runs(wrong)} are not what the data give in a second pass (residual_data above {CONFIRMED:g}): "
+            "the two passes did not see the same data, or part of the first was lost; run it again with --overwrite"
+        )
     if weak:
         found.append(
             f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the largest, "

@@ -228,14 +228,10 @@ def status(result: Path, as_json: bool) -> None:
     \b
     Example: dpca status results/quickstart
     """
-    from dpca.errors import InputError
-    from dpca.results import STATUS
+    from dpca.results import read_status
     from dpca.units import describe_bytes, describe_seconds
 
-    try:
-        found: dict[str, Any] = json.loads((result / STATUS).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as cause:
-        raise InputError(f"{result}: has no readable {STATUS}", "Name a result directory of dpca run.") from cause
+    found = read_status(result)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return

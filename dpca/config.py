@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,6 +177,12 @@ class Loaded:
     """file:line:column of each value, by path."""
     path: str = "CONFIG"
     """The file."""
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that runs it, as one would type it."""
+        return shlex.join(["dpca", "run", self.path, *(word for key in self.overrides for word in ("--set", key))])
 
     def locate(self, error: DpcaError) -> DpcaError:
         """The error with the line of its key in front, where the file sets that key."""
@@ -213,7 +220,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     for override in overrides:
         _override(values, marks, override)
     try:
-        return Loaded(Config.model_validate(values), marks, name)
+        return Loaded(Config.model_validate(values), marks, name, tuple(overrides))
     except ValidationError as errors:
         raise ConfigError(*_explain(errors, values, marks, name)) from None
 

@@ -7,6 +7,7 @@ changes a ledger or publishes a result, so that a test can end it at every singl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -62,7 +63,7 @@ def write(path: Path, save: Callable[[BinaryIO], object]) -> None:
     ----------
     save : writes the content to the file that it is given
     """
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    aside = _aside(path)
     try:
         DISK.write(aside, save)
         DISK.rename(aside, path)
@@ -76,6 +77,46 @@ def write_json(path: Path, value: Any) -> None:
     """Write JSON, as `write` does; NaN and infinity are refused."""
     text = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
     write(path, lambda file: file.write(text))
+
+
+def write_checked(path: Path, value: Any) -> None:
+    """Write JSON with its checksum, as `write` does."""
+    write_json(path, {"sha256": _digest(value), "document": value})
+
+
+def read_checked(path: Path) -> Any:
+    """What `write_checked` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        When it is not there.
+    ValueError
+        When it is not what was written.
+    """
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(stored, dict) or stored.get("sha256") != _digest(stored.get("document")):
+        raise ValueError("its checksum is wrong")
+    return stored["document"]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def write_briefly(path: Path, value: Any) -> None:
+    """Write JSON that may be lost with the power, such as a status: a reader finds the old or the new, never half."""
+    aside = _aside(path)
+    try:
+        aside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
 def remove_partials(path: Path, deep: bool = True) -> None:

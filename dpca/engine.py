@@ -156,7 +156,7 @@ def run_stage(
     name, n_bytes : of the stage, and what it reads in all
     at_once : a plan, or one of its attempts
     ledger : where finished parts are kept and found again
-    others : as for `run_pass`
+    task, work, shared, total, merge, executor, progress, like : as for `run_pass`
     """
     stage, n_parts = ledger.stage(name) if ledger else None, work.n_parts
     found = stage.n_found(n_parts) if stage else 0
@@ -316,6 +316,7 @@ def fold(
                     raise stalled(pending[0][0]) from None
             check()
         check()
+        watch.rewind()
         # No name holds on to what was added up while the next is waited for.
         return merge(total, pending.popleft()[1].result())
 
@@ -350,6 +351,7 @@ def _call(
     damage = None
     if stage and (added or stage.has(number)):
         damage = work.damage(number)
+        report(0)  # to look at what was written is no silence of the storage
         if damage is None:
             return Receipt(number)
     if keys:

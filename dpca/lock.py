@@ -5,7 +5,7 @@ No clocks are compared, no modification times and no flock, which network filesy
 file that is whole already to that name, which fails where the name is taken (also over NFS). Who finds one watches
 it on a clock of its own: while the counter moves the owner lives. One that has not moved for `STALE_SECONDS` is
 taken over by making the next number, which only one can. An owner that sleeps through that finds a higher number,
-or another's name in its own file, and stops.
+or another's name in its own file, and stops (`Lock.check`) before it changes anything that another could be reading.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 
 import psutil
 
-from dpca.errors import LockedError, writing
+from dpca import durable
+from dpca.errors import LockedError, OutputExistsError, writing
 
 BEAT_SECONDS = 2.0
 STALE_SECONDS = 15.0
@@ -56,7 +57,13 @@ class Lock:
             When a run that lives holds it. Takes up to `STALE_SECONDS` to know, unless the holder was on this machine.
         """
         while True:
-            number, held = self._highest()
+            try:
+                known = {self._read(number).get("owner") for number in self._numbers()}
+                number, held = self._highest()
+            except NotADirectoryError:
+                raise OutputExistsError(
+                    f"{self._directory}: is a file, where dpca keeps its lock", "Remove it.", key="output.path"
+                ) from None
             if number and not _died_here(held) and self._moves(number, held):
                 where = f"process {held.get('pid')} on {held.get('host')}" if held else "another process"
                 raise LockedError(
@@ -64,10 +71,11 @@ class Lock:
                     "Wait for it (see dpca status), stop it, or choose another output.path.",
                     key="output.path",
                 )
-            if self._make(number + 1):
+            if self._make(number + 1) and self._alone(known | {held.get("owner")}):
                 break
-        for old in range(1, self._number):
-            (self._directory / f"lock.{old}").unlink(missing_ok=True)
+        for old in self._numbers():
+            if old < self._number:
+                (self._directory / f"lock.{old}").unlink(missing_ok=True)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def check(self) -> None:
@@ -78,29 +86,57 @@ class Lock:
         LockedError
             When it is.
         """
+        if not self.held():
+            raise LockedError(*self.taken_over)
+
+    @property
+    def taken_over(self) -> tuple[str, str]:
+        """What to say when it is: message and remedy."""
+        return (
+            f"{self._path}: another run has taken it over, since this one did not move for a while",
+            "Leave it to the other, or start this one again with --resume when that has ended.",
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to have been taken over: of the last look at it, which costs nothing."""
+        return self._lost
+
+    def held(self) -> bool:
+        """Whether it is this process's; looks."""
         number, held = self._highest()
-        if self._lost or number != self._number or (held and held.get("owner") != self._owner):
-            self._lost = True
-            raise LockedError(
-                f"{self._path}: another run has taken it over, since this one did not move for a while",
-                "Leave it to the other, or start this one again with --resume when that has ended.",
-            )
+        self._lost |= number != self._number or bool(held and held.get("owner") != self._owner)
+        return not self._lost
 
     def release(self) -> None:
         """Let others have it."""
         self._ended.set()
         with suppress(OSError):
             if not self._lost and self._read(self._number).get("owner") == self._owner:
+                for left in self._directory.glob(".*.partial"):
+                    left.unlink(missing_ok=True)  # of owners that were killed
                 (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
                 self._directory.rmdir()  # unless another has begun to wait in it
 
+    def _alone(self, known: set[Any]) -> bool:
+        """Whether nobody but owners that are gone had a lock when this one was made; else it is given back.
+
+        A holder may have released it, and a newcomer begun at 1 again, while this one waited to make the next number.
+        """
+        for number in self._numbers():
+            owner = self._read(number).get("owner")
+            if owner is not None and owner != self._owner and owner not in known:
+                (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
+                return False
+        return True
+
     def _make(self, number: int) -> bool:
         """Make the lock of a number; False if another was faster."""
-        whole = self._directory / f".lock.{self._owner}"
+        whole = self._directory / f".{self._owner}.partial"
         with writing(str(self._directory)):
             self._directory.mkdir(parents=True, exist_ok=True)
             try:
-                whole.write_text(self._content(), encoding="utf-8")
+                whole.write_text(json.dumps(self._content()), encoding="utf-8")
                 os.link(whole, self._directory / f"lock.{number}")
             except (FileExistsError, FileNotFoundError):
                 return False  # the latter where the last owner has just removed the directory
@@ -114,23 +150,22 @@ class Lock:
         while not self._ended.wait(BEAT_SECONDS):
             self._count += 1
             with suppress(OSError):  # a full disk ends the run elsewhere, and says so
-                if self._highest()[0] != self._number:
-                    self._lost = True
+                if not self.held():
                     return
-                whole = self._directory / f".lock.{self._owner}"
-                whole.write_text(self._content(), encoding="utf-8")
-                os.replace(whole, path)
+                durable.write_briefly(path, self._content())
 
-    def _content(self) -> str:
-        return json.dumps({"owner": self._owner, "count": self._count, **_this_process()})
+    def _content(self) -> dict[str, Any]:
+        return {"owner": self._owner, "count": self._count, **_this_process()}
 
-    def _highest(self) -> tuple[int, dict[str, Any]]:
+    def _numbers(self) -> list[int]:
         try:
             names = os.listdir(self._directory)
         except FileNotFoundError:
-            return 0, {}
-        found = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
-        number = max(found, default=0)
+            return []
+        return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+
+    def _highest(self) -> tuple[int, dict[str, Any]]:
+        number = max(self._numbers(), default=0)
         return number, self._read(number) if number else {}
 
     def _read(self, number: int) -> dict[str, Any]:

@@ -139,7 +139,8 @@ class Outputs:
     ) -> None:
         """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
         with writing(self._called(name)):
-            if name in self:
+            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+            if self._kind(name) == kind:
                 return
             zarr.create_array(
                 self.store,
@@ -150,7 +151,7 @@ class Outputs:
                 fill_value=fill,
                 compressors=CHECKED,
                 dimension_names=tuple(dims),
-                overwrite=True,  # one whose metadata is damaged
+                overwrite=True,  # one whose metadata is damaged, or of another array
             )
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
@@ -178,25 +179,32 @@ class Outputs:
     def damage(self, name: str, region: Box | None = None) -> str | None:
         """What is wrong with a part that was written before, or with all of an array; None where it is whole.
 
-        A chunk is found damaged by the checksum that zstd keeps in it. An array of which nothing was written is whole.
+        A chunk is found damaged by the checksum that zstd keeps in it.
         """
         try:
             array, store = watched(self.array(name))
-            boxes = [_whole(array, region)] if region else list(_chunks_of(array))
-            for box in boxes:
+            for box in [_whole(array, region)] if region else _chunks_of(array):
                 array[box]
         except (OSError, ValueError, RuntimeError, KeyError) as cause:
             return f"{self._called(name)} is damaged ({cause})"
-        nothing = region is None and len(store.absent) == len(boxes)
-        return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent and not nothing else None
+        return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
+
+    def inventory(self) -> dict[str, Any]:
+        """What each array is, and how many of its chunks were written; nothing where the group can't be opened."""
+        try:
+            arrays = dict(zarr.open_group(self.store, mode="r").arrays())
+            return {
+                name: [list(array.shape), str(array.dtype), list(array.chunks), int(array.nchunks_initialized)]
+                for name, array in sorted(arrays.items())
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
     def damage_of_any(self) -> str | None:
-        """What is wrong with any array of the group."""
-        try:
-            names = sorted(zarr.open_group(self.store, mode="r").array_keys())
-        except (OSError, ValueError, KeyError) as cause:
-            return f"{self._called('zarr.json')} is damaged ({cause})"
-        return next((damage for name in names if (damage := self.damage(name))), None)
+        """What is wrong with any array of which something was written."""
+        names = [name for name, (*_, n_chunks) in self.inventory().items() if n_chunks]
+        found = (self.damage(name) for name in names if getattr(self.array(name).dtype, "kind", "T") in "biuf")
+        return next((damage for damage in found if damage), None)
 
     def __contains__(self, name: str) -> bool:
         """Whether an array is there, and can be opened."""
@@ -205,6 +213,12 @@ class Outputs:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return False
         return True
+
+    def _kind(self, name: str) -> tuple[Any, ...] | None:
+        if name not in self:
+            return None
+        array = zarr.open_array(self.store, path=name, mode="r")
+        return array.shape, array.chunks, array.dtype, array.fill_value
 
     def remove(self, name: str) -> None:
         """Remove an array, if it is there."""

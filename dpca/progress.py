@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -12,25 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
+from dpca.durable import write_briefly
 from dpca.units import describe_bytes, describe_seconds
 
 FORMAT_VERSION = 1
 LINE_SECONDS = 30.0
 SPARSE_SECONDS = 5.0
 BEAT_SECONDS = 1.0
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON aside and rename it into place, so that a reader never sees half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(aside, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
 
 
 class Display(Protocol):
@@ -209,7 +198,7 @@ class Progress:
             left = (self._total - self._done) / rate if rate and state == "running" else None
             # A disk that is full must not end a run that could say so itself.
             with suppress(OSError):
-                write_json(
+                write_briefly(
                     self._status,
                     {
                         "format_version": FORMAT_VERSION,

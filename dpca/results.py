@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import os
 import platform
+import socket
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import zarr
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from dpca import durable
 from dpca.errors import InputError, OutputExistsError, writing
+from dpca.outputs import Outputs
 from dpca.passes import Fitted
 from dpca.preprocess import Rules
 from dpca.sources.base import Coordinate
-from dpca.unfinished import Begun
+from dpca.unfinished import RUN, Begun
 
 FORMAT_VERSION = 1
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
@@ -99,11 +102,8 @@ class ResultDirectory:
 
     def _finished(self) -> str | None:
         """The run whose result is here."""
-        try:
-            run = json.loads((self.path / MANIFEST).read_text(encoding="utf-8")).get("run")
-        except (OSError, ValueError):
-            return None
-        return str(run)
+        run = _mapping(self.path / MANIFEST).get("run")
+        return None if run is None else str(run)
 
     @property
     def has_result(self) -> bool:
@@ -123,19 +123,19 @@ class ResultDirectory:
             When something is there that may not be replaced. Files that dpca did not write never are.
         """
         self.check_place()
-        present = set(os.listdir(self.path)) if self.path.exists() else set()
-        own = {ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER}
-        foreign = sorted(name for name in present - own if not name.startswith("."))
-        if foreign and not present & {MANIFEST, LEDGER, STATUS}:
+        foreign = self._foreign()
+        if foreign:
             raise OutputExistsError(
                 f"{self.path}: exists and holds other files ({', '.join(foreign[:3])})",
                 "Choose another output.path: dpca replaces nothing but its own results.",
                 key="output.path",
             )
-        if not overwrite and MANIFEST in present:
+        if not overwrite and self.has_result:
+            beside = ", and an unfinished run that is to replace it" if self.begun.exists() else ""
             raise OutputExistsError(
-                f"{self.path}: holds a result already",
-                "Choose another output.path, or replace it with --overwrite.",
+                f"{self.path}: holds a result already{beside}",
+                ("Go on with that run with --resume, " if beside else "Choose another output.path, ")
+                + ("or start it anew with --overwrite." if beside else "or replace it with --overwrite."),
                 key="output.path",
             )
         if not overwrite and self.begun.exists():
@@ -144,6 +144,19 @@ class ResultDirectory:
                 "Go on with it with --resume, or start it anew with --overwrite.",
                 key="output.path",
             )
+
+    def _foreign(self) -> list[str]:
+        """What is here that dpca did not write, where nothing shows that the directory is one of its own."""
+        present = set(os.listdir(self.path)) if self.path.exists() else set()
+        ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
+        known = {BEGUN, COMMIT, "scratch"}
+        strange = [name for name in ledger - known if not (name.startswith(".") or RUN.fullmatch(name))]
+        if strange:
+            return [f"{LEDGER}/{name}" for name in sorted(strange)]
+        manifest, status = _mapping(self.path / MANIFEST), _mapping(self.path / STATUS)
+        if ledger or ("run" in manifest and "format_version" in manifest) or ("state" in status and "pid" in status):
+            return []
+        return sorted(name for name in present if not name.startswith(".") and name != LEDGER)
 
     def begin(self, begun: Begun) -> None:
         """Make the directory ready for a new run: what an unfinished one left goes.
@@ -162,18 +175,24 @@ class ResultDirectory:
         """Declare what was built to be the result; from here on `publish` can always end it."""
         with writing(str(self.path)):
             durable.remove_partials(self.ledger)  # of workers that were killed while they wrote
-            document = {"certificate": certificate, "manifest": {"format_version": FORMAT_VERSION, **manifest}}
-            durable.write_json(self.ledger / COMMIT, document)
+            document = {
+                "certificate": certificate,
+                "manifest": {"format_version": FORMAT_VERSION, **manifest},
+                "arrays": Outputs(str(self.staged_arrays(manifest["run"]))).inventory(),
+            }
+            durable.write_checked(self.ledger / COMMIT, document)
 
-    @property
-    def committed(self) -> bool:
-        """Whether the run in hand has ended but for `publish`."""
-        return (self.ledger / COMMIT).exists()
-
-    def take_back(self) -> None:
-        """Declare that what was built is not the result after all."""
-        with writing(str(self.path)):
-            durable.remove(self.ledger / COMMIT)
+    def committed(self, begun: Begun) -> dict[str, Any] | None:
+        """What a run has declared to be the result, which is not all in place yet; None where that can't be used."""
+        try:
+            document: dict[str, Any] = durable.read_checked(self.ledger / COMMIT)
+        except (OSError, ValueError):
+            return None
+        if document["manifest"]["run"] != begun.run:
+            return None
+        staged = self.staged_arrays(begun.run)
+        arrays = Outputs(str(staged if staged.exists() else self.path / ARRAYS))
+        return document if arrays.inventory() == document["arrays"] and not arrays.damage_of_any() else None
 
     def publish(self, keep_ledger: bool = False) -> None:
         """Move what was committed into place; the manifest last. Can be done again from any point.
@@ -183,7 +202,7 @@ class ResultDirectory:
         """
         with writing(str(self.path)):
             durable.remove_partials(self.path, deep=False)
-            document = json.loads((self.ledger / COMMIT).read_text(encoding="utf-8"))
+            document = durable.read_checked(self.ledger / COMMIT)
             run = document["manifest"]["run"]
             if run != self._finished():
                 durable.remove(self.path / MANIFEST)
@@ -200,7 +219,7 @@ class ResultDirectory:
     def tidy(self) -> None:
         """Remove what is left of a ledger whose removal was interrupted."""
         durable.remove_partials(self.path, deep=False)
-        if self.committed or not self.begun.exists():
+        if (self.ledger / COMMIT).exists() or not self.begun.exists():
             self.discard()
 
     def discard(self) -> None:
@@ -208,6 +227,15 @@ class ResultDirectory:
         if self.ledger.exists():
             durable.remove(self.begun)
             durable.remove(self.ledger)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing where it is absent, damaged or no mapping."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -298,12 +326,32 @@ def open_result(path: str | Path) -> Result:
         ) from None
     except (OSError, ValueError) as cause:
         raise InputError(f"{place}: can't be read: {cause}", "Restore it, or run it again.") from cause
+    if not isinstance(manifest, dict):
+        raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
     if manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(
             f"{place}: has format_version {manifest.get('format_version')}, but this dpca reads {FORMAT_VERSION}",
             "Read it with the version of dpca that its manifest.json names.",
         )
     return Result(place, manifest, arrays)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What status.json says of a run; `killed` where it says `running`, but the process was of this host and is gone.
+
+    Raises
+    ------
+    InputError
+        When there is none that can be read.
+    """
+    found = _mapping(path / STATUS)
+    if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(found):
+        raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")
+    if found["state"] == "running" and found["host"] == socket.gethostname() and not psutil.pid_exists(found["pid"]):
+        unfinished = (path / LEDGER / BEGUN).exists()
+        found["state"] = "killed"
+        found["message"] = "what is finished is kept: --resume goes on" if unfinished else "nothing is kept"
+    return found
 
 
 def environment() -> dict[str, Any]:

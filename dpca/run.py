@@ -6,10 +6,10 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from dpca import durable
 from dpca.certificate import caveats
@@ -17,7 +17,17 @@ from dpca.clusters import connect
 from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
-from dpca.errors import AssumptionError, ConfigError, DataError, DpcaError, LockedError, OverBudgetError
+from dpca.errors import (
+    AssumptionError,
+    ConfigError,
+    DataError,
+    DpcaError,
+    InputError,
+    LedgerError,
+    LockedError,
+    OverBudgetError,
+    StorageError,
+)
 from dpca.forecast import forecast
 from dpca.ledger import Ledger
 from dpca.lock import Lock
@@ -33,7 +43,7 @@ from dpca.runplan import Process, RunPlan, Scratch, Settled
 from dpca.signals import Stopped
 from dpca.sources import Source, open_source
 from dpca.sources.credentials import without_credentials
-from dpca.unfinished import Begun, differences
+from dpca.unfinished import Begun, differences, without_place
 from dpca.units import describe_memory
 
 
@@ -184,68 +194,115 @@ def run(
         When a signal asked for it.
     """
     began = time.perf_counter()
-    config = loaded.config
-    directory = ResultDirectory(config.output.path)
+    config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
     with _located(loaded):
         before = directory.unfinished() if resume else None
-        if resume and before is None and directory.has_result:
-            with _locked(directory, None, loaded):
-                directory.tidy()
+        if resume and _had_ended(directory, before, loaded, keep_ledger):
             return Finished(directory.path, time.perf_counter() - began)
         if before is None:
             directory.check_free(overwrite)
     with (
         prepared(loaded, before.settled if before else None) as (ready, executor),
         watched_memory() as peak,
-        _locked(directory, before, loaded),
+        _locked(directory, before, loaded) as lock,
     ):
-        begun, notes = Begun.now(_relevant(config), ready.source.fingerprint(), ready.made.settled), list[str]()
-        if before is None:
-            directory.begin(begun)
-            durable.remove(Path(ready.scratch.path))  # of a run that is dropped
-        else:
+        scratch = Path(ready.scratch.path)
+        begun = Begun.now(_relevant(config), _fingerprint(ready), ready.made.settled, str(scratch))
+        notes: list[str] = []
+        if before:
             with _located(loaded):
                 notes = before.check(directory.path, begun)
             begun = before
-            durable.remove_partials(directory.ledger)
         stages = n_stages(ready.made, ready.model, ready.source.layout, config.output.components)
-        check = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+        within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+
+        def check() -> None:
+            within()
+            if lock.lost:
+                lock.check()
+
         progress = Progress(display, directory.status, stages, check)
-        arrays = directory.staged_arrays(begun.run).absolute()
         ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
-        outputs = Outputs(SyncedStore(arrays))
         try:
-            if directory.committed and arrays.exists() and (damage := outputs.damage_of_any()):
-                progress.say(f"{damage}: it is computed again")
-                directory.take_back()
-            if not directory.committed:
-                found = decompose(
-                    ready.source,
-                    ready.model,
-                    ready.made,
-                    outputs,
-                    executor,
-                    progress,
-                    scratch=os.path.join(ready.scratch.path, begun.run),
-                    components=config.output.components,
-                    keep_gram=config.output.gram,
-                    ledger=ledger,
-                )
-                _check_unchanged(begun, ready.source)
-                seconds = time.perf_counter() - began
-                notes += _notes(ready, found)
-                manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
-                directory.commit(found.certificate, {"run": begun.run, "notes": notes, **manifest})
-            durable.remove(Path(ready.scratch.path))
+            for left in {Path(begun.scratch), scratch} if before is None else {Path(begun.scratch)} - {scratch}:
+                durable.remove(left)
+            if before:
+                durable.remove_partials(directory.ledger)
+            else:
+                directory.begin(begun)
+            found = decompose(
+                ready.source,
+                ready.model,
+                ready.made,
+                Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute())),
+                executor,
+                progress,
+                scratch=os.path.join(scratch, begun.run),
+                components=config.output.components,
+                keep_gram=config.output.gram,
+                ledger=ledger,
+            )
+            _check_unchanged(begun, ready)
+            seconds = time.perf_counter() - began
+            notes += _notes(ready, found)
+            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
+            lock.check()
+            document = {"run": begun.run, "notes": notes, **manifest, "asked": begun.config, "fingerprint": begun.input}
+            directory.commit(found.certificate, document)
+            durable.remove(scratch)
             directory.publish(keep_ledger)
         except BaseException as error:
-            _leave(directory, ledger, Path(ready.scratch.path), progress, loaded, error)
+            if lock.held():
+                _keep_what_is_finished(directory, ledger, scratch)
+                error = _explained(error, directory, ledger, loaded)
+                progress.finish(*_last_status(error))
+            elif not isinstance(error, LockedError):
+                error = LockedError(*lock.taken_over)
+            raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
     return Finished(directory.path, time.perf_counter() - began)
 
 
+def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
+    """Whether nothing is left to compute: the result of this config and input is there, or only has to be published.
+
+    Raises
+    ------
+    LedgerError
+        When what is there is of another config, or of an input that has changed since.
+    """
+    asked = _relevant(loaded.config)
+    if before is not None:
+        if directory.committed(before) is None or differences(before.config, asked):
+            return False
+        with _locked(directory, before, loaded):
+            durable.remove(Path(before.scratch))
+            directory.publish(keep_ledger)
+        return True
+    if not directory.has_result:
+        return False
+    manifest = open_result(directory.path).manifest
+    found = differences(manifest["asked"], asked)
+    try:
+        source = open_input(loaded.config)
+        axis = source.layout.axis_of(loaded.config.input.samples_axis)
+        now = without_place({**source.fingerprint(), "samples_axis": axis})
+        found += differences(without_place(manifest["fingerprint"]), now)
+    except InputError:
+        pass  # a result outlives its input
+    if found:
+        raise LedgerError(
+            f"{directory.path}: holds the result of another config or input: {'; '.join(found[:5])}",
+            "Choose another output.path, or replace it with --overwrite.",
+            key="output.path",
+        )
+    with _locked(directory, None, loaded):
+        directory.tidy()
+    return True
+
+
 @contextmanager
-def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) -> Iterator[None]:
+def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) -> Iterator[Lock]:
     """Hold the directory, and know that nothing happened in it before that was so."""
     lock = Lock(directory.path)
     with _located(loaded):
@@ -254,12 +311,17 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) ->
         now = directory.unfinished() if before else None
         if before and (now is None or now.run != before.run):
             raise LockedError(f"{directory.path}: another run has just ended there", "Look at it (see dpca status).")
-        yield
+        yield lock
     finally:
         lock.release()
 
 
-def _check_unchanged(begun: Begun, source: Source) -> None:
+def _fingerprint(ready: Prepared) -> dict[str, Any]:
+    """Of the input as it is read."""
+    return {**ready.source.fingerprint(), "samples_axis": ready.made.plan.samples_axis}
+
+
+def _check_unchanged(begun: Begun, ready: Prepared) -> None:
     """Refuse a result of data that changed while they were read.
 
     Raises
@@ -267,50 +329,57 @@ def _check_unchanged(begun: Begun, source: Source) -> None:
     DataError
         Names what changed.
     """
-    found = differences(begun.input, source.fingerprint())
+    found = differences(begun.input, {**_fingerprint(ready), "uri": begun.input["uri"]})
     if found:
         raise DataError(
-            f"{source.layout.name}: changed while it was read: {'; '.join(found)}",
+            f"{ready.source.layout.name}: changed while it was read: {'; '.join(found)}",
             "Start anew with --overwrite when nobody writes to it any more.",
         )
 
 
-def _leave(
-    directory: ResultDirectory,
-    ledger: Ledger,
-    scratch: Path,
-    progress: Progress,
-    loaded: Loaded,
-    error: BaseException,
-) -> NoReturn:
-    """End a run that did not end well: keep what is finished, and say how to go on."""
-    stopped = isinstance(error, Stopped | KeyboardInterrupt)
+def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: Path) -> None:
+    """After a run that did not end well: leave nothing where nothing is finished."""
     if ledger.empty:
-        directory.discard()
-        durable.remove(scratch)
-    elif isinstance(error, Stopped):
-        error.remedy = _how_to_go_on(loaded)
-    elif isinstance(error, AssumptionError):
-        error = _first_pass_kept(loaded.locate(error), directory.staged_arrays(ledger.run))
-    elif isinstance(error, DpcaError):
-        located = loaded.locate(error)
-        error = type(error)(located.message, f"{located.remedy} {_how_to_go_on(loaded)}".strip(), located.key)
-    if isinstance(error, DpcaError):
-        message = error.message
-    else:
-        message = f"stopped by {error}" if isinstance(error, Stopped) else f"{type(error).__name__}: {error}"
-    progress.finish("interrupted" if stopped else "failed", message)
-    raise error from error.__cause__
+        with suppress(OSError, StorageError):  # which may be what ended the run
+            directory.discard()
+            durable.remove(scratch)
 
 
-def _how_to_go_on(loaded: Loaded) -> str:
-    return f"What is finished is kept: dpca run {loaded.path} --resume goes on."
+def _explained(error: BaseException, directory: ResultDirectory, ledger: Ledger, loaded: Loaded) -> BaseException:
+    """What ended a run, with where it is in the config and how to go on."""
+    go_on = f"What is finished is kept: {loaded.command} --resume goes on."
+    if isinstance(error, Stopped) and not ledger.empty:
+        error.remedy = go_on
+    if not isinstance(error, DpcaError):
+        return error
+    located = loaded.locate(error)
+    if ledger.empty:
+        return located
+    if isinstance(error, AssumptionError):
+        return _first_pass_kept(located, directory.staged_arrays(ledger.run))
+    # Data that are mended are other data, for which nothing of what is finished can be used.
+    again = "" if isinstance(error, DataError) else go_on
+    return type(error)(located.message, f"{located.remedy} {again}".strip(), located.key).with_traceback(
+        error.__traceback__
+    )
+
+
+def _last_status(error: BaseException) -> tuple[str, str]:
+    """State and message of a run that did not end well."""
+    if isinstance(error, Stopped | KeyboardInterrupt):
+        return "interrupted", f"stopped by {error}"
+    return "failed", error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}"
 
 
 def _relevant(config: Config) -> dict[str, Any]:
-    """What of a configuration decides the result: neither where it is computed nor where it is put."""
+    """What of a configuration decides the result: neither where it is computed nor where data lie and go.
+
+    Which data they are, and which of their axes holds the samples, the fingerprint says.
+    """
     resolved = _without_secrets(config)
-    del resolved["compute"], resolved["input"]["read_seconds"]
+    del resolved["compute"]
+    for name in ("uri", "array", "samples_axis", "storage_options", "read_seconds"):
+        del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
 

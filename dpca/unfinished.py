@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from dpca.errors import LedgerError, writing
 from dpca.runplan import Settled
 
 FORMAT_VERSION = 1
+RUN = re.compile(r"[0-9a-f]{32}")
+"""The word of a run, which names its folder."""
 NUMERICS = 1
 """Raised with every change of dpca after which the same plan may give other bits."""
 
@@ -33,26 +36,30 @@ class Begun:
     """Fingerprint of the input."""
     numerics: dict[str, Any]
     settled: Settled
+    scratch: str
+    """Where a copy of the input goes."""
 
     @classmethod
-    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled) -> Begun:
+    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled, scratch: str) -> Begun:
         """A run that begins here."""
-        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled)
+        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled, scratch)
 
     def write(self, path: Path) -> None:
         """Write it durably."""
         with writing(str(path)):
-            durable.write_json(
-                path,
-                {
-                    "format_version": FORMAT_VERSION,
-                    "run": self.run,
-                    "config": self.config,
-                    "input": self.input,
-                    "numerics": self.numerics,
-                    "plan": self.settled.as_json(),
-                },
-            )
+            durable.write_checked(path, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "run": self.run,
+            "config": self.config,
+            "input": self.input,
+            "numerics": self.numerics,
+            "plan": _plain(self.settled.as_json()),
+            "scratch": self.scratch,
+        }
 
     @classmethod
     def read(cls, path: Path) -> Begun | None:
@@ -64,7 +71,7 @@ class Begun:
             When it can't be read, or another version of dpca wrote it.
         """
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = durable.read_checked(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as cause:
@@ -73,7 +80,9 @@ class Begun:
             if stored["format_version"] != FORMAT_VERSION:
                 raise _useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
             settled = Settled.of_json(stored["plan"])
-            return cls(str(stored["run"]), stored["config"], stored["input"], stored["numerics"], settled)
+            return cls(
+                run_of(stored), stored["config"], stored["input"], stored["numerics"], settled, str(stored["scratch"])
+            )
         except (KeyError, TypeError, ValueError) as cause:
             if isinstance(cause, LedgerError):
                 raise
@@ -91,8 +100,8 @@ class Begun:
             ("the config changed", self.config, now.config, "Set it back, or start anew with --overwrite."),
             (
                 f"the input {now.input.get('uri')} changed",
-                self.input,
-                now.input,
+                without_place(self.input),
+                without_place(now.input),
                 "Restore it, or start anew with --overwrite: parts of two inputs can't be added up.",
             ),
             (
@@ -109,6 +118,20 @@ class Begun:
         return [
             f"begun on another kind of CPU ({'; '.join(found)}): the last bits may differ from those of a run on one kind"
         ] * bool(found)
+
+
+def run_of(document: dict[str, Any]) -> str:
+    """The word of a run, which names its folder.
+
+    Raises
+    ------
+    ValueError, KeyError
+        When it is no such word.
+    """
+    run = str(document["run"])
+    if not RUN.fullmatch(run):
+        raise ValueError(f"run is {run!r}")
+    return run
 
 
 def differences(before: Any, after: Any, name: str = "") -> list[str]:
@@ -139,6 +162,11 @@ def _numerics() -> dict[str, Any]:
         "blas": [f"{info.get('internal_api')} {info.get('version')}" for info in blas],
         "cpu": {"architecture": [info.get("architecture") for info in blas]},
     }
+
+
+def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """A fingerprint without where the input lies, or how that is spelled: what it holds decides."""
+    return _without(fingerprint, "uri")
 
 
 def _without(document: dict[str, Any], key: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def directory(tmp_path):
 
 def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
-    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED)
+    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED, "scratch")
     directory.begin(begun)
     (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
     directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
@@ -67,7 +67,7 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
     directory.check_free(True)
     assert directory.unfinished().run == run
     assert directory.unfinished().settled == SETTLED
-    directory.begin(Begun.now({}, {}, SETTLED))
+    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
     assert not directory.staged_arrays(run).exists()
 
 
@@ -133,38 +133,61 @@ def test_publication_can_be_ended_from_every_step_and_never_mixes_two_results(di
         else:
             assert directory.unfinished().run == run
         if directory.unfinished() is not None:
-            assert directory.committed
+            assert directory.committed(directory.unfinished())
             directory.publish()
         assert json.loads(manifest.read_text())["describes"] == arrays(directory) == "new"
         steps += 1
     assert steps > 15
 
 
+RECORD = {"format_version": 1, "run": 32 * "a", "plan": SETTLED.as_json(), "config": {}, "input": {}, "scratch": ""}
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("change", "said"),
     [
-        ("{", "can't be used"),
-        ('{"format_version": 99}', "its format_version is 99, not 1"),
-        ('{"format_version": 1, "run": "x"}', "KeyError: 'plan'"),
-        ('{"format_version": 1, "run": "x", "plan": {"attempts": [["gram_eigh", "nonsense"]]}}', "can't be used"),
+        ({"format_version": 99}, "its format_version is 99, not 1"),
+        ({"plan": {}}, "KeyError"),
+        ({"plan": {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}}, "can't be used"),
+        ({"run": "../../../elsewhere"}, "run is '../../../elsewhere'"),
     ],
 )
-def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, text, said):
-    built(directory, "half")
-    directory.begun.write_text(text)
+def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
+    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
+    durable.write_checked(directory.begun, {**RECORD, "numerics": {}, **change})
     with pytest.raises(LedgerError, match=said) as caught:
         directory.unfinished()
     assert "--overwrite" in caught.value.remedy
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 1}'])
+def test_a_record_that_is_damaged_is_said_to_be_so(directory, text):
+    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
+    directory.begun.write_text(text)
+    with pytest.raises(LedgerError, match="can't be used"):
+        directory.unfinished()
+
+
+def test_a_record_that_was_changed_is_found_at_every_byte(directory):
+    directory.begin(Begun.now({"n": 1}, {"uri": "x"}, SETTLED, "scratch"))
+    content = directory.begun.read_bytes()
+    for position, byte in enumerate(content):
+        directory.begun.write_bytes(content[:position] + bytes([byte ^ 1]) + content[position + 1 :])
+        try:
+            found = directory.unfinished()
+        except LedgerError:
+            continue
+        assert found.as_json() == json.loads(content)["document"]  # white space
+
+
 def test_what_changed_is_named(directory):
-    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
-    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
+    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED, "scratch")
+    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED, "scratch")
     assert before.check(directory.path, same) == []
     with pytest.raises(LedgerError, match=r"the config changed since the run began: model.ddof: 1, now 0"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED))
+        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED, "scratch"))
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED))
+        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED, "scratch"))
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 1"):
         before.check(directory.path, same)

@@ -218,7 +218,7 @@ class Hdf5Source:
             return int(cast(_Hdf5Reader, reader).dataset.id.get_storage_size())
 
     def fingerprint(self) -> dict[str, Any]:
-        found = {"kind": "hdf5", "uri": self._path, "array": self._array, **file_facts(self._path)}
+        found = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}
         with self.open() as reader:
             behind = files_behind(cast(_Hdf5Reader, reader).dataset)
         others = {path: file_facts(path) for path in behind if os.path.exists(path)}
