@@ -333,6 +333,8 @@ def open_result(path: str | Path) -> Result:
             f"{place}: has format_version {manifest.get('format_version')}, but this dpca reads {FORMAT_VERSION}",
             "Read it with the version of dpca that its manifest.json names.",
         )
+    if not {"run", "config", "input", "asked", "fingerprint"} <= set(manifest):
+        raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
     return Result(place, manifest, arrays)
 
 

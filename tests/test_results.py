@@ -89,6 +89,15 @@ def test_other_files_are_never_touched(directory, overwrite):
     assert os.listdir(directory.path) == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("name", ["ledger/accounts.txt", "result.zarr/thesis.txt", "status.json", "manifest.json"])
+def test_files_of_others_are_not_taken_for_its_own_by_their_names(directory, name):
+    path = directory.path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(OutputExistsError, match="holds other files"):
+        directory.check_free(True)
+
+
 def test_a_file_in_the_place_of_the_directory(directory):
     directory.path.write_text("x")
     with pytest.raises(OutputExistsError, match="not a directory"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.passes import Fitted
 from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
 from tests.stores import random_array
@@ -106,3 +107,43 @@ def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config
     assert dpca("transform", "r", "x.zarr", "--out", "anew.zarr") == 0
     out, anew = (zarr.open_group(path, mode="r")["scores"][...] for path in ("out.zarr", "anew.zarr"))
     np.testing.assert_array_equal(out, anew)
+
+
+def test_a_transform_that_ended_between_its_publication_and_its_tidying(config):
+    """What is finished of it tells of scores that are elsewhere now."""
+    assert dpca("run", config) == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "whole.zarr") == 0
+    what = """
+import dpca.apply, dpca.durable
+move = dpca.durable.move
+def moved(*arguments):
+    move(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+dpca.durable.move = moved
+"""
+    assert disturbed(what, "transform", "r", "x.zarr", "--out", "out.zarr").returncode == -signal.SIGKILL
+    whole = zarr.open_group("whole.zarr", mode="r")["scores"][...]
+    np.testing.assert_array_equal(zarr.open_group("out.zarr", mode="r")["scores"][...], whole)
+    assert dpca("transform", "r", "x.zarr", "--out", "out.zarr", "--overwrite") == 0
+    np.testing.assert_array_equal(zarr.open_group("out.zarr", mode="r")["scores"][...], whole)
+
+
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypatch, capsys):
+    assert dpca("run", config) == 0
+    given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
+    of, seen = Fitted.of, []
+
+    def replacing(self, *arguments):
+        found = of(self, *arguments)
+        if not seen:
+            seen.append(1)
+            done = disturbed("", "run", config, "--overwrite", "--set", "preprocess.scale=std")
+            assert done.returncode == 0, done.stderr
+        return found
+
+    monkeypatch.setattr(Fitted, "of", replacing)
+    assert dpca(*given, "--out", "out.zarr", "--workers", "1") == 2
+    assert "r: was replaced while it was read" in capsys.readouterr().err
+    assert not Path("out.zarr").exists()
+    assert dpca(*given, "--out", "out.zarr") == 0

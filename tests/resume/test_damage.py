@@ -139,3 +139,69 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
     for _ in in_turn(files, truncated):
         assert dpca("run", "c.yaml", "--resume") == 0
         assert bits("r") == undisturbed
+
+
+def stopped_before(what, monkeypatch):
+    """A run that ends when it would do something for the first time."""
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(what, crash)
+        with pytest.raises(Crash):
+            run(load("c.yaml"))
+
+
+@pytest.mark.parametrize(
+    "lost", ["scores/c", "singular_values/c", "components/c", "components", "mean", "zarr.json", ""]
+)
+def test_what_is_lost_of_a_result_that_is_not_published_yet_is_computed_again(config, undisturbed, lost, monkeypatch):
+    stopped_before("dpca.results.ResultDirectory.publish", monkeypatch)
+    (path,) = Path("r/ledger").glob(f"*/result.zarr/{lost}")
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"sha256": "", "document": {}}'])
+def test_a_damaged_declaration_of_the_result_is_made_again(config, undisturbed, text, monkeypatch):
+    stopped_before("dpca.results.ResultDirectory.publish", monkeypatch)
+    Path("r/ledger/commit.json").write_text(text)
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+CHANGED = {
+    "shape": ("components", "6000", "6001"),
+    "dtype": ("mean", "float64", "int64"),
+    "precision": ("mean", "float64", "float16"),
+    "fill": ("scale", '"fill_value": 1.0', '"fill_value": 3.0'),
+    "chunks": ("components", "600\n", "620\n"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_metadata_that_say_something_else_are_made_again(config, undisturbed, change):
+    killed(config, 19)
+    array, old, new = CHANGED[change]
+    (path,) = Path("r/ledger").glob(f"*/result.zarr/{array}/zarr.json")
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "status.json"])
+@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"format_version": 1}', "{"])
+def test_damaged_records_are_errors_and_not_defects(config, name, text, capsys):
+    assert dpca("run", config) == 0
+    Path("r", name).write_text(text)
+    codes = [dpca("status", "r"), dpca("transform", "r", "x.zarr", "--out", "s.zarr"), dpca("run", config, "--resume")]
+    assert set(codes) <= {0, 2}
+    assert dpca("run", config, "--overwrite") == 0
+    assert "defect" not in capsys.readouterr().err

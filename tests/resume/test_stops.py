@@ -14,7 +14,17 @@ import zarr
 
 from dpca import durable
 from tests.commands.calls import dpca
-from tests.resume.disturbed import END, START, at_slab, disturbed, killed, parts, truncated
+from tests.resume.disturbed import (
+    END,
+    START,
+    N,
+    at_slab,
+    disturbed,
+    killed,
+    parts,
+    rewrite_a_chunk,
+    truncated,
+)
 from tests.stores import random_array
 from tests.test_crashes import bits
 
@@ -157,3 +167,91 @@ dpca.decomposition.copy_unit = counted
     assert re.search(r"scratch/.*/c/0/0 has \d+5 bytes, not \d+0: it is computed again", again.stderr)
     assert "band 0" in again.stdout
     assert bits("s") == expected
+
+
+def test_a_run_that_slept_while_another_took_over_leaves_that_alone(config, undisturbed, monkeypatch, capsys):
+    """It was stopped by SIGSTOP, for longer than locks wait."""
+    monkeypatch.setattr("dpca.lock.STALE_SECONDS", 1.0)
+    what = "import dpca.lock\ndpca.lock.BEAT_SECONDS = 0.1\n" + at_slab(14, "os.kill(os.getpid(), signal.SIGSTOP)")
+    Path("disturbed.py").write_text(START + what + END)
+    command = [sys.executable, "disturbed.py", "run", config]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        assert dpca("run", config, "--overwrite", "--set", "preprocess.scale=std") == 0
+        before = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+        os.kill(first.pid, signal.SIGCONT)
+        said = first.communicate()[1]
+    assert first.returncode == 2
+    assert "r: another run has taken it over, since this one did not move for a while" in said
+    after = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+    del before[Path("r/status.json")], after[Path("r/status.json")]
+    assert after == before
+
+
+def test_a_finished_result_is_not_taken_for_that_of_another_config_or_input(config, capsys):
+    assert dpca("run", config) == 0
+    assert dpca("run", config, "--resume") == 0
+    assert dpca("run", config, "--resume", "--set", "compute.workers=1") == 0
+    assert dpca("run", config, "--resume", "--set", "model.n_components=5") == 2
+    assert "r: holds the result of another config or input: model.n_components: 3, now 5" in capsys.readouterr().err
+    rewrite_a_chunk()
+    assert dpca("run", config, "--resume") == 2
+    assert "chunks_sha256" in capsys.readouterr().err
+    shutil.rmtree("x.zarr")
+    assert dpca("run", config, "--resume") == 0  # a result outlives its input
+
+
+def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("dpca.results.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert dpca("run", config) == 1
+    Path("x.zarr").rename("y.zarr")
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_the_advice_is_the_command_that_goes_on(config, undisturbed):
+    how = ("--set", "model.n_components=2", "--set", "output.path=elsewhere")
+    done = disturbed(at_slab(14, "os.kill(os.getpid(), signal.SIGTERM)"), "run", config, *how)
+    command = f"dpca run {config} {' '.join(how)} --resume"
+    assert f"What is finished is kept: {command} goes on." in done.stderr
+    assert dpca(*command.split()[1:]) == 0
+    assert zarr.open_group("elsewhere/result.zarr", mode="r")["scores"].shape == (N, 2)
+
+
+@pytest.mark.parametrize("uri", ["./x.zarr", "{}/x.zarr", "x.zarr/", "moved"])
+def test_where_the_input_lies_and_how_that_is_spelled_is_no_matter(config, undisturbed, uri, tmp_path):
+    killed(config)
+    if uri == "moved":
+        Path("x.zarr").rename("moved")
+    uri = uri.format(os.getcwd())
+    assert dpca("run", config, "--resume", "--set", f"input.uri={uri}", "--set", "input.samples_axis=-2") == 0
+    assert bits("r") == undisturbed
+
+
+def test_the_status_of_a_run_that_was_killed(config, capsys):
+    killed(config)
+    assert dpca("status", "r") == 0
+    assert "r: killed (what is finished is kept: --resume goes on)" in capsys.readouterr().out
+    assert dpca("run", config, "--resume") == 0
+    killed(config, how=("--overwrite",))
+    assert dpca("run", config) == 2
+    shown = capsys.readouterr().err
+    assert "r: holds a result already, and an unfinished run that is to replace it" in shown
+    assert "--resume" in shown
+
+
+def test_the_copy_in_a_scratch_that_is_no_longer_used_is_removed(monkeypatch):
+    zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
+    Path("rows.yaml").write_text(
+        "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: r}\n"
+    )
+    for place in ("one", "two"):
+        Path(place).mkdir()
+    plain = "import os, signal, sys\nimport dpca.passes\n"
+    where = ("run", "rows.yaml", "--set", "compute.scratch=one")
+    assert disturbed(at_slab(2, "os.kill(os.getpid(), signal.SIGKILL)"), *where, start=plain).returncode < 0
+    assert os.listdir("one")
+    done = disturbed("", "run", "rows.yaml", "--resume", "--set", "compute.scratch=two", start=plain)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir("one") == os.listdir("two") == []

@@ -1,0 +1,121 @@
+"""One run at a time, also where several wait."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from dpca.errors import LockedError, OutputExistsError
+from dpca.lock import Lock
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr("dpca.lock.STALE_SECONDS", 0.5)
+    monkeypatch.setattr("dpca.lock.BEAT_SECONDS", 0.05)
+    monkeypatch.setattr("dpca.lock.POLL_SECONDS", 0.02)
+
+
+def stranger(path, number, owner="a stranger"):
+    """The lock of a process on another host."""
+    (path / ".lock").mkdir(exist_ok=True)
+    content = {"owner": owner, "count": 3, "host": "elsewhere", "pid": 1, "boot": "another"}
+    (path / ".lock" / f"lock.{number}").write_text(json.dumps(content))
+
+
+def test_a_lock_that_moves_is_kept_and_one_that_does_not_is_taken_over(tmp_path):
+    first, second = Lock(tmp_path), Lock(tmp_path)
+    first.acquire()
+    with pytest.raises(LockedError, match="a run is going on there, in process"):
+        second.acquire()
+    first.release()
+    assert not (tmp_path / ".lock").exists()
+    stranger(tmp_path, 7)
+    second.acquire()
+    assert [path.name for path in (tmp_path / ".lock").glob("lock.*")] == ["lock.8"]
+    second.release()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_an_owner_that_slept_finds_out_and_takes_nothing_back(tmp_path):
+    """Also where numbers began anew meanwhile, so that the one in its place has its own."""
+    slept, other = Lock(tmp_path), Lock(tmp_path)
+    slept.acquire()
+    slept._ended.set()  # it sleeps
+    stranger(tmp_path, 1, owner=slept._owner)
+    other.acquire()
+    assert not slept.held()
+    assert slept.lost
+    with pytest.raises(LockedError, match="another run has taken it over"):
+        slept.check()
+    slept.release()
+    assert other.held()
+    other.release()
+    third = Lock(tmp_path)
+    third.acquire()  # number 1 again
+    late = Lock(tmp_path)
+    late._number, late._lost = 1, False
+    assert not late.held()
+    late.release()
+    assert third.held()
+    third.release()
+
+
+def test_a_newcomer_that_began_while_another_waited_is_not_pushed_aside(tmp_path):
+    holder, waiter, newcomer = Lock(tmp_path), Lock(tmp_path), Lock(tmp_path)
+    holder.acquire()
+    make, moves = waiter._make, waiter._moves
+
+    def gone(*_):  # the holder does not move: the waiter makes the next number ...
+        waiter._moves = moves
+        return False
+
+    def slowly(number):  # ... while the holder ends, and another begins at 1
+        waiter._make = make
+        holder.release()
+        newcomer.acquire()
+        return make(number)
+
+    waiter._make, waiter._moves = slowly, gone
+    with pytest.raises(LockedError):
+        waiter.acquire()
+    assert newcomer.held()
+    newcomer.release()
+
+
+def test_of_many_that_want_it_at_once_one_has_it(tmp_path):
+    locks, got = [Lock(tmp_path) for _ in range(6)], []
+    barrier = threading.Barrier(len(locks))
+
+    def take(lock):
+        barrier.wait()
+        try:
+            lock.acquire()
+        except LockedError:
+            return
+        got.append(lock)
+
+    threads = [threading.Thread(target=take, args=(lock,)) for lock in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [lock for lock in got if lock.held()] == got
+    assert len(got) == 1
+    got[0].release()
+
+
+def test_what_owners_that_were_killed_left_is_removed(tmp_path):
+    stranger(tmp_path, 1)
+    Path(tmp_path, ".lock", ".lock.1.abc.partial").write_text("{")
+    lock = Lock(tmp_path)
+    lock.acquire()
+    lock.release()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_file_in_the_place_of_the_lock(tmp_path):
+    (tmp_path / ".lock").write_text("mine")
+    with pytest.raises(OutputExistsError, match=r"\.lock: is a file"):
+        Lock(tmp_path).acquire()
