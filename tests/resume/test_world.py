@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import h5py
@@ -12,6 +13,7 @@ import pytest
 import zarr
 
 from dpca import steps
+from dpca.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
 from tests.test_crashes import bits
@@ -181,3 +183,26 @@ def test_a_file_that_is_cut_short_while_it_is_read(config, kind, monkeypatch, ca
     assert not Path("r/manifest.json").exists()
     assert dpca("run", config, "--set", f"input.uri={name}", "--resume") == 2
     assert name in capsys.readouterr().err
+
+
+def test_looking_at_what_is_finished_is_no_hanging_read(config, undisturbed, monkeypatch, capsys):
+    """However long it takes in all: a clock goes a second ahead with each look."""
+
+    class Clock:
+        ahead = 0.0
+
+        def monotonic(self):
+            return time.monotonic() + self.ahead
+
+    clock, damage = Clock(), Outputs.damage
+
+    def slow(*arguments):
+        clock.ahead += 1.0
+        return damage(*arguments)
+
+    killed(config, 19)
+    monkeypatch.setattr("dpca.engine.time", clock)
+    monkeypatch.setattr(Outputs, "damage", slow)
+    assert dpca("run", config, "--resume", "--set", "input.read_seconds=5", "--set", "compute.workers=1") == 0
+    assert clock.ahead > 10
+    assert bits("r") == undisturbed
