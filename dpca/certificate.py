@@ -187,7 +187,9 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     remedy = "ask for fewer components"
     if squared:
         remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"
-    wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
+    largest = max((c["singular_value"] for c in components), default=0.0)
+    supported = [c for c in components if c["singular_value"] >= certificate["supported_ratio"] * largest > 0]
+    wrong = [c["index"] for c in supported if (c["residual_data"] or 0.0) > CONFIRMED]
     weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
     found = []

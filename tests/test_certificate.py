@@ -53,6 +53,10 @@ def test_a_wrong_component_shows_in_the_measurements():
     certificate = certified(x, spectrum, as_measured(partial, spectrum))
     np.testing.assert_allclose(certificate["orthogonality"], 0.03, rtol=1e-6)
     np.testing.assert_allclose(certificate["components"][2]["residual_data"], 0.01, rtol=1e-6)
+    partial.projection[:, 2] *= 1.1
+    certificate = certified(x, spectrum, as_measured(partial, spectrum))
+    assert [c["reliable"] for c in certificate["components"]] == [True, True, False, True, True]
+    assert "components 2 are not what the data give in a second pass" in caveats(certificate)[0]
 
 
 def test_without_components_it_holds_what_the_n_side_tells():

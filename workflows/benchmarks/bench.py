@@ -51,13 +51,13 @@ def error_of(found: list[float], exact: list[float]) -> float:
     return max(abs(value - true) / true for value, true in zip(found, exact, strict=False))
 
 
-def measure(case: Case, document: dict[str, Any], directory: Path) -> dict[str, Any]:
+def measure(case: Case, document: dict[str, Any], directory: Path, seconds: float) -> dict[str, Any]:
     """All methods on a case, interleaved."""
     data, exact = make(case, directory), exact_eigenvalues(case, directory)
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in case.methods}
     floors = []
     for _ in range(case.rounds):
-        floors.append(floor(case, data, directory))
+        floors.append(floor(case, data, directory, seconds))
         for name, runs in rounds.items():
             if not any("failed" in run for run in runs):
                 runs.append(once(name, document, data, directory))
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("dpca-bench"))
     parser.add_argument("--methods", nargs="+", help="these alone")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each rate of the roofline")
     parser.add_argument("--keep", action="store_true", help="keep the data for another time")
     given = parser.parse_args()
     found = []
@@ -113,7 +114,7 @@ def main() -> None:
         document["methods"] = given.methods or document["methods"]
         document["rounds"] = given.rounds or document["rounds"]
         case = Case.of(dict(document))
-        found.append(measure(case, document, given.directory.absolute()))
+        found.append(measure(case, document, given.directory.absolute(), given.seconds))
         print(table(found[-1]), flush=True)
         print(flush=True)
         if not given.keep:

@@ -36,6 +36,12 @@ class Case:
     def bytes(self) -> int:
         return self.samples * self.features * np.dtype(self.dtype).itemsize
 
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Features that are made together: whole chunks, so that no two threads write one."""
+        width = self.chunks[1] * max(1, BLOCK // self.chunks[1])
+        return [(start, min(start + width, self.features)) for start in range(0, self.features, width)]
+
     def path(self, directory: Path) -> Path:
         """Where the data are."""
         suffix = ".zarr" if self.store.startswith("zarr") else ".h5"
@@ -68,7 +74,6 @@ def make(case: Case, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
     shape = (case.samples, case.features)
-    starts = range(0, case.features, BLOCK)
     if case.store == "zarr-zstd":
         array = zarr.create_array(aside, shape=shape, chunks=case.chunks, dtype=case.dtype, overwrite=True)
     else:
@@ -83,12 +88,12 @@ def make(case: Case, directory: Path) -> Path:
             shuffle="shuffle" in case.store,
         )
 
-    def write(start: int) -> None:
-        stop = min(start + BLOCK, case.features)
+    def write(block: tuple[int, int]) -> None:
+        start, stop = block
         array[:, start:stop] = block_of(case, start, stop)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(write, starts))
+        list(pool.map(write, case.blocks))
     if case.store != "zarr-zstd":
         file.close()
     aside.rename(path)
@@ -101,11 +106,10 @@ def exact_eigenvalues(case: Case, directory: Path) -> list[float]:
     if kept.exists():
         found: list[float] = json.loads(kept.read_text())
         return found
-    blocks = [(start, min(start + BLOCK, case.features)) for start in range(0, case.features, BLOCK)]
 
     def product(part: int) -> np.ndarray:
         total = np.zeros((case.samples, case.samples))
-        for start, stop in blocks[part :: os.cpu_count() or 1]:
+        for start, stop in case.blocks[part :: os.cpu_count() or 1]:
             x = block_of(case, start, stop).astype(np.float64)
             x -= x.mean(axis=0)
             total += x @ x.T

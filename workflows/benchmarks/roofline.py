@@ -20,17 +20,17 @@ from threadpoolctl import threadpool_limits
 
 from workflows.benchmarks.data import Case
 
-SECONDS, PANEL = 2.0, 4096
+PANEL = 4096
 
 
-def rate(work: Callable[[int, int], float]) -> float:
-    """Units a second of a piece of work that is repeated in a thread for each core."""
+def rate(work: Callable[[int, int], float], seconds: float) -> float:
+    """Units a second of a piece of work that is repeated in a thread for each core, for so long."""
     n_threads = os.cpu_count() or 1
 
     def repeat(thread: int) -> tuple[float, float]:
         work(thread, 0)
         began, units, count = time.perf_counter(), 0.0, 0
-        while (spent := time.perf_counter() - began) < SECONDS:
+        while (spent := time.perf_counter() - began) < seconds or not count:
             units += work(thread, count)
             count += 1
         return units, spent
@@ -39,7 +39,7 @@ def rate(work: Callable[[int, int], float]) -> float:
         return sum(units / spent for units, spent in pool.map(repeat, range(n_threads)))
 
 
-def decode_rate(case: Case, data: Path) -> float:
+def decode_rate(case: Case, data: Path, seconds: float) -> float:
     """Decoded bytes a second: of Zarr the codec on files that are read, of HDF5 h5py itself."""
     size = math.prod(case.chunks) * np.dtype(case.dtype).itemsize
     columns = case.features // case.chunks[1]
@@ -53,7 +53,7 @@ def decode_rate(case: Case, data: Path) -> float:
             codec.decode((data / key).read_bytes(), out=buffers[thread])
             return size
 
-        return rate(decode)
+        return rate(decode, seconds)
     with h5py.File(data, rdcc_nbytes=0) as file:
         slab = [np.empty((case.samples, case.chunks[1]), case.dtype) for _ in range(n_threads)]
 
@@ -62,10 +62,10 @@ def decode_rate(case: Case, data: Path) -> float:
             file["x"].read_direct(slab[thread], np.s_[:, start : start + case.chunks[1]])
             return slab[thread].nbytes
 
-        return rate(read)
+        return rate(read, seconds)
 
 
-def product_rates(case: Case) -> tuple[float, float]:
+def product_rates(case: Case, seconds: float) -> tuple[float, float]:
     """Flops a second of X X' (counted as n^2 a column) and of alpha' X (2 n k a column)."""
     dtype = np.float64 if case.dtype == "float64" else np.float32
     panels = [
@@ -84,10 +84,10 @@ def product_rates(case: Case) -> tuple[float, float]:
         np.matmul(alpha, panels[thread], out=components[thread])
         return 2 * case.samples * case.components * PANEL
 
-    return rate(syrk), rate(project)
+    return rate(syrk, seconds), rate(project, seconds)
 
 
-def write_rate(case: Case, directory: Path) -> float:
+def write_rate(case: Case, directory: Path, seconds: float) -> float:
     """Bytes of components a second, as zarr writes them."""
     dtype = np.float64 if case.dtype == "float64" else np.float32
     width = 2**17
@@ -102,14 +102,14 @@ def write_rate(case: Case, directory: Path) -> float:
         array[:, start : start + width] = values
         return values.nbytes
 
-    return rate(write)
+    return rate(write, seconds)
 
 
-def floor(case: Case, data: Path, directory: Path) -> dict[str, float]:
+def floor(case: Case, data: Path, directory: Path, seconds: float) -> dict[str, float]:
     """Rates, and the seconds below which no two passes over these data can be done on this machine."""
-    decode = decode_rate(case, data)
-    syrk, project = product_rates(case)
-    write = write_rate(case, directory)
+    decode = decode_rate(case, data, seconds)
+    syrk, project = product_rates(case, seconds)
+    write = write_rate(case, directory, seconds)
     itemsize = 8 if case.dtype == "float64" else 4
     first = case.bytes / decode + case.samples**2 * case.features / syrk
     second = case.bytes / decode + 2 * case.samples * case.features * case.components / project

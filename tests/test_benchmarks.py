@@ -1,0 +1,41 @@
+"""The benchmark: its cases load, and a small one runs as the large ones do."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from workflows.benchmarks.data import Case
+from workflows.benchmarks.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+CASES = sorted((ROOT / "configs" / "benchmarks").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_every_case_loads_and_names_methods_that_exist(path):
+    case = Case.of(YAML(typ="safe").load(path))
+    assert set(case.methods) <= set(METHODS)
+    assert case.bytes > 0
+
+
+@pytest.mark.parametrize("store", ["zarr-zstd", "hdf5-gzip", "hdf5-gzip-shuffle"])
+def test_a_small_case_is_measured_with_its_error(store, tmp_path):
+    Path("small.yaml").write_text(
+        f"name: small\nsamples: 60\nfeatures: 20000\ndtype: float32\nstore: {store}\nchunks: [60, 2000]\ncomponents: 5\n"
+        "memory: 1GiB\nrounds: 1\nmethods: [dpca, plain_dask]\n"
+    )
+    command = [sys.executable, "-m", "workflows.benchmarks.bench", "small.yaml", "--seconds", "0.01"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| dpca |" in done.stdout
+    (case,) = json.loads(Path("dpca-bench/bench.json").read_text())["cases"]
+    assert case["methods"]["dpca"][0]["error"] < 1e-5
+    assert case["methods"]["plain_dask"][0]["error"] < 1e-3
+    assert case["methods"]["dpca"][0]["bytes_read"] > 60 * 20000 * 4
+    assert case["floor"][0]["seconds"] > 0
