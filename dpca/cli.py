@@ -331,8 +331,9 @@ def _print_finished(finished: Finished) -> None:
     click.echo(f"certificate: {certificate['verdict']}")
     plan, counts = manifest["plan"], manifest["counts"]
     n_samples = plan["shape"][plan["samples_axis"]]
+    reads = 1 if manifest["keeps_data"] else counts["passes"]
     click.echo(
-        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {counts['passes']} reads, "
+        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads} read{'s' * (reads > 1)}, "
         f"{finished.seconds:.1f} s; result: {finished.path}"
     )
     for note in manifest["notes"]:

@@ -38,6 +38,7 @@ from dpca.rechunk import CopyTask, copy_unit
 from dpca.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
+from dpca.sources.kept import KeptSource
 from dpca.spectrum import Spectrum
 from dpca.steps import Solved, Steps
 
@@ -188,7 +189,7 @@ def streamed(
     source, absent : and how many absent chunks the copy met
     """
     if made.copy is None:
-        yield source, 0
+        yield KeptSource(source) if made.keeps_data else source, 0
         return
     assert scratch is not None
     finished = False

@@ -79,6 +79,8 @@ def forecast(
         passes.append({"name": second, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
     if made.copy is not None:
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
+    if made.keeps_data:
+        passes[1:] = [{**item, "bytes": 0} for item in passes[1:]]
     arrays = _arrays(made, model, dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     seconds = _seconds(made, model, layout, rates, output_bytes, components)
@@ -102,7 +104,11 @@ def forecast(
         "solver_reason": model.reason(layout.dtype, n, d),
         "keeps": plan.keeps,
         "working_dtype": dtype.name,
-        "reading": {"kind": reading, "meaning": READINGS[reading]},
+        "reading": {
+            "kind": reading,
+            "meaning": READINGS[reading] + ("; kept in memory after the first pass" if made.keeps_data else ""),
+            "keeps_data": made.keeps_data,
+        },
         "slabs": plan.n_slabs,
         "slab_width": plan.slab_width,
         "slab_bytes": plan.slab_width * m * layout.dtype.itemsize,
@@ -112,7 +118,8 @@ def forecast(
         "passes": passes,
         "worst_case_passes": len(passes) + len(later),
         "worst_case": [
-            {"name": rung.name, "bytes": layout.bytes, "flops": _flops(rung, m, streamed)} for rung in later
+            {"name": rung.name, "bytes": 0 if made.keeps_data else layout.bytes, "flops": _flops(rung, m, streamed)}
+            for rung in later
         ],
         "bytes_read": sum(item["bytes"] for item in passes),
         # Tridiagonal reduction, its eigenvectors and their transformation: about 9 m^3 (Golub and Van Loan, 8.3).
@@ -208,13 +215,15 @@ def _seconds(
         seconds["copy"] = read + rates.write * made.scratch_bytes
         # The copy is not compressed: reading it costs what writing it did, at most.
         read = min(read, rates.write * made.scratch_bytes)
+    again = 0.0 if made.keeps_data else read
     if reads_means(made.plan, model, layout):
         seconds["means"] = read
+        read = again
     seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve
     second = second_pass(made.plan, components)
     if second:
-        seconds[second] = read + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
+        seconds[second] = again + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
         if second == "scores":
             seconds["signs"] = (
                 3

@@ -456,8 +456,11 @@ def _slabs(
                 raise _not_finite(work, raw, work.plan.region(slab)) from None
 
         yield slab, panels()
-        counts.bytes_read += raw.nbytes
-        counts.absent_chunks, counts.retries = reader.absent_chunks, reader.retries
+        counts.bytes_read, counts.absent_chunks, counts.retries = (
+            reader.bytes_read,
+            reader.absent_chunks,
+            reader.retries,
+        )
         report(raw.nbytes)
 
 

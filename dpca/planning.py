@@ -132,6 +132,9 @@ def plan_run(
                 raise _over_budget(layout, [tried], scratch, forecast)
             too_large.append(rung)
     threads = settled.eigensolve_threads if settled else eigensolve_threads(made.plan.n_kept)
+    kept = _keeping_data(replace(made, processes=processes), source)
+    if kept.fits and (second_pass(made.plan, components) or reads_means(made.plan, model, layout)):
+        made, processes = _keeping_data(made, source), kept.processes
     return replace(
         made,
         eigensolve_threads=threads,
@@ -140,6 +143,16 @@ def plan_run(
         processes=processes,
         expected_bytes=made.tightest.peak_bytes,
     )
+
+
+def _keeping_data(made: RunPlan, source: Source) -> RunPlan:
+    """A plan by which what is read stays in memory, if tasks share that, and it is not there anyway."""
+    in_memory = not source.held((1,) * len(source.layout.shape)) or getattr(source, "futures", {})
+    if in_memory or made.copy is not None or len(made.processes) > 1:
+        return made
+    data = Array("data, kept for the passes that follow", source.layout.bytes)
+    stages = tuple(Stage(stage.name, (*stage.arrays, data)) for process in made.processes for stage in process.stages)
+    return replace(made, processes=(replace(made.processes[0], stages=stages),), keeps_data=True)
 
 
 def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: int, workers: Workers) -> None:

@@ -464,6 +464,7 @@ def _manifest(
         },
         "plan": as_plain(made.plan),
         "reading": made.reading,
+        "keeps_data": made.keeps_data,
         "memory": {
             "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
             "budget_bytes": {process.name: process.budget.bytes for process in made.processes},

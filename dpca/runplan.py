@@ -121,6 +121,8 @@ class RunPlan:
     """What might have been tried after those, did it fit the budget."""
     eigensolve_threads: int = 1
     """BLAS threads of the eigensolve, which change its bits."""
+    keeps_data: bool = False
+    """Whether what is read stays in memory for the passes that follow."""
     expected_bytes: int = 0
     """What the tightest process holds at most, if the first attempt is the only one."""
     wanted_tasks: int = 0

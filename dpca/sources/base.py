@@ -230,6 +230,10 @@ class Reader(ABC):
         """Chunks met so far that the store never wrote, and that were read as its fill value."""
         self.retries = 0
         """Reads that failed and were tried again."""
+        self.bytes_read = 0
+        """Bytes of the regions that were read, decoded."""
+        self._buffer = Buffer()
+        """What is lent, by readers that do not read in place."""
 
     def read(self, region: Region) -> NDArray[Any]:
         """Values of a region, as stored.
@@ -246,9 +250,15 @@ class Reader(ABC):
         def count() -> None:
             self.retries += 1
 
-        return tried_again(
+        found = tried_again(
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )
+        self.bytes_read += found.nbytes
+        return found
+
+    def give_away(self) -> None:
+        """Let the caller keep what was lent last."""
+        self._buffer = Buffer()
 
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...

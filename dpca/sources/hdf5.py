@@ -37,7 +37,7 @@ _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 class _Hdf5Reader(Reader):
     def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool) -> None:
         super().__init__(layout)
-        self.dataset, self._fill, self._buffer, self._part = dataset, fill, Buffer(), Buffer()
+        self.dataset, self._fill, self._part = dataset, fill, Buffer()
         self._incomplete = _absent(dataset) > 0
 
     def _read(self, region: Region) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Buffer, Layout, Reader, Region, check_dtype, size_of
+from dpca.sources.base import Layout, Reader, Region, check_dtype, size_of
 from dpca.sources.runs import read_block
 
 MAGIC = b"\x93NUMPY"
@@ -21,7 +21,7 @@ MAGIC = b"\x93NUMPY"
 class _NpyReader(Reader):
     def __init__(self, layout: Layout, file: Any, offset: int) -> None:
         super().__init__(layout)
-        self._file, self._offset, self._buffer = file, offset, Buffer()
+        self._file, self._offset = file, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
         # A Fortran-ordered file is the C-ordered file of the transpose.

@@ -23,7 +23,6 @@ from zarr.storage import LocalStore, WrapperStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.base import (
-    Buffer,
     Coordinate,
     Layout,
     Reader,
@@ -88,7 +87,7 @@ class _ZarrReader(Reader):
         if not layout.shards and layout.codec.split(", ")[-1] == "blosc":
             self._store.check = check_blosc
         self._files = ChunkFiles.of(array)
-        self._fill, self._buffer = fill, Buffer()
+        self._fill = fill
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
         self._counted: set[str] | None = set() if layout.shards else None
 

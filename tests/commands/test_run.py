@@ -20,7 +20,7 @@ def test_as_a_process(config):
     assert done.returncode == 0, done.stderr
     assert "component  singular value" in done.stdout
     assert "4 of 4 components reliable" in done.stdout
-    assert "12 samples, 600 features, 2 reads" in done.stdout
+    assert "12 samples, 600 features, 1 read," in done.stdout
     assert "result: out/r" in done.stdout
     assert "dpca: gram: 100 %" in done.stderr
     assert "\r" not in done.stdout + done.stderr

@@ -1,0 +1,74 @@
+"""Data that fit in memory are read once."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from dpca import PCA
+from dpca.sources import open_source
+from dpca.sources.kept import KeptSource
+from tests.commands.calls import dpca
+from tests.stores import counted, random_array
+from tests.test_crashes import bits
+
+X = random_array(0, (20, 50_000), "f4")
+
+
+def test_regions_are_lent_again_and_counted_once():
+    zarr.create_array("x.zarr", data=X, chunks=(20, 1000))
+    source = KeptSource(open_source("x.zarr"))
+    regions = [(slice(0, 20), slice(start, start + 5000)) for start in (0, 5000)]
+    with source.open() as reader:
+        first = [reader.read(region) for region in regions]
+        for region, values in zip(regions, first, strict=True):
+            np.testing.assert_array_equal(values, X[region])
+        assert reader.bytes_read == 2 * first[0].nbytes
+    with source.restrict(regions[1]).open() as reader:
+        assert reader.read(regions[1]) is first[1]
+        assert reader.bytes_read == 0
+
+
+@pytest.mark.parametrize("tall", [False, True])
+def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bits(tall, monkeypatch, capsys):
+    zarr.create_array("x.zarr", data=X.T[:3000] if tall else X, chunks=(1000, 20) if tall else (20, 1000))
+    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    text = "input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n"
+    Path("c.yaml").write_text(text)
+    assert dpca("run", "c.yaml") == 0
+    assert "features, 1 read, " in capsys.readouterr().out
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    size = (X[:, :3000] if tall else X).nbytes
+    assert manifest["keeps_data"]
+    assert manifest["counts"]["bytes_decoded"] == size
+    kept = bits("r")
+    monkeypatch.setattr("dpca.planning._keeping_data", lambda made, source: made)
+    assert dpca("run", "c.yaml", "--overwrite") == 0
+    assert "features, 2 reads, " in capsys.readouterr().out
+    assert json.loads(Path("r/manifest.json").read_text())["counts"]["bytes_decoded"] == 2 * size
+    assert bits("r") == kept
+
+
+def test_data_that_do_not_fit_the_budget_are_not_kept(capsys):
+    zarr.create_array("x.zarr", shape=(100, 2**20), dtype="f4", chunks=(100, 10_000))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    for memory, keeps in (("400MiB", False), ("1GiB", True)):
+        assert dpca("plan", "c.yaml", "--json", "--set", f"compute.memory={memory}") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["reading"]["keeps_data"] == keeps
+        assert document["bytes_read"] == (1 if keeps else 2) * 400 * 2**20
+        assert document["memory"]["peak_bytes"] <= document["memory"]["budget_bytes"]
+    assert dpca("plan", "c.yaml", "--json", "--set", "output.components=false") == 0
+    assert not json.loads(capsys.readouterr().out)["reading"]["keeps_data"]  # one pass needs nothing kept
+
+
+def test_the_estimator_reads_a_store_once():
+    array, reads = counted(zarr.create_array({}, data=X, chunks=(20, 1000)))
+    fit = PCA(3).fit(array)
+    assert set(reads.values()) == {1}
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", data=X, chunks=(20, 1000), compression="gzip")
+        np.testing.assert_array_equal(PCA(3).fit(file["x"]).components_, fit.components_)
