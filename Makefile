@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint compare memory sizes precision crashes faults clean
+.PHONY: demo test lint bench compare memory sizes precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -18,6 +18,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+## bench: dpca beside its peers and the floor of this machine, case by case (minutes; `pip install -e .[peers]` for all peers)
+bench: $(READY)
+	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 
 ## compare: the figures of README.md: dpca beside a plain Dask Gram and scikit-learn, on the demo's data
 compare: $(READY)
@@ -51,4 +55,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory results
+	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench results

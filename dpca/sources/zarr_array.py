@@ -111,8 +111,10 @@ class _ZarrReader(Reader):
 
     def _read_files(self, files: ChunkFiles, region: Region, out: NDArray[Any]) -> None:
         """Read an array of a local store, chunk by chunk."""
-        shape = self.layout.chunk_shape
-        for index, piece in self._chunks_in(region):
+        shape, chunks = self.layout.chunk_shape, list(self._chunks_in(region))
+        for index, _ in chunks[1:]:
+            files.expect(index)
+        for index, piece in chunks:
             target = out[within(piece, region)]
             inside = shifted(piece, [number * length for number, length in zip(index, shape, strict=True)])
             try:
