@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.accumulators.tallies import Counts
-from dpca.preprocess import Panel
 
 F64 = NDArray[np.float64]
 
@@ -53,21 +52,21 @@ class BackprojectionPartial:
     def empty(cls, m: int, k: int) -> BackprojectionPartial:
         return cls(np.zeros((k, k)), np.zeros((m, k)), np.zeros(k), np.zeros(k))
 
-    def add(self, panel: Panel, alpha: NDArray[Any]) -> NDArray[Any]:
-        """Back-project a panel.
+    def add(self, matrix: NDArray[Any], alpha: NDArray[Any]) -> NDArray[Any]:
+        """Back-project a part of X_c.
 
         Parameters
         ----------
-        panel : (m, w)
-        alpha : (m, n_components), in the panel's dtype
+        matrix : the kept side by that part, (m, w)
+        alpha : (m, n_components), in the same dtype
 
         Returns
         -------
-        (n_components, w), in the panel's dtype
+        (n_components, w), in the same dtype
         """
-        vectors: NDArray[Any] = alpha.T @ panel.matrix
+        vectors: NDArray[Any] = alpha.T @ matrix
         self.overlap += vectors @ vectors.T
-        self.projection += panel.matrix @ vectors.T
+        self.projection += (vectors @ matrix.T).T
         self._widen(vectors.min(axis=1, initial=0), vectors.max(axis=1, initial=0))
         return vectors
 

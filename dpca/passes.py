@@ -116,7 +116,9 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, found.tally.counts, report):
+            for slab, panels in _slabs(
+                work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
+            ):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
                 for panel in found.of_slab(panels):
                     assert isinstance(panel, FeaturePanel)
@@ -144,7 +146,9 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     standardizer = work.sample_panels(integers=work.solver != "tsqr", fill=fill)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
-            for _, panels in _slabs(work, reader, standardizer.panels, tile, found.tally.counts, report):
+            for _, panels in _slabs(
+                work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
+            ):
                 for _ in found.of_slab(panels):
                     pass
     return found.close()
@@ -155,7 +159,7 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
-            for _, panels in _slabs(work, reader, standardizer.present, tile, found.counts, report):
+            for _, panels in _slabs(work, reader, lambda raw, _: standardizer.present(raw), tile, found.counts, report):
                 for counted in panels:
                     found.add(*counted)
     return found
@@ -173,12 +177,18 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial.counts, report):
+            assert work.outputs is not None
+            known = [work.outputs.read_part(name, tile) for name in ("mean", "scale")]
+
+            def again(raw: NDArray[Any], slab: Box, tile: Box = tile, known: list[Any] = known) -> Iterator[Any]:
+                return standardizer.again(raw, *(values[within(slab, tile)].reshape(-1) for values in known))
+
+            for slab, parts in _slabs(work, reader, again, tile, partial.counts, report):
                 found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
-                for panel in panels:
-                    found[:, panel.start : panel.stop] = partial.add(panel, alpha)
-                    # A feature without any value has no component: NaN, where 0 would claim one.
-                    found[:, panel.start : panel.stop][:, np.isnan(panel.mean)] = np.nan
+                for start, stop, matrix in parts:
+                    found[:, start:stop] = partial.add(matrix, alpha)
+                # A feature without any value has no component: NaN, where 0 would claim one.
+                found[:, np.isnan(known[0][within(slab, tile)].reshape(-1))] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
             work.write("components", tile, components)
     return partial
@@ -200,10 +210,12 @@ def left_vectors_span(
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
-            for slab, panels in _slabs(work, reader, standardizer.panels, tile, partial.counts, report):
+            for slab, panels in _slabs(
+                work, reader, lambda raw, _: standardizer.panels(raw), tile, partial.counts, report
+            ):
                 found = vectors[(slice(None), *within(slab, tile))]
                 for panel in panels:
-                    found[:, panel.start : panel.stop] = partial.add(panel, alpha)
+                    found[:, panel.start : panel.stop] = partial.add(panel.matrix, alpha)
             work.write(LEFT_VECTORS, tile, vectors)
     return partial
 
@@ -440,7 +452,7 @@ def _damage(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[B
 def _slabs(
     work: Pass,
     reader: Reader,
-    panels_of: Callable[[NDArray[Any]], Iterator[P]],
+    panels_of: Callable[[NDArray[Any], Box], Iterator[P]],
     tile: Box,
     counts: Counts,
     report: Report,
@@ -451,7 +463,7 @@ def _slabs(
 
         def panels(raw: NDArray[Any] = raw, slab: Box = slab) -> Iterator[P]:
             try:
-                yield from panels_of(raw)
+                yield from panels_of(raw, slab)
             except NotFinite:
                 raise _not_finite(work, raw, work.plan.region(slab)) from None
 

@@ -14,6 +14,7 @@ them (`held`), so a figure stands beside what it is the figure of.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -48,9 +49,11 @@ GOOD_CHUNK_BYTES = 8 * 2**20
 """A chunk size that reads well anywhere, for advice."""
 SMALL_CHUNK_BYTES = 2**18
 """Chunks below this cost more to open than to read."""
+SLAB_WIDTH, LARGEST_SLAB_BYTES = 4096, 256 * 2**20
+"""A slab is a panel wide at least, so that adding up its product costs little, unless that takes more than 256 MiB."""
 SLAB_SHIFTS = (0, 2, 4, 6)
-"""A slab is 64 MiB, or where that does not fit a quarter of it, and so on."""
-SMALLEST_SLAB_BYTES = SLAB_BYTES >> SLAB_SHIFTS[-1]
+"""Where that does not fit, a quarter of it, and so on."""
+SMALLEST_SLAB_BYTES = 2**20
 THREADED_EIGENSOLVE = 1000
 MAX_EIGENSOLVE_THREADS = 8
 WAITING = 2
@@ -277,7 +280,10 @@ def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Pr
 
 
 def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget) -> Iterator[RunPlan]:
-    sizes = [SLAB_BYTES >> shift for shift in SLAB_SHIFTS]
+    m = math.prod(layout.shape[other] for other in axes_of(keeps, len(layout.shape), axis))
+    panel = min(LARGEST_SLAB_BYTES, SLAB_WIDTH * m * layout.dtype.itemsize)
+    largest = max(SLAB_BYTES, panel)
+    sizes = sorted({max(min(SMALLEST_SLAB_BYTES, largest), largest >> shift) for shift in SLAB_SHIFTS}, reverse=True)
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:

@@ -169,7 +169,7 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
 
     def project_back(panels: Iterator[Panel]) -> None:
         for panel in panels:
-            measured.add(panel, alpha)
+            measured.add(panel.matrix, alpha)
 
     per_value(accumulate)  # once unmeasured: memory that is touched for the first time is slow
     product = per_value(accumulate)

@@ -31,7 +31,7 @@ N, D, CHUNK = 10, 3000, 250
 PRELUDE = """
 import errno, os, signal, sys
 import dpca.durable, dpca.passes, dpca.planning, dpca.slabs, dpca.sources.base, dpca.sources.zarr_array
-dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES = 1, 25_000
+dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES, dpca.planning.SLAB_WIDTH = 1, 25_000, 1
 dpca.sources.base.RETRY_SECONDS = (0, 0, 0)
 
 from tests.faults import at, kill

@@ -8,7 +8,9 @@ def test_components_and_what_is_measured_of_them_add_up_over_panels():
     rng = np.random.default_rng(0)
     x, alpha = rng.normal(size=(6, 50)), rng.normal(size=(6, 3))
     halves = [BackprojectionPartial.empty(6, 3) for _ in range(2)]
-    parts = [half.add(panel(block), alpha) for half, block in zip(halves, np.split(x, [20], axis=1), strict=True)]
+    parts = [
+        half.add(panel(block).matrix, alpha) for half, block in zip(halves, np.split(x, [20], axis=1), strict=True)
+    ]
     components = np.concatenate(parts, axis=1)
     both = halves[0].merge(halves[1])
     np.testing.assert_allclose(components, alpha.T @ x)

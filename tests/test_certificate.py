@@ -13,7 +13,7 @@ from tests.test_spectrum import normal, spectrum_of
 
 def measured(x, spectrum):
     partial = BackprojectionPartial.empty(*spectrum.vectors.shape)
-    partial.add(panel(x - x.mean(0)), spectrum.alpha)
+    partial.add(panel(x - x.mean(0)).matrix, spectrum.alpha)
     return as_measured(partial, spectrum)
 
 
@@ -47,7 +47,7 @@ def test_a_wrong_component_shows_in_the_measurements():
     x = normal(8, 60)
     spectrum = spectrum_of(x, 5)
     partial = BackprojectionPartial.empty(*spectrum.vectors.shape)
-    partial.add(panel(x - x.mean(0)), spectrum.alpha)
+    partial.add(panel(x - x.mean(0)).matrix, spectrum.alpha)
     partial.projection[:, 2] *= 1.01
     partial.overlap[0, 1] += 0.03
     certificate = certified(x, spectrum, as_measured(partial, spectrum))

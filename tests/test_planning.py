@@ -42,15 +42,15 @@ def test_columns_of_chunks_come_first():
 
 
 def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
-    source = Imagined((100, 10**7), (100, 10_000))
+    source = Imagined((100, 10**7), (100, 1000))
     ample = made(source, 2000, threads=8)
-    tight = made(source, 800, threads=8)
-    tightest = made(source, 250, threads=8)
+    tight = made(source, 450, threads=8)
+    tightest = made(source, 200, threads=8)
     assert ample.n_tasks == 8
     assert 1 <= tight.n_tasks < 8
     assert tight.plan == ample.plan
     assert tight.wanted_tasks == 8
-    assert tight.wanted_bytes > 800 * MIB
+    assert tight.wanted_bytes > 450 * MIB
     assert tightest.n_tasks == 1
     assert tightest.plan.slab_width < ample.plan.slab_width
 

@@ -76,6 +76,7 @@ ROWS = {"shape": (12, 4000), "chunks": (1, 4000)}
 
 def small_slabs(monkeypatch):
     monkeypatch.setattr("dpca.planning.SLAB_BYTES", 12 * 8 * 256)
+    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
 
 
 def rows(kind, x):
@@ -144,6 +145,7 @@ def test_absent_chunks_and_packing_survive_the_copy():
 
 def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("dpca.planning.SLAB_BYTES", 2**18)
+    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
     monkeypatch.setattr("dpca.planning.LIBRARIES_BYTES", 0)
     monkeypatch.setattr("dpca.planning.TASK_BYTES", 0)
     x = random_array(0, (64, 40_000), "f4")
@@ -168,6 +170,7 @@ def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpca.planning.TASK_BYTES", 2 * MIB)
         patch.setattr("dpca.planning.SLAB_BYTES", 2**20)
+        patch.setattr("dpca.planning.SLAB_WIDTH", 1)
         assert plan_run(as_source(x), 0, Model(3), **plan).reading == "copy"
         with pytest.raises(InputError, match="share ancestors"):
             plan_run(as_source(x - x.mean(axis=0)), 0, Model(3), **plan)

@@ -382,5 +382,5 @@ def test_components_that_are_stored_in_large_chunks_are_planned_for():
     run(x, "model.n_components=150", chunks=(200, 5000))
     zarr.create_array("new.zarr", data=np.ones((600, 60_000), "u1"), chunks=(300, 500))
     for arguments in (("transform", "r", "new.zarr"), ("reconstruct", "r", "--samples", "0:20")):
-        done = dpca_process(*arguments, "--out", "out.zarr", "--memory", "400MiB", "--workers", "1", "--overwrite")
+        done = dpca_process(*arguments, "--out", "out.zarr", "--memory", "450MiB", "--workers", "1", "--overwrite")
         assert done.returncode == 0, done.stderr

@@ -14,13 +14,14 @@ N, D = 12, 6000
 def in_small_slabs(monkeypatch):
     monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
     monkeypatch.setattr("dpca.planning.SLAB_BYTES", 60_000)
+    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
 
 
 START = """
 import os, signal, sys, threading
 import dpca.slabs, dpca.passes, dpca.durable
 import dpca.planning
-dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES = 1, 60_000
+dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES, dpca.planning.SLAB_WIDTH = 1, 60_000, 1
 """
 END = """
 from dpca.cli import main
@@ -36,13 +37,14 @@ def disturbed(what, *arguments, start=START):
 
 
 AT_SLAB = """
-panels, seen = dpca.passes.FeaturePanels.panels, []
+import dpca.preprocess
+blocks, seen = dpca.preprocess.Standardizer._blocks, []
 def counting(self, raw):
     seen.append(1)
     if len(seen) == {slab}:
         {action}
-    yield from panels(self, raw)
-dpca.passes.FeaturePanels.panels = counting
+    yield from blocks(self, raw)
+dpca.preprocess.Standardizer._blocks = counting
 """
 
 
