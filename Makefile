@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench compare memory sizes precision crashes faults clean
+.PHONY: demo test lint bench memory sizes precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -22,10 +22,6 @@ lint: $(READY)
 ## bench: dpca beside its peers and the floor of this machine, case by case (minutes; `pip install -e .[peers]` for all peers)
 bench: $(READY)
 	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
-
-## compare: the figures of README.md: dpca beside a plain Dask Gram and scikit-learn, on the demo's data
-compare: $(READY)
-	$(BIN)/python workflows/compare/compare.py
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
