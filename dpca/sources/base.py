@@ -256,10 +256,6 @@ class Reader(ABC):
         self.bytes_read += found.nbytes
         return found
 
-    def give_away(self) -> None:
-        """Let the caller keep what was lent last."""
-        self._buffer = Buffer()
-
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...
 

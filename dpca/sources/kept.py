@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
 
-Slabs = dict[tuple[tuple[int, int], ...], NDArray[Any]]
+BLOCK_BYTES = 2**28
+"""Memory is asked for in blocks of this size: the system clears it in huge pages then, which takes a tenth of the time."""
+
+
+class Slabs:
+    """Arrays by region, side by side in large blocks of memory."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[tuple[int, int], ...], NDArray[Any]] = {}
+        self._free: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._lock = threading.Lock()
+
+    def get(self, region: Region) -> NDArray[Any] | None:
+        return self._found.get(_key(region))
+
+    def keep(self, region: Region, values: NDArray[Any]) -> NDArray[Any]:
+        """Keep a copy; returns it."""
+        size = -(-values.nbytes // 64) * 64
+        with self._lock:
+            if self._free.size < size:
+                self._free = np.empty(max(size, BLOCK_BYTES), np.uint8)
+            place, self._free = self._free[:size], self._free[size:]
+        order = "F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"
+        kept: NDArray[Any] = place[: values.nbytes].view(values.dtype).reshape(values.shape, order=order)  # type: ignore[call-overload]
+        kept[...] = values
+        self._found[_key(region)] = kept
+        return kept
+
+
+def _key(region: Region) -> tuple[tuple[int, int], ...]:
+    return tuple((piece.start, piece.stop) for piece in region)
 
 
 class KeptSource:
     """A source whose regions are read once each, by tasks of one process that share its memory."""
 
     def __init__(self, source: Source, slabs: Slabs | None = None) -> None:
-        self._source, self._slabs = source, {} if slabs is None else slabs
+        self._source, self._slabs = source, slabs or Slabs()
 
     @property
     def layout(self) -> Layout:
@@ -47,13 +79,12 @@ class _KeptReader(Reader):
         self._reader, self._slabs = reader, slabs
 
     def read(self, region: Region) -> NDArray[Any]:
-        key = tuple((piece.start, piece.stop) for piece in region)
-        if key not in self._slabs:
-            self._slabs[key] = self._reader.read(region)
-            self._reader.give_away()
+        found = self._slabs.get(region)
+        if found is None:
+            found = self._slabs.keep(region, self._reader.read(region))
             self.absent_chunks, self.retries = self._reader.absent_chunks, self._reader.retries
             self.bytes_read = self._reader.bytes_read
-        return self._slabs[key]
+        return found
 
     def _read(self, region: Region) -> NDArray[Any]:
         raise AssertionError  # `read` never asks
