@@ -25,6 +25,7 @@ from dpca.outputs import SyncedStore
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.sources.zarr_array import ZarrSource
+from dpca.sources.zarr_chunks import key_of
 
 UNIT_SHARE = 16
 """A band takes a 16th of the budget: with what zarr copies of it on the way, a quarter of it for each task."""
@@ -127,7 +128,7 @@ class CopyTask:
         """What is wrong with a band that was copied before: of an uncompressed chunk the size tells."""
         array = zarr.open_array(self.path, mode="r")
         pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
-        key = array.metadata.encode_chunk_key(tuple(piece.start // step for piece, step in pairs))
+        key = key_of(array, tuple(piece.start // step for piece, step in pairs))
         path = Path(self.path) / key
         size = path.stat().st_size if path.exists() else 0
         expected = self.copy.layout.chunk_bytes

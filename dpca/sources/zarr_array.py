@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -36,7 +35,7 @@ from dpca.sources.base import (
 )
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
-from dpca.sources.zarr_chunks import ChunkFiles, check_blosc
+from dpca.sources.zarr_chunks import ChunkFiles, check_blosc, codecs_of, key_of, order_of
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
@@ -112,8 +111,9 @@ class _ZarrReader(Reader):
     def _read_files(self, files: ChunkFiles, region: Region, out: NDArray[Any]) -> None:
         """Read an array of a local store, chunk by chunk."""
         shape, chunks = self.layout.chunk_shape, list(self._chunks_in(region))
-        for index, _ in chunks[1:]:
-            files.expect(index)
+        if self.layout.chunk_bytes >= TOGETHER_BYTES:  # to ask for smaller ones costs as much as it gains
+            for index, _ in chunks[1:]:
+                files.expect(index)
         for index, piece in chunks:
             target = out[within(piece, region)]
             inside = shifted(piece, [number * length for number, length in zip(index, shape, strict=True)])
@@ -125,12 +125,11 @@ class _ZarrReader(Reader):
 
     def _read_parts(self, region: Region, out: NDArray[Any]) -> None:
         """Read an uncompressed array of a local store, by offset into its chunks' files."""
-        metadata = self._array.metadata
         chunks = self.layout.chunk_shape
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
             inside = shifted(piece, [number * chunk for number, chunk in zip(index, chunks, strict=True)])
-            key = f"{self._array.path}/{metadata.encode_chunk_key(index)}".lstrip("/")
+            key = key_of(self._array, index)
             try:
                 with open(cast(LocalStore, self._bare).root / key, "rb", buffering=0) as file:
                     read_block(file, 0, chunks, inside, target, f"{self.layout.name}, chunk {key}")
@@ -141,7 +140,7 @@ class _ZarrReader(Reader):
         # Version 2 may have no fill value; zarr then fills with zeros.
         target[...] = 0 if self._array.fill_value is None else self._array.fill_value
         if self._begins_in(index, piece):
-            self._store.absent.add(f"{self._array.path}/{self._array.metadata.encode_chunk_key(index)}".lstrip("/"))
+            self._store.absent.add(key_of(self._array, index))
 
     def _count_absent(self) -> None:
         absent = self._store.absent
@@ -208,9 +207,9 @@ class ZarrSource:
             dtype,
             tuple(max(1, chunk) for chunk in array.chunks),
             shards=array.shards,
-            divisible=_divisible(array),
+            divisible=codecs_of(array) == [],
             codec=_codec(array),
-            order=_order(array),
+            order=order_of(array),
             dims=tuple(names),
             **cf_attributes(attributes, dtype),
         )
@@ -318,8 +317,7 @@ class ZarrSource:
             for length in reversed(grid):
                 rest, position = divmod(rest, length)
                 index.append(position)
-            name = self._array.metadata.encode_chunk_key(tuple(reversed(index)))
-            key = f"{self._array.path}/{name}".lstrip("/")
+            key = key_of(self._array, tuple(reversed(index)))
             found.update(f"{key} {self._state_of(key)}\n".encode())
         return found.hexdigest()
 
@@ -405,27 +403,8 @@ def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple
     ]
 
 
-def _divisible(array: zarr.Array[Any]) -> bool:
-    """Whether a chunk is a file that holds its values as they are."""
-    metadata: Any = array.metadata
-    if not isinstance(array.store, LocalStore) or array.shards or _order(array) == "F":
-        return False
-    if metadata.zarr_format == 2:
-        return metadata.compressor is None and not metadata.filters
-    codecs = [codec.to_dict() for codec in metadata.codecs]
-    # Without an order in the metadata a value is a single byte.
-    order = codecs[0].get("configuration", {}).get("endian", sys.byteorder)
-    return [codec["name"] for codec in codecs] == ["bytes"] and bool(order == sys.byteorder)
-
-
 def _are_names(names: Sequence[Any]) -> bool:
     return all(name is None or isinstance(name, str) for name in names)
-
-
-def _order(array: zarr.Array[Any]) -> str:
-    """Order of the values in a chunk; "C" where a chunk is a single line, since it makes no difference there."""
-    lines = sum(length > 1 for length in array.chunks) < 2
-    return "C" if lines or array.metadata.zarr_format != 2 else array.order
 
 
 def _codec(array: zarr.Array[Any]) -> str:

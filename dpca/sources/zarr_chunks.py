@@ -27,20 +27,19 @@ Bytes = NDArray[np.uint8]
 class ChunkFiles:
     """The chunk files of an array. One thread at a time."""
 
-    def __init__(self, root: Path, key: Callable[[tuple[int, ...]], str], codec: Any) -> None:
-        self._root, self._key, self._codec = root, key, codec
+    def __init__(self, array: zarr.Array[Any], root: Path, codec: Any) -> None:
+        self._array, self._root, self._codec = array, root, codec
         self._size = _SIZES[codec.codec_id]
         self._stored, self._decoded = Buffer(), Buffer()
 
     @classmethod
     def of(cls, array: zarr.Array[Any]) -> Self | None:
         """None where only zarr knows how to read a chunk."""
-        codec = codec_of(array)
-        if codec is None or codec.codec_id not in _SIZES:
+        codecs, store = codecs_of(array), array.store
+        if codecs is None or len(codecs) != 1 or getattr(codecs[0], "codec_id", None) not in _SIZES:
             return None
-        store, metadata, path = array.store, array.metadata, array.path
         assert isinstance(store, LocalStore)
-        return cls(store.root, lambda index: f"{path}/{metadata.encode_chunk_key(index)}".lstrip("/"), codec)
+        return cls(array, store.root, codecs[0])
 
     def read(
         self, index: tuple[int, ...], shape: tuple[int, ...], inside: tuple[slice, ...], out: NDArray[Any]
@@ -60,7 +59,7 @@ class ChunkFiles:
         ValueError
             When it was truncated.
         """
-        with open(self._root / self._key(index), "rb", buffering=0) as file:
+        with open(self._root / key_of(self._array, index), "rb", buffering=0) as file:
             stored = self._stored.view([os.fstat(file.fileno()).st_size], np.dtype(np.uint8))
             if file.readinto(memoryview(stored)) != len(stored):  # type: ignore[arg-type]
                 return False
@@ -79,7 +78,7 @@ class ChunkFiles:
     def expect(self, index: tuple[int, ...]) -> None:
         """Have the system read a chunk's file ahead, while this process computes."""
         try:
-            number = os.open(self._root / self._key(index), os.O_RDONLY)
+            number = os.open(self._root / key_of(self._array, index), os.O_RDONLY)
         except OSError:
             return
         try:
@@ -88,19 +87,32 @@ class ChunkFiles:
             os.close(number)
 
 
-def codec_of(array: zarr.Array[Any]) -> Any:
-    """The one codec of an array in a local directory whose chunks are files of their own, in C order; None otherwise."""
+def codecs_of(array: zarr.Array[Any]) -> list[Any] | None:
+    """The codecs of chunks that are files of their own in a local directory, values in this machine's and in C order.
+
+    None for any other array; a codec may be None, one that is not read here.
+    """
     metadata: Any = array.metadata
-    if not isinstance(array.store, LocalStore) or array.shards:
+    if not isinstance(array.store, LocalStore) or array.shards or order_of(array) == "F":
         return None
     if metadata.zarr_format == 2:
-        return None if metadata.filters or (metadata.order == "F" and array.ndim > 1) else metadata.compressor
+        return [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())]
     first, *others = [codec.to_dict() for codec in metadata.codecs]
     # Without an order in the metadata a value is a single byte.
-    order = first.get("configuration", {}).get("endian", sys.byteorder)
-    if first["name"] != "bytes" or order != sys.byteorder or len(others) != 1 or others[0]["name"] not in _SIZES:
+    if first["name"] != "bytes" or first.get("configuration", {}).get("endian", sys.byteorder) != sys.byteorder:
         return None
-    return numcodecs.get_codec({"id": others[0]["name"]})
+    return [numcodecs.get_codec({"id": codec["name"]}) if codec["name"] in _SIZES else None for codec in others]
+
+
+def order_of(array: zarr.Array[Any]) -> str:
+    """Order of the values in a chunk; "C" where a chunk is a single line, since it makes no difference there."""
+    lines = sum(length > 1 for length in array.chunks) < 2
+    return "C" if lines or array.metadata.zarr_format != 2 else array.order
+
+
+def key_of(array: zarr.Array[Any], index: tuple[int, ...]) -> str:
+    """The key of a chunk in the array's store."""
+    return f"{array.path}/{array.metadata.encode_chunk_key(index)}".lstrip("/")
 
 
 def _of_blosc(stored: Bytes) -> int:
