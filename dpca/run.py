@@ -224,12 +224,13 @@ def run(
         progress = Progress(display, directory.status, stages, check)
         ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
         try:
-            for left in {Path(begun.scratch), scratch} if before is None else {Path(begun.scratch)} - {scratch}:
-                durable.remove(left)
-            if before:
-                durable.remove_partials(directory.ledger)
-            else:
+            if before is None:
+                durable.remove(scratch)  # of a run that is dropped
                 directory.begin(begun)
+            else:
+                if Path(before.scratch) != scratch:
+                    durable.remove(Path(before.scratch))
+                durable.remove_partials(directory.ledger)
             found = decompose(
                 ready.source,
                 ready.model,

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from threadpoolctl import threadpool_limits
 
-RANK, DECAY, OFFSET, FACTORS = 30, 0.9, 10.0, 0
+RANK, DECAY, OFFSET = 30, 0.9, 10.0
 BLOCK = 4096
 
 
