@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -291,8 +289,7 @@ class _Aside:
     def begin(self, what: dict[str, Any], made: RunPlan, n_bytes: int, progress: Progress) -> Ledger:
         """Go on with what the same command has left, in the same plan; else begin anew."""
         plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None}
-        document = json.loads(json.dumps({**what, **plan, "numerics": NUMERICS}))
-        word = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        word = durable.digest({**what, **plan, "numerics": NUMERICS})
         # In a folder that no other command's tasks write to, late, from some machine of a cluster.
         self._work = self.path / word
         with writing(str(self.path)):

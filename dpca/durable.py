@@ -81,7 +81,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_checked(path: Path, value: Any) -> None:
     """Write JSON with its checksum, as `write` does."""
-    write_json(path, {"sha256": _digest(value), "document": value})
+    write_json(path, {"sha256": digest(value), "document": value})
 
 
 def read_checked(path: Path) -> Any:
@@ -95,12 +95,13 @@ def read_checked(path: Path) -> Any:
         When it is not what was written.
     """
     stored = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(stored, dict) or stored.get("sha256") != _digest(stored.get("document")):
+    if not isinstance(stored, dict) or stored.get("sha256") != digest(stored.get("document")):
         raise ValueError("its checksum is wrong")
     return stored["document"]
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """The checksum of what JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

@@ -208,16 +208,14 @@ class Outputs:
 
     def __contains__(self, name: str) -> bool:
         """Whether an array is there, and can be opened."""
-        try:
-            zarr.open_array(self.store, path=name, mode="r")
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return False
-        return True
+        return self._kind(name) is not None
 
     def _kind(self, name: str) -> tuple[Any, ...] | None:
-        if name not in self:
+        """What an array is; None where it is not there, or can't be opened."""
+        try:
+            array = zarr.open_array(self.store, path=name, mode="r")
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        array = zarr.open_array(self.store, path=name, mode="r")
         return array.shape, array.chunks, array.dtype, array.fill_value
 
     def remove(self, name: str) -> None:

@@ -207,7 +207,12 @@ def run(
         _locked(directory, before, loaded) as lock,
     ):
         scratch = Path(ready.scratch.path)
-        begun = Begun.now(_relevant(config), _fingerprint(ready), ready.made.settled, str(scratch))
+        begun = Begun.now(
+            _relevant(config),
+            _fingerprint(ready.source, ready.made.plan.samples_axis),
+            ready.made.settled,
+            str(scratch),
+        )
         notes: list[str] = []
         if before:
             with _located(loaded):
@@ -286,9 +291,8 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     found = differences(manifest["asked"], asked)
     try:
         source = open_input(loaded.config)
-        axis = source.layout.axis_of(loaded.config.input.samples_axis)
-        now = without_place({**source.fingerprint(), "samples_axis": axis})
-        found += differences(without_place(manifest["fingerprint"]), now)
+        now = _fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
+        found += differences(without_place(manifest["fingerprint"]), without_place(now))
     except InputError:
         pass  # a result outlives its input
     if found:
@@ -317,9 +321,9 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) ->
         lock.release()
 
 
-def _fingerprint(ready: Prepared) -> dict[str, Any]:
+def _fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
     """Of the input as it is read."""
-    return {**ready.source.fingerprint(), "samples_axis": ready.made.plan.samples_axis}
+    return {**source.fingerprint(), "samples_axis": samples_axis}
 
 
 def _check_unchanged(begun: Begun, ready: Prepared) -> None:
@@ -330,7 +334,8 @@ def _check_unchanged(begun: Begun, ready: Prepared) -> None:
     DataError
         Names what changed.
     """
-    found = differences(begun.input, {**_fingerprint(ready), "uri": begun.input["uri"]})
+    now = _fingerprint(ready.source, ready.made.plan.samples_axis)
+    found = differences(without_place(begun.input), without_place(now))
     if found:
         raise DataError(
             f"{ready.source.layout.name}: changed while it was read: {'; '.join(found)}",
