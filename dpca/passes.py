@@ -21,7 +21,7 @@ from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.machine import release_memory
 from dpca.outputs import Outputs
-from dpca.preprocess import F64, About, FeaturePanel, FeaturePanels, NotFinite, Rules, SamplePanels
+from dpca.preprocess import F64, About, FeaturePanel, FeaturePanels, NotFinite, Rounding, Rules, SamplePanels
 from dpca.slabs import Box, Cuts, Plan, placed
 from dpca.sources.base import Reader, Region, Source, describe, is_marked, within
 
@@ -72,15 +72,15 @@ class Pass:
         """What is wrong with what a span has written before; None where it is there, whole."""
         return _damage(self.outputs, self.writes, self.plan.tiles_of(span))
 
-    def feature_panels(self, integers: bool = False) -> FeaturePanels:
-        """Preprocessing of features that stream by; `integers` where the mean need not be taken away whole."""
-        return FeaturePanels(**self._how, integers=integers and self._narrow and self.rules.scale == "none")
+    def feature_panels(self, rounded: bool = False) -> FeaturePanels:
+        """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
+        rounding: Rounding | None = ("integers" if self._narrow else "precision") if rounded else None
+        return FeaturePanels(**self._how, rounding=rounding)
 
-    def sample_panels(
-        self, integers: bool = False, fill: F64 | None = None, about: About | None = None
-    ) -> SamplePanels:
-        """Preprocessing of samples that stream by; the arguments are those of SamplePanels."""
-        return SamplePanels(**self._how, integers=integers and self._narrow, fill=fill, about=about)
+    def sample_panels(self, rounded: bool = False, fill: F64 | None = None, about: About | None = None) -> SamplePanels:
+        """Preprocessing of samples that stream by; `fill` and `about` as of SamplePanels."""
+        rounding = "integers" if rounded and self._narrow else None
+        return SamplePanels(**self._how, rounding=rounding, fill=fill, about=about)
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
     # H K H takes away what is left of the means, and is exact where the sums are.
-    standardizer = work.feature_panels(integers=True)
+    standardizer = work.feature_panels(rounded=True)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
@@ -143,7 +143,7 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     """
     found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
     # A QR factorization can't take away again what a rounded mean left.
-    standardizer = work.sample_panels(integers=work.solver != "tsqr", fill=fill)
+    standardizer = work.sample_panels(rounded=work.solver != "tsqr", fill=fill)
     with work.source.open() as reader:
         for tile in work.plan.tiles_of(span):
             for _, panels in _slabs(

@@ -1,10 +1,12 @@
-"""Centre, scale and fill one slab, in float64, a block that fits in cache at a time.
+"""Centre, scale and fill one slab: values as stored become panels of X_c in the precision of the products.
 
-Every value is converted to float64, centred and scaled there, and rounded once, to the working precision of
-the products: a mean that was itself rounded to float32 would cost more than the products do (relative error of
-the Gram 1.7e-6 at mean 280 and spread 1, where the products cost 2.5e-8). In blocks of 2 MiB this runs at
-2-4 GB/s of float32 a thread, since the block never leaves the cache; it includes the sum of squares, which
-gives the total variance independently of the products, at no further read of the slab.
+Mostly the mean is all that values have to lose, and working precision holds each of them. Then they go from storage
+straight into the panel, less their mean rounded to working precision: H K H takes away exactly what is left of it,
+and what else is summed up accounts for it. Everything else (missing values, scales, packed values, float64 that is to
+be multiplied in single precision) is done in float64, in blocks of 2 MiB that never leave the cache, and rounded once.
+
+Means are float64 sums. The sum of squares is added up without the products, at no further read of the slab, and
+gives the total variance independently of them.
 
 Where features stream by (`FeaturePanels`), all samples of a feature are in its slab, so that its mean is exact
 and local. Where samples do (`SamplePanels`), a panel is centred by its own means, and whoever adds panels up
@@ -24,6 +26,11 @@ from numpy.typing import NDArray
 from dpca.slabs import Plan, split
 
 F64 = NDArray[np.float64]
+
+Rounding = Literal["precision", "integers"]
+
+UNDERFLOW = {size: float(np.finfo(f"f{size}").tiny) * 2**24 for size in (4, 8)}
+"""A sum of squares below this may have lost digits to products that underflow, by the size of a float."""
 
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
@@ -112,8 +119,9 @@ class Standardizer:
     working_dtype : float32 or float64, of the products
     missing_values : marks of missing values besides NaN, compared with stored values
     packing : scale_factor and add_offset of stored values
-    integers : leave integers as they are, where no value is missing: subtract the mean rounded. What is left of
-        the mean, at most 1/2, is for whoever uses the panels to take away
+    rounding : whether a mean may be rounded before it is subtracted: to what the working precision holds, so that
+        nothing is converted to float64, or to an integer, so that integers stay integers. What is left of the mean
+        is for whoever uses the panels to take away
     """
 
     def __init__(
@@ -123,15 +131,13 @@ class Standardizer:
         working_dtype: np.dtype[Any],
         missing_values: Sequence[float] = (),
         packing: tuple[float, float] = (1.0, 0.0),
-        integers: bool = False,
+        rounding: Rounding | None = None,
     ) -> None:
         self._plan, self._rules = plan, rules
-        self._missing_values, self._packing, self._integers = missing_values, packing, integers
+        self._missing_values, self._packing, self._rounding = missing_values, packing, rounding
         self._width = max(plan.panel_width, plan.block_width)
         self._block = np.empty(plan.n_kept * plan.block_width)
-        # The kept side along rows where it is the fast one of storage: then nothing is transposed.
-        shape = (self._width, plan.n_kept) if plan.kept_fastest else (plan.n_kept, self._width)
-        self._panel = np.empty(shape, working_dtype)
+        self._panel = np.empty(plan.n_kept * self._width, working_dtype)
 
     def _blocks(self, raw: NDArray[Any]) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
         """float64 copies (m, width) of a slab's blocks, and where the sentinel stands."""
@@ -145,16 +151,18 @@ class Standardizer:
             flat = self._block[: m * (stop - start)]
             np.copyto(flat.reshape(values.shape), values)
             block = flat.reshape(stop - start, m).T if plan.kept_fastest else flat.reshape(m, stop - start)
-            missing = None
-            if self._missing_values:
-                found = block == self._missing_values[0]
-                for mark in self._missing_values[1:]:
-                    found |= block == mark
-                missing = found if found.any() else None
+            missing = self._marked(block)
             if self._packing != (1.0, 0.0):
                 block *= factor
                 block += offset
             yield start, stop, block, missing
+
+    def _marked(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Where one of the marks of missing values stands; None where none does."""
+        found: NDArray[np.bool_] | None = None
+        for mark in self._missing_values:
+            found = values == mark if found is None else found | (values == mark)
+        return found if found is not None and found.any() else None
 
     def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """Where values are missing, once it is known that some value is not finite or the sentinel."""
@@ -165,8 +173,20 @@ class Standardizer:
             raise NotFinite
         return missing
 
-    def _columns(self, stop: int) -> NDArray[Any]:
-        return self._panel[:stop].T if self._plan.kept_fastest else self._panel[:, :stop]
+    def _pieces(self, raw: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Parts of a slab, a panel wide."""
+        streamed = self._plan.streamed_axes
+        for box, start, _ in split([raw.shape[axis] for axis in streamed], self._width):
+            part = [slice(None)] * raw.ndim
+            for axis, along in zip(streamed, box, strict=True):
+                part[axis] = along
+            yield start, raw[tuple(part)]
+
+    def _matrix(self, width: int) -> NDArray[Any]:
+        """The panel, (m, width): its columns contiguous where the kept side is the fast one of storage."""
+        m = self._plan.n_kept
+        panel = self._panel[: m * width]
+        return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
 
 
 class FeaturePanels(Standardizer):
@@ -184,39 +204,96 @@ class FeaturePanels(Standardizer):
         NotFinite
                 At infinity, at NaN (or the sentinel) under `missing: error`, and where a sum overflows.
         """
+        for start, piece in self._pieces(raw):
+            yield (self._directly(start, piece) if self._rounding else None) or self._in_blocks(start, piece)
+
+    def _directly(self, start: int, piece: NDArray[Any]) -> FeaturePanel | None:
+        """Centre values by means rounded, from storage straight into the panel; None where it takes more than that."""
+        if not self._as_stored(piece):
+            return None
+        n, dtype = self._plan.n_samples, self._panel.dtype
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = piece.sum(axis=self._plan.samples_axis, dtype=np.float64).reshape(-1) / n
+        if not np.isfinite(mean).all():
+            return None
+        integers = self._rounding == "integers"
+        rounded = (np.rint(mean) if integers else mean).astype(dtype)
+        with np.errstate(all="ignore"):
+            matrix = self._subtract(piece, rounded)
+            squares = float(np.einsum("nf,nf->n", matrix, matrix).sum(dtype=np.float64))
+            # Of integers the raw Gram matrix is exact, too.
+            mean_product = self._in_double(matrix, mean) if integers else matrix @ mean.astype(dtype)
+            mean_norm2 = float(mean @ mean)
+        lost = squares < n * UNDERFLOW[dtype.itemsize] and not integers
+        if lost or not np.isfinite(squares) or not np.isfinite(mean_product).all():
+            return None  # float64 holds more
+        left = mean - rounded
+        return FeaturePanel(
+            start=start,
+            stop=start + mean.size,
+            matrix=matrix,
+            mean=mean,
+            divisor=np.ones_like(mean),
+            squares=squares - n * float(left @ left),
+            mean_product=mean_product - float(left @ mean),
+            mean_norm2=mean_norm2,
+            n_missing=0,
+            n_constant=0,
+            integers=integers,
+        )
+
+    def _as_stored(self, piece: NDArray[Any]) -> bool:
+        """Whether the mean is all that values as stored have to lose, and working precision holds each of them."""
+        marked = self._missing_values and (piece.dtype.kind == "f" or self._marked(piece) is not None)
+        plain = self._rules.center and self._rules.scale == "none" and self._packing == (1.0, 0.0)
+        return plain and not marked and np.can_cast(piece.dtype, self._panel.dtype)
+
+    def _subtract(self, piece: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
+        """Into the panel, with no copy on the way."""
+        fast = self._plan.kept_fastest
+        values = np.moveaxis(piece, self._plan.samples_axis, -1 if fast else 0)
+        shape = (*values.shape[:-1], 1) if fast else values.shape[1:]
+        np.subtract(values, mean.reshape(shape), out=self._panel[: values.size].reshape(values.shape))
+        return self._matrix(mean.size)
+
+    def _in_double(self, matrix: NDArray[Any], vector: F64) -> F64:
+        """Their product, whatever the panel's precision."""
+        found, width = np.zeros(len(matrix)), self._plan.block_width
+        for start in range(0, len(vector), width):
+            some = matrix[:, start : start + width]
+            block = self._block[: some.size].reshape(some.shape)
+            np.copyto(block, some)
+            found += block @ vector[start : start + width]
+        return found
+
+    def _in_blocks(self, start: int, piece: NDArray[Any]) -> FeaturePanel:
+        """Whatever the rules ask for, in float64."""
         parts: list[FeaturePanel] = []
-        filled = 0
-        for start, stop, block, missing in self._blocks(raw):
-            if filled + stop - start > self._width:
-                yield _joined(parts, self._columns(filled))
-                parts, filled = [], 0
-            part = self._standardize(start, stop, block, missing)
+        matrix = self._matrix(math.prod(self._plan.features_in(piece.shape)))
+        for first, last, block, missing in self._blocks(piece):
+            parts.append(self._standardize(start + first, start + last, block, missing))
             with np.errstate(over="ignore"):  # the product finds what became infinite
-                self._columns(filled + stop - start)[:, filled:] = block
-            parts.append(part)
-            filled += stop - start
-        if parts:
-            yield _joined(parts, self._columns(filled))
+                matrix[:, first:last] = block
+        return _joined(parts, matrix)
 
     def again(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Preprocess a slab a second time, by what the first time gave.
 
-        Where that says all, nothing is summed up again, and parts are a block wide, which stays in the cache.
+        Where that says all, nothing is summed up again. The mean is rounded to working precision: components change by
+        what is left of it times the sum of each alpha, which is 0 but for rounding.
 
         Yields
         ------
         start, stop, matrix : as of a panel
         """
-        rules = self._rules
-        if rules.scale != "none" or not (rules.center or rules.missing == "error"):
-            yield from ((panel.start, panel.stop, panel.matrix) for panel in self.panels(raw))
-            return
-        for start, stop, block in self.apply(raw, mean, divisor):
-            rounded = self._panel.reshape(-1)[: block.size]
-            fast = self._plan.kept_fastest
-            matrix = rounded.reshape(block.shape[::-1]).T if fast else rounded.reshape(block.shape)
-            matrix[...] = block
-            yield start, stop, matrix
+        for start, piece in self._pieces(raw):
+            stop = start + math.prod(self._plan.features_in(piece.shape))
+            matrix = None
+            if self._as_stored(piece):
+                with np.errstate(all="ignore"):
+                    matrix = self._subtract(piece, mean[start:stop].astype(self._panel.dtype))
+                    matrix = matrix if np.isfinite(matrix.sum()) else None
+            yield start, stop, self._in_blocks(start, piece).matrix if matrix is None else matrix
 
     def apply(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[tuple[int, int, F64]]:
         """Preprocess a slab of new samples by given means and divisors.
@@ -260,8 +337,7 @@ class FeaturePanels(Standardizer):
                 raise NotFinite
         empty = np.isnan(mean)
         centre = np.where(empty, 0.0, mean)
-        integers = self._integers and missing is None
-        block -= np.rint(centre) if integers else centre
+        block -= centre
         if missing is not None:
             block[missing] = 0.0
         divisor, n_constant = np.ones(stop - start), 0
@@ -273,7 +349,6 @@ class FeaturePanels(Standardizer):
             block[:, empty] = 0.0
             mean = centre = np.zeros(stop - start)
         reduced = centre / divisor
-        left = centre - np.rint(centre) if integers else np.zeros(1)
         with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are found by whoever adds them up
             mean_product, mean_norm2 = block @ reduced, float(reduced @ reduced)
         return FeaturePanel(
@@ -282,12 +357,12 @@ class FeaturePanels(Standardizer):
             matrix=block,
             mean=np.where(empty, np.nan, mean),
             divisor=np.where(empty, np.nan, divisor),
-            squares=_not_lost(np.einsum("nf,nf->", block, block), block) - n * float(left @ left),
-            mean_product=mean_product - (float(left @ reduced) if integers else 0.0),
+            squares=_not_lost(np.einsum("nf,nf->", block, block), block),
+            mean_product=mean_product,
             mean_norm2=mean_norm2,
             n_missing=0 if missing is None else int(missing.sum()),
             n_constant=n_constant,
-            integers=integers,
+            integers=False,
         )
 
     def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
@@ -315,6 +390,7 @@ class SamplePanels(Standardizer):
     def __init__(self, *given: Any, fill: F64 | None = None, about: About | None = None, **named: Any) -> None:
         super().__init__(*given, **named)
         self._fill, self._about = fill, about
+        self._rounded = self._rounding == "integers"
 
     def panels(self, raw: NDArray[Any]) -> Iterator[SamplePanel]:
         """Preprocess a slab; as `FeaturePanels.panels`."""
@@ -338,12 +414,6 @@ class SamplePanels(Standardizer):
             n_missing = piece.size - int(count.sum())
             yield count, np.divide(total, count, out=np.zeros_like(total), where=count > 0), n_missing
 
-    def _pieces(self, raw: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Parts of a slab, a panel wide."""
-        data = np.moveaxis(raw, self._plan.samples_axis, 0)
-        for start in range(0, len(data), self._width):
-            yield start, np.moveaxis(data[start : start + self._width], 0, self._plan.samples_axis)
-
     def _filled(self, piece: NDArray[Any]) -> Iterator[tuple[int, int, F64, int]]:
         """Blocks without missing values, and how many were filled in."""
         for start, stop, block, missing in self._blocks(piece):
@@ -360,8 +430,8 @@ class SamplePanels(Standardizer):
     def _panel_of(self, start: int, piece: NDArray[Any]) -> SamplePanel:
         width = piece.shape[self._plan.samples_axis]
         about = self._about or self._own_means(piece, width)
-        rounded = np.rint(about.offset) if self._integers else about.offset
-        n_missing, squares, matrix = 0, np.zeros_like(rounded), self._columns(width)
+        rounded = np.rint(about.offset) if self._rounded else about.offset
+        n_missing, squares, matrix = 0, np.zeros_like(rounded), self._matrix(width)
         for first, last, block, filled in self._filled(piece):
             # In two steps: a mean that is rounded once is off by more than values that are close to it differ.
             block -= about.origin[:, None]
@@ -380,11 +450,11 @@ class SamplePanels(Standardizer):
             stop=start + width,
             matrix=matrix,
             n_missing=n_missing,
-            integers=self._integers and not n_missing,
+            integers=self._rounded and not n_missing,
             origin=about.origin,
             offset=about.offset,
             squares=squares - width * left**2,
-            left=left if self._integers else None,
+            left=left if self._rounded else None,
         )
 
     def _own_means(self, piece: NDArray[Any], width: int) -> About:

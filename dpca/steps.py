@@ -289,6 +289,8 @@ class Steps:
         )
         self._count(partial.counts)
         projection, overlap, before = partial.projection, partial.overlap, None
+        if self._model.rules.center:
+            projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
             if not over:

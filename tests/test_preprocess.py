@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -136,3 +138,52 @@ def test_new_samples_are_preprocessed_by_the_given_means_and_divisors():
     expected[:, 3] = 0  # it is no part of the model, so it is none of the samples' distance from it either
     np.testing.assert_allclose(got, np.nan_to_num(expected))
     assert got[2, 0] == 0
+
+
+@given(
+    st.integers(2, 9),
+    st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    st.data(),
+    st.sampled_from(["f2", "f4", "i2", "u1", "?", "f8"]),
+    st.sampled_from(["precision", "integers"]),
+)
+def test_means_may_be_rounded_where_what_is_left_of_them_is_accounted_for(n, features, data, dtype, rounding):
+    rounding = "precision" if np.dtype(dtype).kind == "f" else rounding
+    axis = data.draw(st.integers(0, len(features)))
+    x = (np.random.default_rng(data.draw(st.integers(0, 99))).normal(20, 2, (n, *features)) % 250).astype(dtype)
+    stored = np.ascontiguousarray(np.moveaxis(x, 0, axis))
+    before, working = stored.copy(), "f8" if dtype == "f8" else "f4"
+    found = standardize(
+        stored, samples_axis=axis, dtype=working, panel=data.draw(st.integers(1, 60)), rounding=rounding
+    )
+    flat, eps = x.reshape(n, -1).astype(float), np.finfo(working).eps
+    dense = dense_pca(flat)
+    np.testing.assert_allclose(found["mean"], dense.mean, rtol=1e-14)
+    left = found["matrix"].mean(axis=0, dtype=float)
+    assert np.abs(left).max() <= (0.5 if rounding == "integers" else 30 * eps)
+    np.testing.assert_allclose(found["matrix"] - left, dense.centred, atol=100 * eps)
+    scale = (found["matrix"].astype(float) ** 2).sum()
+    np.testing.assert_allclose(found["squares"], (dense.centred**2).sum(), atol=10 * eps * scale)
+    np.testing.assert_allclose(found["r"], dense.centred @ dense.mean, atol=flat.shape[1] * 2000 * eps)
+    np.testing.assert_allclose(found["c"], dense.mean @ dense.mean, rtol=1e-14)
+    np.testing.assert_array_equal(stored, before)
+
+
+def test_squares_that_underflow_single_precision_are_added_up_in_double():
+    x = (1e-30 * np.random.default_rng(0).normal(size=(5, 40))).astype("f4")
+    found = standardize(x, dtype="f4", rounding="precision")
+    np.testing.assert_allclose(found["squares"], (dense_pca(x.astype(float)).centred ** 2).sum(), rtol=1e-6)
+
+
+def test_small_integers_become_panels_without_a_copy_of_the_slab():
+    """Neither in float64, which takes eight times what is stored, nor in any other type: only panels are that wide."""
+    x = np.random.default_rng(0).integers(0, 3, (200, 200_000), "u1")
+    panels = FeaturePanels(make_plan(x.shape, 1, (1, 1)), Rules(), np.dtype("f4"), rounding="integers")
+    tracemalloc.start()
+    try:
+        for _ in panels.panels(x):
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes / 20, peak

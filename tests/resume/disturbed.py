@@ -37,14 +37,15 @@ def disturbed(what, *arguments, start=START):
 
 
 AT_SLAB = """
-import dpca.preprocess
-blocks, seen = dpca.preprocess.Standardizer._blocks, []
-def counting(self, raw):
-    seen.append(1)
-    if len(seen) == {slab}:
-        {action}
-    yield from blocks(self, raw)
-dpca.preprocess.Standardizer._blocks = counting
+import dpca.slabs
+slabs, seen = dpca.slabs.Plan.slabs_of, []
+def counting(self, tile):
+    for slab in slabs(self, tile):
+        seen.append(1)
+        if len(seen) == {slab}:
+            {action}
+        yield slab
+dpca.slabs.Plan.slabs_of = counting
 """
 
 
