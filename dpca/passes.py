@@ -8,6 +8,7 @@ by tile; what is returned is m x m, m x k or k x k, with m samples (or features)
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -42,11 +43,17 @@ class Pass:
     """Where outputs with the streamed axes go; None where there are none."""
     writes: tuple[str, ...] = ()
     """The arrays of them that spans write, each its tiles."""
+    backwards: bool = False
+    """Whether the last span comes first: what a pass before it read last may still be in the page cache."""
+
+    def tiles(self, span: int) -> Iterator[Box]:
+        """The tiles of a span."""
+        return self.plan.tiles_of(self.plan.n_spans - 1 - span if self.backwards else span)
 
     def region(self, span: int) -> Region:
         """The smallest region that holds a span's slabs."""
         box: Box | None = None
-        for tile in self.plan.tiles_of(span):
+        for tile in self.tiles(span):
             box = (
                 tile
                 if box is None
@@ -70,7 +77,7 @@ class Pass:
 
     def damage(self, span: int) -> str | None:
         """What is wrong with what a span has written before; None where it is there, whole."""
-        return _damage(self.outputs, self.writes, self.plan.tiles_of(span))
+        return _damage(self.outputs, self.writes, self.tiles(span))
 
     def feature_panels(self, rounded: bool = False) -> FeaturePanels:
         """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
@@ -114,7 +121,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     # H K H takes away what is left of the means, and is exact where the sums are.
     standardizer = work.feature_panels(rounded=True)
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
             for slab, panels in _slabs(
                 work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
@@ -145,7 +152,7 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     # A QR factorization can't take away again what a rounded mean left.
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", fill=fill)
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             for _, panels in _slabs(
                 work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
             ):
@@ -158,7 +165,7 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     """Before the first pass over samples: the mean of each feature's present values."""
     found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             for _, panels in _slabs(work, reader, lambda raw, _: standardizer.present(raw), tile, found.counts, report):
                 for counted in panels:
                     found.add(*counted)
@@ -175,7 +182,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.feature_panels()
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
             assert work.outputs is not None
             known = [work.outputs.read_part(name, tile) for name in ("mean", "scale")]
@@ -208,7 +215,7 @@ def left_vectors_span(
     partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.sample_panels(fill=fill, about=about)
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
             for slab, panels in _slabs(
                 work, reader, lambda raw, _: standardizer.panels(raw), tile, partial.counts, report
@@ -350,10 +357,13 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     scores = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + 1))
     standardizer = work.feature_panels()
     with work.source.open() as reader:
-        for tile in work.plan.tiles_of(span):
+        for tile in work.tiles(span):
             of_tile = fitted.of(tile)  # once, since what is stored may be larger than a slab
-            for slab in work.plan.slabs_of(tile):
-                region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
+            regions = (
+                (slab, placed(work.plan.region(slab), work.plan.samples_axis, samples))
+                for slab in work.plan.slabs_of(tile)
+            )
+            for slab, region in _announced(regions, reader):
                 raw = reader.read(region)
                 mean, scale, components = of_tile.flat(within(slab, tile))
                 try:
@@ -438,6 +448,9 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
 
 RECONSTRUCTION = "reconstruction"
 
+AHEAD = 2
+"""Slabs that the system is asked to read while one is worked on."""
+
 P = TypeVar("P")
 
 
@@ -458,14 +471,15 @@ def _slabs(
     report: Report,
 ) -> Iterator[tuple[Box, Iterator[P]]]:
     """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
-    for slab in work.plan.slabs_of(tile):
-        raw = reader.read(work.plan.region(slab))
+    regions = ((slab, work.plan.region(slab)) for slab in work.plan.slabs_of(tile))
+    for slab, region in _announced(regions, reader):
+        raw = reader.read(region)
 
-        def panels(raw: NDArray[Any] = raw, slab: Box = slab) -> Iterator[P]:
+        def panels(raw: NDArray[Any] = raw, slab: Box = slab, region: Region = region) -> Iterator[P]:
             try:
                 yield from panels_of(raw, slab)
             except NotFinite:
-                raise _not_finite(work, raw, work.plan.region(slab)) from None
+                raise _not_finite(work, raw, region) from None
 
         yield slab, panels()
         counts.bytes_read, counts.absent_chunks, counts.retries = (
@@ -474,6 +488,17 @@ def _slabs(
             reader.retries,
         )
         report(raw.nbytes)
+
+
+def _announced(regions: Iterable[tuple[Box, Region]], reader: Reader) -> Iterator[tuple[Box, Region]]:
+    """Slabs and their regions in turn, each announced while those before it are worked on."""
+    waiting: deque[tuple[Box, Region]] = deque()
+    for slab, region in regions:
+        reader.expect(region)
+        waiting.append((slab, region))
+        if len(waiting) > AHEAD:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:

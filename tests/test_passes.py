@@ -1,11 +1,17 @@
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
 import zarr
 
+from dpca.accumulators.gram import Gram
+from dpca.engine import Threads
 from dpca.errors import DataError
 from dpca.preprocess import Rules
+from dpca.progress import Progress
 from dpca.sources import as_source, open_source
+from dpca.sources.zarr_chunks import ChunkFiles
 from tests.runs import RecordingSource, decompose_array
 from tests.stores import counted, random_array
 
@@ -85,3 +91,87 @@ def test_the_sentinel_of_a_file_is_a_missing_value():
 def test_values_whose_sum_overflows_are_named():
     with pytest.raises(DataError, match=r"so large that their sum overflows float64"):
         decompose_array(np.full((4, 5), 1.7e308), 1)
+
+
+def test_the_second_pass_begins_where_the_first_ended(monkeypatch):
+    """So that it finds in the page cache what was read last."""
+    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    recording = RecordingSource(as_source(random_array(0, (12, 400), "f4")))
+    decompose_array(recording, 3, executor=Threads(1), slab_bytes=12 * 4 * 20, n_spans=5)
+    first, second = recording.regions[:20], recording.regions[20:]
+    assert first == sorted(first, key=lambda region: region[1].start)
+    spans = [second[start : start + 4] for start in range(0, 20, 4)]
+    assert [slab for span in reversed(spans) for slab in span] == first
+
+
+def test_large_chunks_are_announced_once_a_pass_before_they_are_needed(monkeypatch):
+    zarr.create_array("x.zarr", data=random_array(0, (64, 4096 * 6), "f4"), chunks=(64, 4096))
+    events, read = [], ChunkFiles.read
+
+    def recorded(self, index, *how):
+        events.append(("read", index))
+        return read(self, index, *how)
+
+    expect = ChunkFiles.expect
+    monkeypatch.setattr(ChunkFiles, "read", recorded)
+    monkeypatch.setattr(
+        ChunkFiles, "expect", lambda self, index: (events.append(("announced", index)), expect(self, index))
+    )
+    decompose_array(open_source("x.zarr"), 3, executor=Threads(1), slab_bytes=2**20, n_spans=1)
+    for event in ("announced", "read"):
+        assert sorted(index for what, index in events if what == event) == sorted(2 * [(0, i) for i in range(6)])
+    for start in (0, 12):  # of each pass
+        of_pass = events[start : start + 12]
+        for number in range(5):
+            assert of_pass.index(("announced", (0, number + 1))) < of_pass.index(("read", (0, number)))
+
+
+@pytest.mark.parametrize("samples_axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2"])
+def test_after_the_first_slab_nothing_of_its_size_is_allocated(dtype, samples_axis, monkeypatch):
+    """Chunks are decoded into memory that is used again, panels filled in place, and BLAS takes them as they are."""
+    shape, chunks = ((300, 40_000), (300, 4000)) if samples_axis == 0 else ((40_000, 300), (4000, 300))
+    zarr.create_array("x.zarr", data=random_array(0, shape, dtype), chunks=chunks)
+    sizes: list[int] = []
+    report = Progress.advance
+
+    def measured(self, n_bytes):
+        sizes.append(tracemalloc.get_traced_memory()[1] - tracemalloc.get_traced_memory()[0])
+        tracemalloc.reset_peak()
+        report(self, n_bytes)
+
+    monkeypatch.setattr(Progress, "advance", measured)
+    tracemalloc.start()
+    try:
+        decompose_array(
+            open_source("x.zarr"),
+            3,
+            samples_axis=samples_axis,
+            executor=Threads(1),
+            slab_bytes=300 * 4000 * np.dtype(dtype).itemsize,
+            n_spans=1,
+            components=False,
+        )
+    finally:
+        tracemalloc.stop()
+    assert len(sizes) == 10
+    assert max(sizes[2:]) < 300 * 4000 * np.dtype(dtype).itemsize / 8, sizes
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_are_of_contiguous_panels_in_working_precision(layout, monkeypatch):
+    """Else BLAS would be handed a copy, or NumPy would not see a symmetric product."""
+    case = dict(LAYOUTS[layout])
+    axis, shape = case.pop("samples_axis"), case.pop("shape")
+    seen, add = [], Gram.add
+
+    def recorded(self, matrix):
+        seen.append(matrix)
+        assert matrix.dtype == np.float32
+        assert matrix.flags.c_contiguous or matrix.flags.f_contiguous
+        return add(self, matrix)
+
+    monkeypatch.setattr(Gram, "add", recorded)
+    array = zarr.create_array({}, data=random_array(0, shape, "f4"), **case)
+    decompose_array(as_source(array), 3, samples_axis=axis, slab_bytes=12 * 4 * 60, n_spans=4, components=False)
+    assert sum(matrix.shape[1] for matrix in seen) == np.prod(shape) // 12

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import Any, Protocol, TypeVar
@@ -192,6 +193,13 @@ def _encoded(text: str) -> Any:
         return ""
 
 
+def read_ahead(file: int, start: int = 0, size: int = 0) -> None:
+    """Ask the system to read a part of an open file, or all from `start` on, into its cache, where it takes such advice."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
+
+
 class Buffer:
     """Memory that is allocated once and lent out again for each read."""
 
@@ -255,6 +263,9 @@ class Reader(ABC):
         )
         self.bytes_read += found.nbytes
         return found
+
+    def expect(self, region: Region) -> None:  # noqa: B027  most can't
+        """Have the system read what is stored of a region ahead, where it can, while this process computes."""
 
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...

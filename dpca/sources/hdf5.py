@@ -62,11 +62,19 @@ class _Hdf5Reader(Reader):
             self.dataset.read_direct(out, source_sel=piece, dest_sel=within(piece, region))
         return out
 
+    def expect(self, region: Region) -> None:
+        if self._deflated is not None:
+            for index, _ in self._chunks_in(region):
+                self._deflated.expect(self._corner(index))
+
+    def _corner(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(number * length for number, length in zip(index, self.layout.chunk_shape, strict=True))
+
     def _read_deflated(self, chunks: DeflatedChunks, region: Region, out: NDArray[Any]) -> None:
         """Read chunk by chunk, without HDF5's lock."""
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
-            corner = tuple(number * length for number, length in zip(index, self.layout.chunk_shape, strict=True))
+            corner = self._corner(index)
             if not chunks.read(corner, shifted(piece, corner), target):
                 self.dataset.read_direct(out, source_sel=piece, dest_sel=within(piece, region))
 
@@ -75,8 +83,7 @@ class _Hdf5Reader(Reader):
             if self.dataset.chunks:
                 if not self._begins_in(index, piece):
                     continue
-                corner = tuple(i * c for i, c in zip(index, self.dataset.chunks, strict=True))
-                if self.dataset.id.get_chunk_info_by_coord(corner).byte_offset is not None:
+                if self.dataset.id.get_chunk_info_by_coord(self._corner(index)).byte_offset is not None:
                     continue
             self.absent_chunks += 1
             if not self._fill:

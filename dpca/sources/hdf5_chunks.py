@@ -15,7 +15,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from dpca.sources.base import Buffer
+from dpca.sources.base import Buffer, read_ahead
 
 PLANE_BYTES = 2**14
 """Of each byte of the values, put in place together: all that is written stays in the cache meanwhile."""
@@ -26,6 +26,8 @@ class DeflatedChunks:
 
     def __init__(self, dataset: h5py.Dataset, shuffled: bool) -> None:
         self._dataset, self._shuffled, self._decoded = dataset, shuffled, Buffer()
+        # Only this driver of HDF5's has one plain file.
+        self._file = dataset.file.id.get_vfd_handle() if dataset.file.driver == "sec2" else None
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Self | None:
@@ -37,6 +39,12 @@ class DeflatedChunks:
         if filters not in ([h5py.h5z.FILTER_DEFLATE], [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]):
             return None
         return cls(dataset, len(filters) == 2 and dataset.dtype.itemsize > 1)
+
+    def expect(self, corner: tuple[int, ...]) -> None:
+        """Have the system read a chunk ahead, which has to be there, while this process computes."""
+        if self._file is not None:
+            stored = self._dataset.id.get_chunk_info_by_coord(corner)
+            read_ahead(self._file, stored.byte_offset, stored.size)
 
     def read(self, corner: tuple[int, ...], inside: tuple[slice, ...], out: NDArray[Any]) -> bool:
         """Decode a part of a chunk; False where it is left to HDF5.

@@ -86,6 +86,10 @@ class _KeptReader(Reader):
             self.bytes_read = self._reader.bytes_read
         return found
 
+    def expect(self, region: Region) -> None:
+        if self._slabs.get(region) is None:
+            self._reader.expect(region)
+
     def _read(self, region: Region) -> NDArray[Any]:
         raise AssertionError  # `read` never asks
 

@@ -108,13 +108,16 @@ class _ZarrReader(Reader):
             self._count_absent()
         return out
 
+    def expect(self, region: Region) -> None:
+        # To ask for smaller chunks costs as much as it gains.
+        if self._files is not None and self.layout.chunk_bytes >= TOGETHER_BYTES:
+            for index, _ in self._chunks_in(region):
+                self._files.expect(index)
+
     def _read_files(self, files: ChunkFiles, region: Region, out: NDArray[Any]) -> None:
         """Read an array of a local store, chunk by chunk."""
-        shape, chunks = self.layout.chunk_shape, list(self._chunks_in(region))
-        if self.layout.chunk_bytes >= TOGETHER_BYTES:  # to ask for smaller ones costs as much as it gains
-            for index, _ in chunks[1:]:
-                files.expect(index)
-        for index, piece in chunks:
+        shape = self.layout.chunk_shape
+        for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
             inside = shifted(piece, [number * length for number, length in zip(index, shape, strict=True)])
             try:

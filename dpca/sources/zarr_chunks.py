@@ -19,7 +19,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import LocalStore
 
-from dpca.sources.base import Buffer
+from dpca.sources.base import Buffer, read_ahead
 
 Bytes = NDArray[np.uint8]
 
@@ -82,7 +82,7 @@ class ChunkFiles:
         except OSError:
             return
         try:
-            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_WILLNEED)
+            read_ahead(number)
         finally:
             os.close(number)
 

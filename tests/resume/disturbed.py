@@ -37,15 +37,17 @@ def disturbed(what, *arguments, start=START):
 
 
 AT_SLAB = """
-import dpca.slabs
-slabs, seen = dpca.slabs.Plan.slabs_of, []
-def counting(self, tile):
-    for slab in slabs(self, tile):
+import dpca.preprocess
+seen = []
+def counted(method):
+    def counting(*arguments):
         seen.append(1)
         if len(seen) == {slab}:
             {action}
-        yield slab
-dpca.slabs.Plan.slabs_of = counting
+        yield from method(*arguments)
+    return counting
+for kind, name in ((dpca.preprocess.Standardizer, "_pieces"), (dpca.preprocess.FeaturePanels, "apply")):
+    setattr(kind, name, counted(getattr(kind, name)))
 """
 
 
