@@ -129,6 +129,7 @@ def decompose(
             solved = replace(solved, spectrum=spectrum)
         elif components:
             measured = steps.components(work, solved)
+    outputs.gather()
     outputs.finish()
     certificate = certify(
         solved.spectrum,

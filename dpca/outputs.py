@@ -22,7 +22,7 @@ from zarr.storage import LocalStore
 
 from dpca import durable
 from dpca.errors import StorageError, writing
-from dpca.slabs import TILE_BYTES, Box, Cuts, Plan
+from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
 from dpca.sources.base import Coordinate, Source, describe
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate, watched
 from dpca.spectrum import SIGN_RULE, Spectrum
@@ -78,6 +78,9 @@ class SyncedStore(LocalStore):
         durable.make_directories(path.parent)
         durable.write(path, lambda file: file.write(view))
 
+
+TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
+"""Arrays whose chunks may be tiles."""
 
 CHECKED = ZstdCodec(level=0, checksum=True)
 """zarr's own choice, with a checksum, so that no reader takes damaged chunks for numbers."""
@@ -139,8 +142,12 @@ class Outputs:
     ) -> None:
         """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
         with writing(self._called(name)):
-            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
-            if self._kind(name) == kind:
+            kind, found = (tuple(shape), tuple(chunks), np.dtype(dtype), fill), self._kind(name)
+            if found == kind:
+                return
+            gathered = found is not None and (found[0], *found[2:]) == (kind[0], *kind[2:])
+            if gathered and self.damage(name) is None:
+                self._rechunk(name, kind[1])
                 return
             zarr.create_array(
                 self.store,
@@ -288,6 +295,31 @@ class Outputs:
     def _called(self, name: str) -> str:
         root = self.store.root if isinstance(self.store, LocalStore) else self.store
         return name if isinstance(root, dict) else f"{root}/{name}"
+
+    def gather(self) -> None:
+        """Put chunks of less than 1 MiB together: those of an array of which each of a few tasks wrote a small part.
+
+        A run that is gone on with after that finds them as they were planned again.
+        """
+        for name, (shape, dtype, chunks, _) in self.inventory().items():
+            itemsize = np.dtype(dtype).itemsize if name in TILED else 0
+            small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape
+            if itemsize and small and math.prod(shape) * itemsize <= MIN_SPANS * CHUNK_BYTES:
+                cuts = [Cuts.of(length, chunk) for length, chunk in zip(shape, chunks, strict=True)]
+                grown = grow(cuts, range(len(shape) - 1, -1, -1), 2 * CHUNK_BYTES // itemsize)
+                self._rechunk(name, tuple(cut.step for cut in grown))
+
+    def _rechunk(self, name: str, chunks: tuple[int, ...]) -> None:
+        """Write an array again, in other chunks; what was never written is not."""
+        array, aside = self.array(name), f"{name}_in_other_chunks"
+        dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
+        written, values = array.nchunks_initialized, array[...]
+        self.remove(aside)
+        self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value)
+        self.array(aside).attrs.update(dict(array.attrs))
+        if written:
+            self.array(aside)[...] = values
+        self.rename(aside, name)
 
     def finish(self) -> None:
         """Consolidate the metadata, so that xarray opens the group at one read."""

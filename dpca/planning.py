@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,6 @@ import numpy as np
 
 from dpca import backproject, ledger, outputs, preprocess
 from dpca.accumulators import SOLVERS
-from dpca.accumulators.gram import largest_m
 from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
 from dpca.model import Model, Rung
@@ -468,9 +468,8 @@ def _over_budget(
             f"{describe_bytes(with_copy.scratch_bytes)} free"
         )
     remedy += "."
-    solvable = largest_m(budget.bytes - LIBRARIES_BYTES)
-    if stage.name == "eigensolve" and 1 < solvable < m:
-        remedy += f" With {describe_memory(budget.bytes)} the eigensolve of up to {solvable} {plan.keeps} fits."
+    if 8 * m * m > budget.bytes // 16 and (fewer := _fewer(layout, smallest, forecast)) > 1:
+        remedy += f" With {describe_memory(budget.bytes)} up to {fewer} {plan.keeps} fit."
     if layout.chunked and (better := _with_better_chunks(layout, smallest, forecast)) < 0.9 * process.peak_bytes:
         remedy += (
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
@@ -483,6 +482,21 @@ def _over_budget(
         remedy,
         key="compute.memory",
     )
+
+
+def _fewer(layout: Layout, made: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
+    """How many of what a plan keeps would fit, of the one axis that it is; 0 where it is more."""
+    if len(made.plan.kept_axes) > 1:
+        return 0
+    (axis,) = made.plan.kept_axes
+
+    def fits(m: int) -> bool:
+        part = replace(layout, shape=(*layout.shape[:axis], m, *layout.shape[axis + 1 :]))
+        cuts = plan_layout(part, made.plan.samples_axis, 1, made.plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
+        tried = replace(made, plan=replace(cuts, tiles=made.plan.tiles), n_tasks=1, window=1)
+        return replace(tried, processes=forecast(tried, 1)).fits
+
+    return bisect_left(range(1, made.plan.n_kept), True, key=lambda m: not fits(m))
 
 
 def _with_better_chunks(layout: Layout, made: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:

@@ -42,6 +42,11 @@ PARTIALS_SHARE = 8
 """An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.ledger`)."""
+FEW_SPANS, SPAN_WIDTH = 4, 16384
+"""Where data are hardly wider than the matrix, a span is this wide instead, since it takes as long to write its partial
+as to multiply 800 features (measured), whatever m is; unless that leaves fewer than 4."""
+CHUNK_BYTES = 2**20
+"""What a chunk of an output has at least, but where it takes many components to fill 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,8 @@ def make_plan(
     n_components : width of the outputs, which bounds a tile
     slab_bytes : what a slab is grown to; a single column of chunks may exceed it
     n_spans : the number of spans instead of the rule: as many as keep an m x m partial of each below an eighth of
-        the data in all, but from 16, so that there is something to share out, to 4096
+        the data in all, but from 16, so that there is something to share out (from 4 where the data are hardly wider
+        than m), to 4096
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -295,14 +301,17 @@ def make_plan(
         if math.prod(cut.step for cut in packed) <= slab_width:
             grid = packed
     slabs = grow(grid, fastest_first, slab_width)
-    # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB.
+    # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB, or
+    # tiles be so few that cores stay idle: then chunks are put together in the end (`dpca.outputs`).
     slab_size = math.prod(cut.step for cut in slabs)
-    tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)))
+    n_streamed = math.prod(shape[axis] for axis in axes)
+    tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)), n_streamed // MIN_SPANS)
     tiles = grow(slabs, fastest_first, tile_width)
     n_tiles = math.prod(len(cut) for cut in tiles)
     if n_spans is None:
         n_bytes = math.prod(shape) * itemsize
-        n_spans = min(MAX_SPANS, max(MIN_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2)))
+        fewest = min(MIN_SPANS, max(FEW_SPANS, n_streamed // SPAN_WIDTH))
+        n_spans = min(MAX_SPANS, max(fewest, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2)))
     return Plan(
         shape=tuple(shape),
         samples_axis=samples_axis,

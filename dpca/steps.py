@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpca.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.accumulators import SOLVERS, Accumulator, gram, tally_of
 from dpca.accumulators.factors import F64, Factors
 from dpca.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
@@ -210,6 +210,8 @@ class Steps:
 
         if center and plan.keeps == "samples":
             found.recenter()
+
+        gram.load(plan.n_kept)
 
         def solve() -> Factors:
             stage = self._progress.stage("eigensolve")

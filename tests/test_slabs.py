@@ -137,7 +137,15 @@ def test_partials_take_an_eighth_of_the_data_unless_spans_were_too_few_then(n, d
     if plan.n_spans > 16:
         assert plan.n_spans * 8 * n * n <= n * d * itemsize / 8
     elif plan.n_spans < 16:
-        assert plan.n_spans == plan.n_tiles
+        assert plan.n_spans >= min(plan.n_tiles, max(4, d // 16384))
+
+
+def test_data_that_are_not_wide_are_shared_out_too():
+    """Else a single core would work on what is wide enough for one chunk of 1 MiB of the mean."""
+    for n, d in ((500, 10**6), (5000, 80_000), (100, 10**5)):
+        plan = make_plan((n, d), 4, (n, 512))
+        assert plan.n_tiles >= 16 or plan.slab_width * 16 > d
+        assert plan.n_spans >= 4
 
 
 def test_output_chunks_are_between_one_and_64_mebibytes_where_the_data_are_wide():

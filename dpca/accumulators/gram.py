@@ -17,8 +17,7 @@ sum to less than 2^24, float32 holds every partial sum, and K is exact until H K
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -123,18 +122,24 @@ class Gram:
 
     @staticmethod
     def held_to_finish(m: int, n_components: int) -> dict[str, int]:
-        """Bytes of what `finish` holds, by name: LAPACK's dsyevd, through numpy.linalg.eigh.
+        """Bytes of what `finish` holds, by name.
 
-        Its workspace is 1 + 6m + 2m^2 values (LAPACK Users' Guide); NumPy hands it a copy of the matrix and
-        takes the vectors out of it.
+        Below `LARGE` numpy.linalg.eigh hands LAPACK's dsyevd a copy of the matrix, which needs 1 + 6m + 2m^2 values
+        besides (LAPACK Users' Guide), and takes the vectors out of it.
         """
+        found = {"Gram matrix": 8 * m * m, "chosen vectors and their residuals": 3 * 8 * m * n_components}
+        if m >= LARGE:
+            return {**found, "its copy for LAPACK": 8 * m * m, "LAPACK's workspace": 8 * m * (64 + 18 + 8 + 5)}
         return {
-            "Gram matrix": 8 * m * m,
+            **found,
             "its copy for LAPACK": 8 * m * m,
             "eigenvectors": 8 * m * m,
             "LAPACK's workspace": 8 * (1 + 6 * m + 2 * m * m),
-            "chosen vectors and their residuals": 3 * 8 * m * n_components,
         }
+
+
+LARGE = 2000
+"""Matrices from here on are reduced for the vectors that are chosen; of smaller ones every vector is found in a second."""
 
 
 def center_gram(gram: F64) -> F64:
@@ -151,13 +156,13 @@ def eigh(matrix: F64, choose: Choose) -> Factors:
     An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve) or below
     twice the magnitude of the most negative one: there is none but through rounding, so that one measures it.
     """
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    eigenvalues = eigenvalues[::-1]
+    ascending, leading = _decomposed(matrix)
+    eigenvalues = ascending[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
     floor = max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1]))
     total = float(np.trace(matrix))
     n_components = choose(eigenvalues, floor, total)
-    chosen = np.ascontiguousarray(vectors[:, ::-1][:, :n_components])
+    chosen = leading(n_components)
     residuals = np.linalg.norm(matrix @ chosen - chosen * eigenvalues[:n_components], axis=0)
     return Factors(
         eigenvalues,
@@ -169,6 +174,18 @@ def eigh(matrix: F64, choose: Choose) -> Factors:
     )
 
 
-def largest_m(free_bytes: int) -> int:
-    """The largest matrix that `eigh` decomposes in so much memory."""
-    return math.isqrt(max(0, free_bytes) // 40)
+def load(m: int) -> None:
+    """Load what `eigh` needs for m x m: SciPy brings a BLAS of its own, which has to be there when threads are set."""
+    if m >= LARGE:
+        import dpca.accumulators.lapack  # noqa: F401
+
+
+def _decomposed(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
+    """All eigenvalues, ascending, and what gives the vectors of the largest, in descending order."""
+    if len(matrix) >= LARGE:
+        from dpca.accumulators.lapack import Tridiagonal  # SciPy takes a while to load
+
+        reduced = Tridiagonal(matrix)
+        return reduced.eigenvalues, reduced.leading
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    return eigenvalues, lambda k: np.ascontiguousarray(vectors[:, ::-1][:, :k])
