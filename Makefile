@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench memory sizes precision crashes faults clean
+.PHONY: demo test lint bench curves memory precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -19,19 +19,18 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-## bench: dpca beside its peers and the floor of this machine, case by case (minutes; `pip install -e .[peers]` for all peers)
-bench: $(READY)
+## bench: dpca beside its peers and the floor of this machine, case by case (an hour; needs 16 GB of disk)
+bench: $(VENV)/.peers
 	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
+
+## curves: time and memory against features, samples and workers, as tables and a figure (half an hour; 8 GB of disk)
+curves: $(VENV)/.peers
+	$(BIN)/python -m workflows.benchmarks.curves
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
 	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 4000000
 	$(BIN)/python -m workflows.memory.measure --samples 4000 --features 1000000
-
-## sizes: time and memory against the number of samples and of features
-sizes: $(READY)
-	$(BIN)/python -m workflows.memory.measure --samples 500 1000 2000 4000 8000 --features 60000 --memory 6GiB
-	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 100000 400000 1600000
 
 ## faults: 200 runs that are disturbed at random moments, and what came of them (minutes)
 faults: $(READY)
@@ -48,6 +47,10 @@ precision: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.peers: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	touch $@
 
 clean:

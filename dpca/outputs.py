@@ -82,6 +82,9 @@ class SyncedStore(LocalStore):
 TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
 """Arrays whose chunks may be tiles."""
 
+ASIDE = "_in_other_chunks"
+"""What an array is called that is about to take the place of another."""
+
 CHECKED = ZstdCodec(level=0, checksum=True)
 """zarr's own choice, with a checksum, so that no reader takes damaged chunks for numbers."""
 
@@ -142,13 +145,13 @@ class Outputs:
     ) -> None:
         """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
         with writing(self._called(name)):
-            kind, found = (tuple(shape), tuple(chunks), np.dtype(dtype), fill), self._kind(name)
-            if found == kind:
+            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+            if self._kind(name) == kind:
                 return
-            gathered = found is not None and (found[0], *found[2:]) == (kind[0], *kind[2:])
-            if gathered and self.damage(name) is None:
+            if self._gathered(name, kind):
                 self._rechunk(name, kind[1])
                 return
+            self._arrays.pop(name, None)
             zarr.create_array(
                 self.store,
                 name=name,
@@ -199,7 +202,8 @@ class Outputs:
     def inventory(self) -> dict[str, Any]:
         """What each array is, and how many of its chunks were written; nothing where the group can't be opened."""
         try:
-            arrays = dict(zarr.open_group(self.store, mode="r").arrays())
+            # As they are: a run that is gone on with may have made some anew since metadata were consolidated.
+            arrays = dict(zarr.open_group(self.store, mode="r", use_consolidated=False).arrays())
             return {
                 name: [list(array.shape), str(array.dtype), list(array.chunks), int(array.nchunks_initialized)]
                 for name, array in sorted(arrays.items())
@@ -309,9 +313,19 @@ class Outputs:
                 grown = grow(cuts, range(len(shape) - 1, -1, -1), 2 * CHUNK_BYTES // itemsize)
                 self._rechunk(name, tuple(cut.step for cut in grown))
 
+    def _gathered(self, name: str, kind: tuple[Any, ...]) -> bool:
+        """Whether an array is there whole, in other chunks; or was about to take its place."""
+        for found in (name, name + ASIDE):
+            stored = self._kind(found)
+            if stored is not None and (stored[0], *stored[2:]) == (kind[0], *kind[2:]) and self.damage(found) is None:
+                if found != name:
+                    self.rename(found, name)
+                return True
+        return False
+
     def _rechunk(self, name: str, chunks: tuple[int, ...]) -> None:
         """Write an array again, in other chunks; what was never written is not."""
-        array, aside = self.array(name), f"{name}_in_other_chunks"
+        array, aside = self.array(name), name + ASIDE
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
         written, values = array.nchunks_initialized, array[...]
         self.remove(aside)

@@ -8,8 +8,8 @@ by tile; what is returned is m x m, m x k or k x k, with m samples (or features)
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -61,6 +61,17 @@ class Pass:
             )
         assert box is not None  # a span has a tile at least
         return self.plan.region(box)
+
+    @contextmanager
+    def reading(self, span: int) -> Iterator[Reader]:
+        """The source, open, and told which slabs it will be asked for."""
+        with self.source.open() as reader:
+            reader.will_read(self.slab_regions(span))
+            yield reader
+
+    def slab_regions(self, span: int) -> Iterator[Region]:
+        """Where the slabs of a span lie."""
+        return (self.plan.region(slab) for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
 
     @property
     def n_parts(self) -> int:
@@ -120,7 +131,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
     # H K H takes away what is left of the means, and is exact where the sums are.
     standardizer = work.feature_panels(rounded=True)
-    with work.source.open() as reader:
+    with work.reading(span) as reader:
         for tile in work.tiles(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
             for slab, panels in _slabs(
@@ -151,7 +162,7 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
     # A QR factorization can't take away again what a rounded mean left.
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", fill=fill)
-    with work.source.open() as reader:
+    with work.reading(span) as reader:
         for tile in work.tiles(span):
             for _, panels in _slabs(
                 work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
@@ -164,7 +175,7 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
 def present_span(work: Pass, span: int, report: Report) -> Present:
     """Before the first pass over samples: the mean of each feature's present values."""
     found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
-    with work.source.open() as reader:
+    with work.reading(span) as reader:
         for tile in work.tiles(span):
             for _, panels in _slabs(work, reader, lambda raw, _: standardizer.present(raw), tile, found.counts, report):
                 for counted in panels:
@@ -181,7 +192,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     """
     partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.feature_panels()
-    with work.source.open() as reader:
+    with work.reading(span) as reader:
         for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
             assert work.outputs is not None
@@ -214,7 +225,7 @@ def left_vectors_span(
     """
     partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.sample_panels(fill=fill, about=about)
-    with work.source.open() as reader:
+    with work.reading(span) as reader:
         for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
             for slab, panels in _slabs(
@@ -344,6 +355,10 @@ class Projection(Pass):
         group, span = divmod(part, self.plan.n_spans)
         return placed(super().region(span), self.plan.samples_axis, self.groups[group])
 
+    def slab_regions(self, part: int) -> Iterator[Region]:
+        group, span = divmod(part, self.plan.n_spans)
+        return (placed(region, self.plan.samples_axis, self.groups[group]) for region in super().slab_regions(span))
+
 
 def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
     """Scores of a group of new samples over a span's features, ((Y - 1 m') diag(t)) W, and their squared norms.
@@ -356,14 +371,11 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     samples = work.groups[group]
     scores = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + 1))
     standardizer = work.feature_panels()
-    with work.source.open() as reader:
+    with work.reading(part) as reader:
         for tile in work.tiles(span):
             of_tile = fitted.of(tile)  # once, since what is stored may be larger than a slab
-            regions = (
-                (slab, placed(work.plan.region(slab), work.plan.samples_axis, samples))
-                for slab in work.plan.slabs_of(tile)
-            )
-            for slab, region in _announced(regions, reader):
+            for slab in work.plan.slabs_of(tile):
+                region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
                 raw = reader.read(region)
                 mean, scale, components = of_tile.flat(within(slab, tile))
                 try:
@@ -448,9 +460,6 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
 
 RECONSTRUCTION = "reconstruction"
 
-AHEAD = 2
-"""Slabs that the system is asked to read while one is worked on."""
-
 P = TypeVar("P")
 
 
@@ -471,8 +480,8 @@ def _slabs(
     report: Report,
 ) -> Iterator[tuple[Box, Iterator[P]]]:
     """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
-    regions = ((slab, work.plan.region(slab)) for slab in work.plan.slabs_of(tile))
-    for slab, region in _announced(regions, reader):
+    for slab in work.plan.slabs_of(tile):
+        region = work.plan.region(slab)
         raw = reader.read(region)
 
         def panels(raw: NDArray[Any] = raw, slab: Box = slab, region: Region = region) -> Iterator[P]:
@@ -488,17 +497,6 @@ def _slabs(
             reader.retries,
         )
         report(raw.nbytes)
-
-
-def _announced(regions: Iterable[tuple[Box, Region]], reader: Reader) -> Iterator[tuple[Box, Region]]:
-    """Slabs and their regions in turn, each announced while those before it are worked on."""
-    waiting: deque[tuple[Box, Region]] = deque()
-    for slab, region in regions:
-        reader.expect(region)
-        waiting.append((slab, region))
-        if len(waiting) > AHEAD:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:

@@ -22,11 +22,18 @@ def test_every_case_loads_and_names_methods_that_exist(path):
     assert case.bytes > 0
 
 
-@pytest.mark.parametrize("store", ["zarr-zstd", "hdf5-gzip", "hdf5-gzip-shuffle"])
-def test_a_small_case_is_measured_with_its_error(store, tmp_path):
+SMALL = {
+    "zarr": "store: zarr-zstd\nshape: [60, 20000]\nchunks: [60, 2000]\ndtype: float32\n",
+    "cold, two feature axes": "store: zarr-zstd\nshape: [60, 100, 200]\nchunks: [20, 30, 70]\ndtype: float64\ncold: true\n",
+    "gzip": "store: hdf5-gzip\nshape: [60, 20000]\nchunks: [60, 2000]\ndtype: float32\n",
+    "shuffle": "store: hdf5-gzip-shuffle\nshape: [60, 20000]\nchunks: [60, 2000]\ndtype: float32\n",
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_a_small_case_is_measured_with_its_error(case, tmp_path):
     Path("small.yaml").write_text(
-        f"name: small\nsamples: 60\nfeatures: 20000\ndtype: float32\nstore: {store}\nchunks: [60, 2000]\ncomponents: 5\n"
-        "memory: 1GiB\nrounds: 1\nmethods: [dpca, plain_dask]\n"
+        f"name: small\n{SMALL[case]}components: 5\nmemory: 1GiB\nrounds: 1\nmethods: [dpca, plain_dask]\n"
     )
     command = [sys.executable, "-m", "workflows.benchmarks.bench", "small.yaml", "--seconds", "0.01"]
     done = subprocess.run(
@@ -34,6 +41,8 @@ def test_a_small_case_is_measured_with_its_error(store, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "| dpca |" in done.stdout
+    assert ("of h5py's own rate" in done.stdout) == (case in ("gzip", "shuffle"))
+    assert ("alone, cold" in done.stdout) == case.startswith("cold")
     (case,) = json.loads(Path("dpca-bench/bench.json").read_text())["cases"]
     assert case["methods"]["dpca"][0]["error"] < 1e-5
     assert case["methods"]["plain_dask"][0]["error"] < 1e-3

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +27,8 @@ Region = tuple[slice, ...]
 
 
 READ_SECONDS = 900.0
+AHEAD = 2
+"""Regions that the system is asked to read before they are needed."""
 RETRY_SECONDS = (0.1, 0.5, 2.0)
 """Pauses before a read that failed is tried again."""
 CHUNKS_A_CALL = 1024
@@ -242,6 +244,13 @@ class Reader(ABC):
         """Bytes of the regions that were read, decoded."""
         self._buffer = Buffer()
         """What is lent, by readers that do not read in place."""
+        self._to_come: Iterator[Region] = iter(())
+
+    def will_read(self, regions: Iterable[Region]) -> None:
+        """Say which regions `read` will be asked for, in turn, so that the system can be ahead of it."""
+        self._to_come = iter(regions)
+        for region in islice(self._to_come, AHEAD):
+            self.expect(region)
 
     def read(self, region: Region) -> NDArray[Any]:
         """Values of a region, as stored.
@@ -258,6 +267,8 @@ class Reader(ABC):
         def count() -> None:
             self.retries += 1
 
+        for following in islice(self._to_come, 1):
+            self.expect(following)
         found = tried_again(
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )

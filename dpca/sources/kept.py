@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,9 +86,8 @@ class _KeptReader(Reader):
             self.bytes_read = self._reader.bytes_read
         return found
 
-    def expect(self, region: Region) -> None:
-        if self._slabs.get(region) is None:
-            self._reader.expect(region)
+    def will_read(self, regions: Iterable[Region]) -> None:
+        self._reader.will_read(region for region in regions if self._slabs.get(region) is None)
 
     def _read(self, region: Region) -> NDArray[Any]:
         raise AssertionError  # `read` never asks

@@ -3,7 +3,8 @@
     python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 
 Prints a table for each case and writes all that was measured to dpca-bench/bench.json. Every method runs in a process of
-its own; seconds are without imports, which `start-up` has. Errors are of eigenvalues, relative to the largest error of any.
+its own; seconds are without imports, which `start-up` has. Errors are of eigenvalues, the largest relative one of any. Before
+each run the data are read into the page cache, or evicted from it where the case says `cold: true`.
 """
 
 import argparse
@@ -18,11 +19,13 @@ from typing import Any
 import psutil
 from ruamel.yaml import YAML
 
-from workflows.benchmarks.data import Case, exact_eigenvalues, make
+from workflows.benchmarks.data import Case, evict, exact_eigenvalues, files_of, make, read_all
 from workflows.benchmarks.roofline import floor
 from workflows.watch import Watched, watch
 
 LIMIT_SECONDS = 1200
+PASSES = ("gram", "components")
+"""Stages that decode all of the data."""
 
 
 def once(name: str, document: dict[str, Any], data: Path, directory: Path) -> dict[str, Any]:
@@ -57,15 +60,19 @@ def measure(case: Case, document: dict[str, Any], directory: Path, seconds: floa
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in case.methods}
     floors = []
     for _ in range(case.rounds):
-        floors.append(floor(case, data, directory, seconds))
+        evict(data)
+        disk = read_all(data)
+        floors.append({**floor(case, data, directory, seconds), "disk_bytes_per_second": disk})
         for name, runs in rounds.items():
             if not any("failed" in run for run in runs):
+                evict(data) if case.cold else read_all(data)
                 runs.append(once(name, document, data, directory))
     for runs in rounds.values():
         for run in runs:
             if "failed" not in run:
                 run["error"] = error_of(run.pop("eigenvalues"), exact)
-    return {"case": document, "floor": floors, "methods": rounds}
+    stored = sum(path.stat().st_size for path in files_of(data))
+    return {"case": document, "bytes": case.bytes, "stored_bytes": stored, "floor": floors, "methods": rounds}
 
 
 def median(values: list[float]) -> float:
@@ -80,7 +87,8 @@ def table(measured: dict[str, Any]) -> str:
     lines = [
         f"{measured['case']['name']}: floor {bottom:.2f} s (decode {first['decode_bytes_per_second'] / 1e9:.2f} GB/s, syrk "
         f"{first['syrk_flops_per_second'] / 1e9:.0f} GFLOP/s, back-projection "
-        f"{first['projection_flops_per_second'] / 1e9:.0f} GFLOP/s, write {first['write_bytes_per_second'] / 1e6:.0f} MB/s)",
+        f"{first['projection_flops_per_second'] / 1e9:.0f} GFLOP/s, write {first['write_bytes_per_second'] / 1e6:.0f} MB/s; "
+        f"disk, cold, {first['disk_bytes_per_second'] / 1e9:.2f} GB/s)",
         "",
         "| method | seconds | of the floor | start-up | memory | read | error |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -95,6 +103,18 @@ def table(measured: dict[str, Any]) -> str:
             f"{median([run['start_up'] for run in runs]):.1f} s | {max(run['peak_bytes'] for run in runs) / 2**30:.2f} GiB | "
             f"{median([run['bytes_read'] for run in runs]) / 1e9:.2f} GB | {max(run['error'] for run in runs):.0e} |"
         )
+    stages = [run["stages"] for run in measured["methods"].get("dpca", []) if "stages" in run]
+    if stages:
+        parts = {name: median([stage[name] for stage in stages]) for name in stages[0]}
+        lines += ["", "dpca's stages: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())]
+        if not measured["case"]["store"].startswith("zarr"):
+            rates = [
+                measured["bytes"] / parts[name] / first["decode_bytes_per_second"] for name in parts if name in PASSES
+            ]
+            lines.append("decoded, of h5py's own rate: " + " and ".join(f"{rate:.1f} times" for rate in rates))
+        if measured["case"].get("cold"):
+            disk = measured["stored_bytes"] / median([found["disk_bytes_per_second"] for found in measured["floor"]])
+            lines.append(f"to read the stored {measured['stored_bytes'] / 1e9:.2f} GB alone, cold: {disk:.2f} s")
     return "\n".join(lines)
 
 

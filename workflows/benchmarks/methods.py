@@ -21,6 +21,14 @@ def method(function: Callable[..., Callable[[], Found]]) -> Callable[..., Callab
 
 
 def lazy(case: Found, data: str) -> Any:
+    """The data as a Dask array in their own chunks, features along one axis."""
+    import dask.array as da
+
+    x = stored(case, data)
+    return x.reshape(len(x), -1) if x.ndim > 2 else da.asarray(x)
+
+
+def stored(case: Found, data: str) -> Any:
     """The data as a Dask array in their own chunks."""
     import dask.array as da
     import h5py
@@ -33,7 +41,8 @@ def whole(data: str) -> Any:
     import h5py
     import zarr
 
-    return zarr.open_array(data, mode="r")[...] if data.endswith(".zarr") else h5py.File(data)["x"][...]
+    x = zarr.open_array(data, mode="r")[...] if data.endswith(".zarr") else h5py.File(data)["x"][...]
+    return x.reshape(len(x), -1)
 
 
 @method
@@ -93,6 +102,20 @@ def sklearn_randomized(case: Found, data: str, out: str) -> Callable[[], Found]:
 
 
 @method
+def sklearn_incremental(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """scikit-learn's IncrementalPCA, batches of samples from memory."""
+    import numpy as np
+    from sklearn.decomposition import IncrementalPCA
+
+    def run() -> Found:
+        fit = IncrementalPCA(case["components"], batch_size=5 * case["components"]).fit(whole(data))
+        np.save(f"{out}/components.npy", fit.components_)
+        return {"eigenvalues": (fit.singular_values_.astype(float) ** 2).tolist()}
+
+    return run
+
+
+@method
 def dask_ml_randomized(case: Found, data: str, out: str) -> Callable[[], Found]:
     """dask-ml's PCA, randomized."""
     return _dask_ml("randomized", case, data, out)
@@ -142,7 +165,8 @@ def xeofs_eof(case: Found, data: str, out: str) -> Callable[[], Found]:
     import xeofs
 
     def run() -> Found:
-        x = xr.DataArray(lazy(case, data), dims=("time", "cell"), name="x")
+        values = stored(case, data)
+        x = xr.DataArray(values, dims=("time", "lat", "lon")[: values.ndim], name="x")
         model = xeofs.single.EOF(n_modes=case["components"], random_state=0)
         model.fit(x, dim="time")
         np.save(f"{out}/components.npy", model.components().values)
@@ -160,7 +184,8 @@ def bytes_read() -> int:
 def main() -> None:
     """Run it."""
     name, case, data, out = sys.argv[1:]
-    Path(out).mkdir(parents=True) if name != "dpca" else None
+    if name != "dpca":
+        Path(out).mkdir(parents=True)
     run = METHODS[name](json.loads(case), data, out)
     before, began = bytes_read(), time.perf_counter()
     found = run()

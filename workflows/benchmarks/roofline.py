@@ -42,14 +42,16 @@ def rate(work: Callable[[int, int], float], seconds: float) -> float:
 def decode_rate(case: Case, data: Path, seconds: float) -> float:
     """Decoded bytes a second: of Zarr the codec on files that are read, of HDF5 h5py itself."""
     size = math.prod(case.chunks) * np.dtype(case.dtype).itemsize
-    columns = case.features // case.chunks[1]
+    grid = [length // chunk for length, chunk in zip(case.shape, case.chunks, strict=True)]
+    columns = math.prod(grid)  # whole chunks alone
     n_threads = os.cpu_count() or 1
     if data.suffix == ".zarr":
         array, codec = zarr.open_array(data, mode="r"), numcodecs.Zstd()
         buffers = [np.empty(size, np.uint8) for _ in range(n_threads)]
 
         def decode(thread: int, count: int) -> float:
-            key = array.metadata.encode_chunk_key((0, (thread + count * n_threads) % columns))
+            index = np.unravel_index((thread + count * n_threads) % columns, grid)
+            key = array.metadata.encode_chunk_key(tuple(map(int, index)))
             codec.decode((data / key).read_bytes(), out=buffers[thread])
             return size
 
