@@ -327,11 +327,11 @@ class Outputs:
         """Write an array again, in other chunks; what was never written is not."""
         array, aside = self.array(name), name + ASIDE
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
-        written, values = array.nchunks_initialized, array[...]
+        values = array[...] if array.nchunks_initialized else None
         self.remove(aside)
         self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value)
         self.array(aside).attrs.update(dict(array.attrs))
-        if written:
+        if values is not None:
             self.array(aside)[...] = values
         self.rename(aside, name)
 

@@ -1,7 +1,7 @@
 """Chunks of an HDF5 dataset that deflate has compressed, decoded by this thread alone.
 
 HDF5 decodes under one lock for the whole process, so that threads wait for each other. Here only the stored bytes are
-fetched under it, and ISA-L, which lets go of Python's lock, decompresses them. What has other filters, or a chunk to
+fetched under it, and libdeflate, which lets go of Python's lock, decompresses them. What has other filters, or a chunk to
 which not all of them were applied, is left to HDF5.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
+import deflate
 import h5py
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from dpca.sources.base import Buffer, read_ahead
@@ -66,8 +66,8 @@ class DeflatedChunks:
             return False
         n_bytes = math.prod(shape) * dtype.itemsize
         try:
-            content = isal_zlib.decompress(stored, bufsize=n_bytes)
-        except isal_zlib.error as cause:  # type: ignore[misc]
+            content = deflate.zlib_decompress(stored, n_bytes)
+        except deflate.DeflateError as cause:
             raise ValueError(str(cause)) from cause
         if len(content) != n_bytes:
             raise ValueError(f"the chunk decodes to {len(content)} bytes, not {n_bytes}")
