@@ -228,7 +228,7 @@ def main() -> None:
     """Measure, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path("dpca-bench"))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--features", type=int, nargs="+", default=FEATURES)
     parser.add_argument("--samples", type=int, nargs="+", default=SAMPLES)
     parser.add_argument("--on-cluster", type=int, nargs="+", default=ON_CLUSTER)
