@@ -338,6 +338,7 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
     try:
         lock.acquire()
         yield aside
+        lock.check()
         with writing(str(out)):
             durable.remove_partials(aside.arrays)  # of workers that were killed while they wrote
             durable.remove(out)

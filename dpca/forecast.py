@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpca.accumulators.gram import eigensolve_flops
 from dpca.machine import free_disk
 from dpca.model import Model, Rung
 from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of, reads_means, second_pass
@@ -30,6 +31,7 @@ def forecast(
     *,
     components: bool,
     keep_gram: bool,
+    probe_seconds: float,
 ) -> dict[str, Any]:
     """Everything that `dpca plan` tells.
 
@@ -38,6 +40,7 @@ def forecast(
     source, model, made, rates, scratch : of the run (`dpca.planning`, `dpca.probe`)
     output_path : the result directory
     components, keep_gram : what is to be written
+    probe_seconds : what it took to measure the rates
 
     Returns
     -------
@@ -61,7 +64,7 @@ def forecast(
         scratch : bytes, path and bytes free there
         memory : budget_bytes and where it is from; expected_peak_bytes, and peak_bytes if solvers follow the first;
             for every process each stage's arrays
-        time : seconds in all and of each stage, and the rates that were measured
+        time : seconds in all and of each stage, the rates that were measured, and probe_seconds, what that took
         advice : sentences
     """
     plan, layout = made.plan, source.layout
@@ -123,7 +126,7 @@ def forecast(
         ],
         "bytes_read": sum(item["bytes"] for item in passes),
         # Tridiagonal reduction, its eigenvectors and their transformation: about 9 m^3 (Golub and Van Loan, 8.3).
-        "flops": sum(item["flops"] for item in passes) + 9 * m**3,
+        "flops": sum(item["flops"] for item in passes) + eigensolve_flops(m),
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -151,7 +154,12 @@ def forecast(
                 for item in made.processes
             ],
         },
-        "time": {"seconds": sum(seconds.values()), "stages": seconds, "rates": _rates(rates, m)},
+        "time": {
+            "seconds": sum(seconds.values()),
+            "stages": seconds,
+            "rates": _rates(rates, m),
+            "probe_seconds": probe_seconds,
+        },
         "advice": _advice(made, layout, output_bytes, output_path),
     }
 

@@ -152,7 +152,7 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
     raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
     kept_samples, m = plan.keeps == "samples", plan.n_kept
-    standardizer = work.feature_panels() if kept_samples else work.sample_panels(fill=np.zeros(m))
+    standardizer = work.feature_panels(rounded=True) if kept_samples else work.sample_panels(fill=np.zeros(m))
     solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center))
     measured = BackprojectionPartial.empty(m, task.n_components)
     alpha = np.ones((m, task.n_components), work.working_dtype)

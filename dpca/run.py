@@ -152,7 +152,7 @@ def plan(loaded: Loaded) -> dict[str, Any]:
     """
     config = loaded.config
     with prepared(loaded) as (ready, executor):
-        output = Path(config.output.path)
+        output, began = Path(config.output.path), time.perf_counter()
         rates = probe(ready.source, ready.model, ready.made, executor, ready.scratch, output, config.output.components)
         return forecast(
             ready.source,
@@ -163,6 +163,7 @@ def plan(loaded: Loaded) -> dict[str, Any]:
             config.output.path,
             components=config.output.components,
             keep_gram=config.output.gram,
+            probe_seconds=time.perf_counter() - began,
         )
 
 

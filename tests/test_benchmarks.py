@@ -41,7 +41,7 @@ def test_a_small_case_is_measured_with_its_error(case, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "| dpca |" in done.stdout
-    assert ("of h5py's own rate" in done.stdout) == (case in ("gzip", "shuffle"))
+    assert ("times h5py's own rate" in done.stdout) == (case in ("gzip", "shuffle"))
     assert ("alone, cold" in done.stdout) == case.startswith("cold")
     (case,) = json.loads(Path("dpca-bench/bench.json").read_text())["cases"]
     assert case["methods"]["dpca"][0]["error"] < 1e-5

@@ -148,3 +148,12 @@ def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypa
     assert "r: was replaced while it was read" in capsys.readouterr().err
     assert not Path("out.zarr").exists()
     assert dpca(*given, "--out", "out.zarr") == 0
+
+
+def test_a_command_whose_lock_was_taken_over_publishes_nothing(config, monkeypatch, capsys):
+    """It slept for longer than the lock lasts; another is at it now."""
+    assert dpca("run", config) == 0
+    monkeypatch.setattr("dpca.lock.Lock.held", lambda self: False)
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
+    assert "another" in capsys.readouterr().err
+    assert not Path("s.zarr").exists()

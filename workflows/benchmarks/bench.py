@@ -21,6 +21,7 @@ from ruamel.yaml import YAML
 
 from workflows.benchmarks.data import Case, evict, exact_eigenvalues, files_of, make, read_all
 from workflows.benchmarks.roofline import floor
+from workflows.benchmarks.startup import measure as start_up
 from workflows.watch import Watched, watch
 
 LIMIT_SECONDS = 1200
@@ -126,6 +127,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each rate of the roofline")
     parser.add_argument("--keep", action="store_true", help="keep the data for another time")
     given = parser.parse_args()
+    given.directory.mkdir(parents=True, exist_ok=True)
+    started = start_up(given.directory.absolute())
+    print("; ".join(f"{name} {seconds:.2f} s" for name, seconds in started.items()), end="\n\n", flush=True)
     found = []
     for path in given.cases:
         document = YAML(typ="safe").load(path)
@@ -138,7 +142,7 @@ def main() -> None:
         if not given.keep:
             data = case.path(given.directory)
             shutil.rmtree(data) if data.is_dir() else data.unlink()
-    report = {"cores": os.cpu_count(), "load": os.getloadavg(), "cases": found}
+    report = {"cores": os.cpu_count(), "load": os.getloadavg(), "start_up": started, "cases": found}
     (given.directory / "bench.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
