@@ -226,7 +226,16 @@ def run_pass(
             part, added = work.part(number), number < begin
             futures = getattr(part.source, "futures", {})
             return session.submit(
-                _call, task, part, list(futures), list(futures.values()), arguments, number, stage, added
+                _call,
+                task,
+                part,
+                list(futures),
+                list(futures.values()),
+                arguments,
+                number,
+                stage,
+                added,
+                executor.shares_memory,
             )
 
         def add(total: T, found: Any) -> T:
@@ -238,13 +247,13 @@ def run_pass(
             if number < begin:
                 return total
             try:
-                partial = stage.load(number, like)
+                partial = stage.load(number, like) if found.found is None else found.found
             except Damaged as damage:
                 stage.lost(damage, number)
                 submit(number).result()
                 partial = stage.load(number, like)
             total = merge(total, partial)
-            stage.added(number, total, last=number == n_parts - 1)
+            stage.added(number, total, number == n_parts - 1, window)
             return total
 
         def explain(number: int, error: BaseException) -> BaseException:
@@ -345,6 +354,7 @@ def _call(
     number: int,
     stage: Stage | None,
     added: bool,
+    shared: bool,
     report: Report,
 ) -> P | Receipt:
     """A task, or what is in the ledger of it: from a run before, or from a worker that died before its receipt was seen."""
@@ -363,7 +373,7 @@ def _call(
         return found
     if not added:
         stage.keep(number, found)
-    return Receipt(number, damage)
+    return Receipt(number, damage, found if shared and not added else None)
 
 
 class Threads:

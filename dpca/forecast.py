@@ -125,7 +125,6 @@ def forecast(
             for rung in later
         ],
         "bytes_read": sum(item["bytes"] for item in passes),
-        # Tridiagonal reduction, its eigenvectors and their transformation: about 9 m^3 (Golub and Van Loan, 8.3).
         "flops": sum(item["flops"] for item in passes) + eigensolve_flops(m),
         "output": {
             "path": output_path,

@@ -44,6 +44,11 @@ class Receipt:
     number: int
     damage: str | None = None
     """What was wrong with what its task had written besides, for which it was done again."""
+    found: Any = None
+    """The part itself, where it is in this process's memory still; it does not travel."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Receipt, (self.number, self.damage)
 
 
 @dataclass(frozen=True)
@@ -140,10 +145,14 @@ class Stage:
         """Whether all parts are added up."""
         return n_parts in self._files(_SUM)
 
-    def added(self, number: int, total: Any, last: bool) -> None:
-        """Count a part that was added to the sum; write the sum in place of the parts where they are many, or the last."""
-        self._added_bytes += self._path(number).stat().st_size
-        if not last and self._added_bytes <= self._keep_bytes:
+    def added(self, number: int, total: Any, last: bool, window: int) -> None:
+        """Count a part that was added to the sum; write the sum in place of the parts where they are many, or the last.
+
+        As many parts as are in the window may be there besides by the time of the next.
+        """
+        size = self._path(number).stat().st_size
+        self._added_bytes += size
+        if not last and self._added_bytes + window * size <= self._keep_bytes:
             return
         self._write(Path(self._directory) / f"sum-{number + 1}.npz", total)
         for files, count in ((_SUM, number + 1), (_PART, number + 1)):

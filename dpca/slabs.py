@@ -42,9 +42,9 @@ PARTIALS_SHARE = 8
 """An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.ledger`)."""
-FEW_SPANS, SPAN_WIDTH = 4, 16384
-"""Where data are hardly wider than the matrix, a span is this wide instead, since it takes as long to write its partial
-as to multiply 800 features (measured), whatever m is; unless that leaves fewer than 4."""
+FEW_SPANS, SPAN_WIDTH = 4, 32768
+"""Where data are hardly wider than the matrix, a span is this wide instead, since to keep its partial takes as long as to
+multiply 1500 features (measured), whatever m is; unless that leaves fewer than 4."""
 CHUNK_BYTES = 2**20
 """What a chunk of an output has at least, but where it takes many components to fill 64 MiB."""
 
@@ -310,8 +310,11 @@ def make_plan(
     n_tiles = math.prod(len(cut) for cut in tiles)
     if n_spans is None:
         n_bytes = math.prod(shape) * itemsize
-        fewest = min(MIN_SPANS, max(FEW_SPANS, n_streamed // SPAN_WIDTH))
-        n_spans = min(MAX_SPANS, max(fewest, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2)))
+        # A power of two: as many cores end together.
+        fewest = min(MIN_SPANS, max(FEW_SPANS, 2 ** round(math.log2(max(1, n_streamed / SPAN_WIDTH)))))
+        n_spans = min(MAX_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2))
+        # As many tiles for each, where spans are many.
+        n_spans = -(-n_tiles // -(-n_tiles // n_spans)) if n_spans > fewest else fewest
     return Plan(
         shape=tuple(shape),
         samples_axis=samples_axis,
