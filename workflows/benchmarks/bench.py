@@ -24,7 +24,7 @@ from workflows.benchmarks.roofline import floor
 from workflows.benchmarks.startup import measure as start_up
 from workflows.watch import Watched, watch
 
-LIMIT_SECONDS = 1200
+LIMIT_SECONDS = 600
 
 
 def once(name: str, document: dict[str, Any], data: Path, directory: Path) -> dict[str, Any]:
