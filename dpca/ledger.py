@@ -148,11 +148,12 @@ class Stage:
     def added(self, number: int, total: Any, last: bool, window: int) -> None:
         """Count a part that was added to the sum; write the sum in place of the parts where they are many, or the last.
 
-        As many parts as are in the window may be there besides by the time of the next.
+        As many parts as are in the window may be there besides by the time of the next; two more than those stay in any
+        case, since to write a sum costs as much as a part.
         """
         size = self._path(number).stat().st_size
         self._added_bytes += size
-        if not last and self._added_bytes + window * size <= self._keep_bytes:
+        if not last and self._added_bytes + window * size <= max(self._keep_bytes, (window + 2) * size):
             return
         self._write(Path(self._directory) / f"sum-{number + 1}.npz", total)
         for files, count in ((_SUM, number + 1), (_PART, number + 1)):

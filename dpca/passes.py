@@ -196,17 +196,17 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
         for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
             assert work.outputs is not None
-            known = [work.outputs.read_part(name, tile) for name in ("mean", "scale")]
+            means = work.outputs.read_part("mean", tile)
 
-            def again(raw: NDArray[Any], slab: Box, tile: Box = tile, known: list[Any] = known) -> Iterator[Any]:
-                return standardizer.again(raw, *(values[within(slab, tile)].reshape(-1) for values in known))
+            def again(raw: NDArray[Any], slab: Box, tile: Box = tile, means: NDArray[Any] = means) -> Iterator[Any]:
+                return standardizer.again(raw, means[within(slab, tile)].reshape(-1))
 
             for slab, parts in _slabs(work, reader, again, tile, partial.counts, report):
                 found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
                 for start, stop, matrix in parts:
                     found[:, start:stop] = partial.add(matrix, alpha)
                 # A feature without any value has no component: NaN, where 0 would claim one.
-                found[:, np.isnan(known[0][within(slab, tile)].reshape(-1))] = np.nan
+                found[:, np.isnan(means[within(slab, tile)].reshape(-1))] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
             work.write("components", tile, components)
     return partial

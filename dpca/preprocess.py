@@ -276,11 +276,16 @@ class FeaturePanels(Standardizer):
                 matrix[:, first:last] = block
         return _joined(parts, matrix)
 
-    def again(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Preprocess a slab a second time, by what the first time gave.
+    def again(self, raw: NDArray[Any], mean: F64) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Preprocess a slab a second time, by the means that the first time gave, where they are all there is to it.
 
-        Where that says all, nothing is summed up again. The mean is rounded to working precision: components change by
-        what is left of it times the sum of each alpha, which is 0 but for rounding.
+        They are rounded to working precision: components change by what is left times the sum of each alpha, which is
+        0 but for rounding.
+
+        Parameters
+        ----------
+        raw : as for `panels`
+        mean : of the slab's features, flattened; NaN for one without any value
 
         Yields
         ------

@@ -166,7 +166,9 @@ def xeofs_eof(case: Found, data: str, out: str) -> Callable[[], Found]:
 
     def run() -> Found:
         values = stored(case, data)
-        x = xr.DataArray(values, dims=("time", "lat", "lon")[: values.ndim], name="x")
+        dims = ("time", "lat", "lon")[: values.ndim]
+        coords = {dim: np.arange(length) for dim, length in zip(dims, values.shape, strict=True)}  # it can't do without
+        x = xr.DataArray(values, dims=dims, name="x", coords=coords)
         model = xeofs.single.EOF(n_modes=case["components"], random_state=0)
         model.fit(x, dim="time")
         np.save(f"{out}/components.npy", model.components().values)
