@@ -331,9 +331,11 @@ def _print_finished(finished: Finished) -> None:
     click.echo(f"certificate: {certificate['verdict']}")
     plan, counts = manifest["plan"], manifest["counts"]
     n_samples = plan["shape"][plan["samples_axis"]]
-    reads = 1 if manifest["keeps_data"] else counts["passes"]
+    reads = counts["passes"]
+    if manifest["keeps_data"]:  # or a part of them, where to keep more would have taken longer
+        reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
     click.echo(
-        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads} read{'s' * (reads > 1)}, "
+        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads > 1)}, "
         f"{finished.seconds:.1f} s; result: {finished.path}"
     )
     for note in manifest["notes"]:

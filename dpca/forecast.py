@@ -109,7 +109,8 @@ def forecast(
         "working_dtype": dtype.name,
         "reading": {
             "kind": reading,
-            "meaning": READINGS[reading] + ("; kept in memory after the first pass" if made.keeps_data else ""),
+            "meaning": READINGS[reading]
+            + ("; kept in memory, where that is faster than to read them again" if made.keeps_data else ""),
             "keeps_data": made.keeps_data,
         },
         "slabs": plan.n_slabs,

@@ -467,6 +467,7 @@ def _manifest(
             "name": layout.name,
             "shape": list(layout.shape),
             "dtype": layout.dtype.str,
+            "decoded_bytes": layout.bytes,
             "samples_axis": found.plan.samples_axis,
         },
         "plan": as_plain(made.plan),

@@ -1,8 +1,14 @@
-"""Data that fit in memory: what one pass reads of a source stays there for those that follow."""
+"""Data that fit in memory: what one pass reads of a source stays there for those that follow.
+
+Unless it takes longer to keep them than to read them: a virtual machine may have to ask its host for every page that is
+touched for the first time, at less than 1 GB/s, where zstd decodes faster. That is found out on the way, and changes no
+bit.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,10 +22,16 @@ BLOCK_BYTES = 2**28
 """Memory is asked for in blocks of this size: the system clears it in huge pages then, which takes a tenth of the time."""
 
 
+TRIED_BYTES = 2**26
+"""What is kept in any case, to find out what it costs."""
+
+
 class Slabs:
-    """Arrays by region, side by side in large blocks of memory."""
+    """Arrays by region, side by side in large blocks of memory, while to keep them is faster than to read them again."""
 
     def __init__(self) -> None:
+        self._reading = self._keeping = 0.0
+        self._bytes = 0
         self._found: dict[tuple[tuple[int, int], ...], NDArray[Any]] = {}
         self._free: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._lock = threading.Lock()
@@ -27,9 +39,11 @@ class Slabs:
     def get(self, region: Region) -> NDArray[Any] | None:
         return self._found.get(_key(region))
 
-    def keep(self, region: Region, values: NDArray[Any]) -> NDArray[Any]:
-        """Keep a copy; returns it."""
-        size = -(-values.nbytes // 64) * 64
+    def keep(self, region: Region, values: NDArray[Any], read_seconds: float) -> NDArray[Any]:
+        """Keep a copy of what took so long to read, and return it; or the values themselves, which are not kept then."""
+        if self._bytes > TRIED_BYTES and self._keeping > self._reading:
+            return values
+        began, size = time.perf_counter(), -(-values.nbytes // 64) * 64
         with self._lock:
             if self._free.size < size:
                 self._free = np.empty(max(size, BLOCK_BYTES), np.uint8)
@@ -38,6 +52,10 @@ class Slabs:
         kept: NDArray[Any] = place[: values.nbytes].view(values.dtype).reshape(values.shape, order=order)  # type: ignore[call-overload]
         kept[...] = values
         self._found[_key(region)] = kept
+        with self._lock:
+            self._bytes += values.nbytes
+            self._reading += read_seconds
+            self._keeping += time.perf_counter() - began
         return kept
 
 
@@ -81,7 +99,9 @@ class _KeptReader(Reader):
     def read(self, region: Region) -> NDArray[Any]:
         found = self._slabs.get(region)
         if found is None:
-            found = self._slabs.keep(region, self._reader.read(region))
+            began = time.perf_counter()
+            values = self._reader.read(region)
+            found = self._slabs.keep(region, values, time.perf_counter() - began)
             self.absent_chunks, self.retries = self._reader.absent_chunks, self._reader.retries
             self.bytes_read = self._reader.bytes_read
         return found

@@ -10,7 +10,7 @@ import zarr
 
 from dpca import PCA
 from dpca.sources import open_source
-from dpca.sources.kept import KeptSource
+from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
 from tests.stores import counted, random_array
 from tests.test_crashes import bits
@@ -30,6 +30,18 @@ def test_regions_are_lent_again_and_counted_once():
     with source.restrict(regions[1]).open() as reader:
         assert reader.read(regions[1]) is first[1]
         assert reader.bytes_read == 0
+
+
+def test_what_takes_longer_to_keep_than_to_read_is_not_kept(monkeypatch):
+    monkeypatch.setattr("dpca.sources.kept.TRIED_BYTES", X.nbytes)
+    slabs, regions = Slabs(), [(slice(0, 20), slice(start, start + 1)) for start in range(3)]
+    for region in regions[:2]:  # to find out
+        assert slabs.keep(region, X, read_seconds=0.0) is not X
+    assert slabs.keep(regions[2], X, read_seconds=0.0) is X
+    assert [slabs.get(region) is None for region in regions] == [False, False, True]
+    fast = Slabs()
+    for region in regions:
+        assert fast.keep(region, X, read_seconds=1e9) is not X
 
 
 @pytest.mark.parametrize("tall", [False, True])

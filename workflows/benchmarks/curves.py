@@ -103,7 +103,7 @@ def moved(features: int, directory: Path) -> Numbers:
     return {
         "features": features,
         "bytes": case.bytes,
-        "n_spans": manifest["plan"]["plan"]["n_spans"],
+        "n_spans": manifest["plan"]["n_spans"],
         "sent_bytes": sum(sent.values()),
         "received_from_workers_bytes": sum(received.values()),
     }
