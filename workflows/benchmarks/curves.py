@@ -198,6 +198,10 @@ def figure(report: Numbers, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    def ticks(axis: Any, x: list[int]) -> None:
+        axis.set_xticks(x, [f"{value:,}" for value in x], rotation=30)
+        axis.set_xticks([], minor=True)
+
     drawn, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for axis, name, over, title in (
         (axes[0], "features", "features", f"{FEW_SAMPLES} samples"),
@@ -215,11 +219,13 @@ def figure(report: Numbers, path: Path) -> None:
         memory.loglog(x, [p["peak_bytes"] / 2**20 for p in points], "^-", color="C1")
         memory.set_ylabel("memory, MiB", color="C1")
         memory.set_ylim(50, 20_000)
+        ticks(axis, x)
     points = report["cluster"]
     x = [point["features"] for point in points]
     axes[2].loglog(x, [p["bytes"] for p in points], "o--", color="C0", label="data")
     axes[2].loglog(x, [max(1, p["sent_bytes"]) for p in points], "s-", color="C1", label="sent by workers")
-    axes[2].set(title="two workers, 100 samples", xlabel="features", ylabel="bytes")
+    axes[2].set(title=f"two workers, {FEW_SAMPLES} samples", xlabel="features", ylabel="bytes")
+    ticks(axes[2], x)
     axes[2].legend(frameon=False, loc="center left")
     drawn.savefig(path, dpi=80)
 
