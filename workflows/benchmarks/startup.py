@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-REPEATS = 5
+REPEATS = 3
 
 
 def seconds_of(*arguments: str) -> tuple[float, str]:
