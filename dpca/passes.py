@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -134,11 +135,9 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, panels in _slabs(
-                work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
-            ):
+            for slab, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
-                for panel in found.of_slab(panels):
+                for panel in found.of_slab(located(standardizer.panels(raw))):
                     assert isinstance(panel, FeaturePanel)
                     slab_mean[panel.start : panel.stop] = panel.mean
                     slab_scale[panel.start : panel.stop] = panel.divisor
@@ -164,10 +163,8 @@ def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Repor
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", fill=fill)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, panels in _slabs(
-                work, reader, lambda raw, _: standardizer.panels(raw), tile, found.tally.counts, report
-            ):
-                for _ in found.of_slab(panels):
+            for _, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
+                for _ in found.of_slab(located(standardizer.panels(raw))):
                     pass
     return found.close()
 
@@ -177,8 +174,8 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, panels in _slabs(work, reader, lambda raw, _: standardizer.present(raw), tile, found.counts, report):
-                for counted in panels:
+            for _, raw, located in _slabs(work, reader, tile, found.counts, report):
+                for counted in located(standardizer.present(raw)):
                     found.add(*counted)
     return found
 
@@ -190,26 +187,23 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     ----------
     alpha : (n_samples, n_components), in the working dtype
     """
-    partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
             assert work.outputs is not None
             means = work.outputs.read_part("mean", tile)
-
-            def again(raw: NDArray[Any], slab: Box, tile: Box = tile, means: NDArray[Any] = means) -> Iterator[Any]:
-                return standardizer.again(raw, means[within(slab, tile)].reshape(-1))
-
-            for slab, parts in _slabs(work, reader, again, tile, partial.counts, report):
+            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
+                mean = means[within(slab, tile)].reshape(-1)
                 found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
-                for start, stop, matrix in parts:
-                    found[:, start:stop] = partial.add(matrix, alpha)
+                for start, stop, matrix in located(standardizer.again(raw, mean)):
+                    found[:, start:stop] = measured.add(matrix, alpha)
                 # A feature without any value has no component: NaN, where 0 would claim one.
-                found[:, np.isnan(means[within(slab, tile)].reshape(-1))] = np.nan
+                found[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
             work.write("components", tile, components)
-    return partial
+    return measured
 
 
 def left_vectors_span(
@@ -223,19 +217,17 @@ def left_vectors_span(
     fill : as for `first_span_of_samples`
     about : means and factors of each feature
     """
-    partial = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
     standardizer = work.sample_panels(fill=fill, about=about)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
-            for slab, panels in _slabs(
-                work, reader, lambda raw, _: standardizer.panels(raw), tile, partial.counts, report
-            ):
+            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
                 found = vectors[(slice(None), *within(slab, tile))]
-                for panel in panels:
-                    found[:, panel.start : panel.stop] = partial.add(panel.matrix, alpha)
+                for panel in located(standardizer.panels(raw)):
+                    found[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
             work.write(LEFT_VECTORS, tile, vectors)
-    return partial
+    return measured
 
 
 LEFT_VECTORS, ORTHONORMAL = "left_vectors", "orthonormal"
@@ -378,12 +370,9 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
                 region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
                 raw = reader.read(region)
                 mean, scale, components = of_tile.flat(within(slab, tile))
-                try:
-                    for start, stop, block in standardizer.apply(raw, mean, scale):
-                        scores[:, :-1] += block @ components[:, start:stop].T
-                        scores[:, -1] += np.einsum("nf,nf->n", block, block)
-                except NotFinite:
-                    raise _not_finite(work, raw, region) from None
+                for start, stop, block in _located(work, raw, region, standardizer.apply(raw, mean, scale)):
+                    scores[:, :-1] += block @ components[:, start:stop].T
+                    scores[:, -1] += np.einsum("nf,nf->n", block, block)
                 report(raw.nbytes)
     return scores
 
@@ -472,31 +461,27 @@ def _damage(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[B
 
 
 def _slabs(
-    work: Pass,
-    reader: Reader,
-    panels_of: Callable[[NDArray[Any], Box], Iterator[P]],
-    tile: Box,
-    counts: Counts,
-    report: Report,
-) -> Iterator[tuple[Box, Iterator[P]]]:
-    """The slabs of a tile, each with its panels; turns NotFinite into an error that says where."""
+    work: Pass, reader: Reader, tile: Box, counts: Counts, report: Report
+) -> Iterator[tuple[Box, NDArray[Any], Callable[[Iterator[P]], Iterator[P]]]]:
+    """The slabs of a tile, each as read, and what turns a NotFinite of its panels into an error that says where."""
     for slab in work.plan.slabs_of(tile):
         region = work.plan.region(slab)
         raw = reader.read(region)
-
-        def panels(raw: NDArray[Any] = raw, slab: Box = slab, region: Region = region) -> Iterator[P]:
-            try:
-                yield from panels_of(raw, slab)
-            except NotFinite:
-                raise _not_finite(work, raw, region) from None
-
-        yield slab, panels()
+        yield slab, raw, partial(_located, work, raw, region)
         counts.bytes_read, counts.absent_chunks, counts.retries = (
             reader.bytes_read,
             reader.absent_chunks,
             reader.retries,
         )
         report(raw.nbytes)
+
+
+def _located(work: Pass, raw: NDArray[Any], region: Region, panels: Iterator[P]) -> Iterator[P]:
+    """The panels of a region."""
+    try:
+        yield from panels
+    except NotFinite:
+        raise _not_finite(work, raw, region) from None
 
 
 def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
