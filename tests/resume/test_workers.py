@@ -15,7 +15,7 @@ from tests.resume.disturbed import disturbed, killed, parts
 from tests.test_crashes import bits
 
 POISON = """
-import os, signal, time
+import os, signal, threading
 import dpca.passes
 original = dpca.passes.first_span_of_features
 def poisoned(work, span, report):
@@ -27,9 +27,10 @@ def poisoned(work, span, report):
 ACTS = {
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "killed while it writes": "import dpca.durable\n        dpca.durable.DISK.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
-    # What the nanny ends; more than it can take between two looks at its memory would bring the machine into trouble.
-    "over its memory": "held = []\n        while True: held.append(b'x' * 2**24); time.sleep(0.01)",
-    "hangs": "while not os.path.exists({flag!r} + '.go'): time.sleep(0.01)",
+    # What the nanny ends at its next look: more than the limit, held until then.
+    "over its memory": "held = b'x' * 600_000_000\n        threading.Event().wait()",
+    # Until somebody opens the other end.
+    "hangs": "os.mkfifo({flag!r} + '.go')\n        open({flag!r} + '.go').close()",
 }
 PATCH = """
 sys.path.insert(0, os.getcwd())
@@ -128,7 +129,7 @@ def test_a_signal_on_a_cluster_is_answered_though_a_span_hangs_and_that_comes_to
     shutil.rmtree("r/.lock", ignore_errors=True)
     killed("c.yaml", 14, how=("--overwrite", "--set", "preprocess.scale=std"))
     before = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
-    (tmp_path / "flag.go").touch()
+    os.close(os.open(tmp_path / "flag.go", os.O_WRONLY | os.O_NONBLOCK))  # an error if no span waits for it
     with cluster.get_client() as client:
         # Each worker has one thread: what is asked of it now is answered when that has come to its end.
         asked = [client.submit(sum, [1], workers=[worker], pure=False) for worker in client.scheduler_info()["workers"]]
