@@ -16,6 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dpca import durable
+from dpca.applying import Scores
 from dpca.clusters import connect
 from dpca.config import Input, load_input
 from dpca.engine import Executor
@@ -24,7 +25,6 @@ from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
-from dpca.passes import Scores
 from dpca.progress import Display, Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.results import Result, open_result

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpca.applying import Fitted
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose
 from dpca.dimension import RULES, NComponents
@@ -25,7 +26,6 @@ from dpca.errors import ConfigError, DpcaError, InputError, OverBudgetError, Pre
 from dpca.machine import free_disk, memory_budget
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
-from dpca.passes import Fitted
 from dpca.planning import plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress

@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 
 from dpca import outputs as results
 from dpca import preprocess
+from dpca.applying import (
+    RECONSTRUCTION,
+    Fitted,
+    Projection,
+    Reconstruction,
+    Scores,
+    projection_span,
+    reconstruction_span,
+)
 from dpca.engine import Executor, run_stage
 from dpca.ledger import Ledger
 from dpca.outputs import Outputs
-from dpca.passes import RECONSTRUCTION, Fitted, Projection, Reconstruction, Scores, projection_span, reconstruction_span
 from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout
 from dpca.preprocess import Rules
 from dpca.progress import Progress

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from dpca import durable
+from dpca.applying import Fitted
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.outputs import Outputs
-from dpca.passes import Fitted
 from dpca.preprocess import Rules
 from dpca.sources.base import Coordinate
 from dpca.unfinished import RUN, Begun

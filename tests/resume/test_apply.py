@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.passes import Fitted
+from dpca.applying import Fitted
 from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
 from tests.stores import random_array
