@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -177,10 +177,9 @@ class Stage:
     def _read(self, path: Path, like: T) -> T:
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            if arrays.pop("key").tobytes() != f"{self._key} {path.name}".encode():
-                raise Damaged(f"{path} is of another run or place")
-            value: T = unpacked(like, arrays)
+                if stored["key"].tobytes() != f"{self._key} {path.name}".encode():
+                    raise Damaged(f"{path} is of another run or place")
+                value: T = unpacked(like, stored)
             return value
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as cause:
             raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
@@ -196,27 +195,56 @@ def held_to_keep(n_bytes: int) -> int:
 
 
 def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
-    """A number, an array, or a dataclass of them, as arrays by name. Names with an underscore are left out."""
+    """A number, an array, or a dataclass of them, as arrays by name. Names with an underscore are left out.
+
+    Fields with `symmetric` in their metadata are there as the rows of their upper triangle, in bands: half the bytes, and no copy.
+    """
     if not dataclasses.is_dataclass(value):
         return {name: np.asarray(value)}
     found: dict[str, NDArray[Any]] = {}
-    for field in dataclasses.fields(value):
-        if not field.name.startswith("_"):
-            found |= packed(getattr(value, field.name), f"{name}.{field.name}")
+    for field in _fields(value):
+        part, key = getattr(value, field.name), f"{name}.{field.name}"
+        if "symmetric" in field.metadata:
+            found |= {f"{key}.{band.start}": part[band, band.start :] for band in _bands(len(part))}
+        else:
+            found |= packed(part, key)
     return found
 
 
-def unpacked(like: Any, arrays: dict[str, NDArray[Any]], name: str = "value") -> Any:
-    """The value that `packed` took apart, of the types of `like`."""
-    if dataclasses.is_dataclass(like) and not isinstance(like, type):
-        names = [field.name for field in dataclasses.fields(like) if not field.name.startswith("_")]
-        parts = {part: unpacked(getattr(like, part), arrays, f"{name}.{part}") for part in names}
-        return dataclasses.replace(like, **parts)
-    found = arrays[name]
-    if isinstance(like, np.ndarray):
-        if found.dtype != like.dtype or found.ndim != like.ndim:
-            raise ValueError(
-                f"{name} is {found.ndim}-dimensional {found.dtype}, not {like.ndim}-dimensional {like.dtype}"
-            )
-        return found
-    return type(like)(found.item())
+def unpacked(like: Any, arrays: Mapping[str, NDArray[Any]], name: str = "value") -> Any:
+    """The value that `packed` took apart, of the types of `like`, and of the sizes of its symmetric fields."""
+    if not dataclasses.is_dataclass(like) or isinstance(like, type):
+        return _of_type(like, arrays[name], name)
+    parts = {}
+    for field in _fields(like):
+        part, key = getattr(like, field.name), f"{name}.{field.name}"
+        parts[field.name] = (
+            _symmetric(part, arrays, key) if "symmetric" in field.metadata else unpacked(part, arrays, key)
+        )
+    return dataclasses.replace(like, **parts)
+
+
+def _fields(value: Any) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(value) if not field.name.startswith("_")]
+
+
+def _bands(m: int) -> list[slice]:
+    step = max(256, -(-m // 16))
+    return [slice(start, min(start + step, m)) for start in range(0, m, step)]
+
+
+def _symmetric(like: NDArray[Any], arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    found = np.empty_like(like)
+    for band in _bands(len(like)):
+        rows = _of_type(like, arrays[f"{name}.{band.start}"], f"{name}.{band.start}")
+        found[band, band.start :] = rows
+        found[band.start :, band] = rows.T
+    return found
+
+
+def _of_type(like: Any, found: NDArray[Any], name: str) -> Any:
+    if not isinstance(like, np.ndarray):
+        return type(like)(found.item())
+    if found.dtype != like.dtype or found.ndim != like.ndim:
+        raise ValueError(f"{name} is {found.ndim}-dimensional {found.dtype}, not {like.ndim}-dimensional {like.dtype}")
+    return found

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpca import durable
+from dpca.accumulators import FeatureTally, Gram
 from dpca.engine import Threads
 from dpca.ledger import Damaged, Ledger
 from tests.runs import decompose_array
@@ -32,9 +33,27 @@ def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
 def test_an_object_array_is_never_unpickled(tmp_path):
     stage = Ledger(tmp_path, "run", 1, print).stage("gram")
     stage.keep(0, np.zeros(2))
-    np.savez(tmp_path / "gram" / "0.npz", value=np.array([{"evil": 1}], object), key=np.zeros(1, np.uint8))
+    np.savez(
+        tmp_path / "gram" / "0.npz",
+        value=np.array([{"evil": 1}], object),
+        key=np.frombuffer(b"run gram 0.npz", np.uint8),
+    )
     with pytest.raises(Damaged, match=r"is damaged .*allow_pickle"):
         stage.load(0, np.zeros(0))
+
+
+@pytest.mark.parametrize("n", [1, 40, 256, 257, 700])
+def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
+    """Bit for bit: a run that goes on must not differ from one that was never stopped."""
+    gram = Gram.empty(n, FeatureTally.empty(n))
+    for dtype in ("f4", "f8"):
+        gram.add(random_array(0, (n, 100), dtype))
+    stage = Ledger(tmp_path, "run", 1, print).stage("gram")
+    stage.keep(0, gram)
+    found = stage.load(0, Gram.empty(n, FeatureTally.empty(n)))
+    np.testing.assert_array_equal(found.matrix, gram.matrix)
+    if n == 700:
+        assert (tmp_path / "gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes
 
 
 @settings(max_examples=40)

@@ -37,8 +37,8 @@ EXACT = {4: 2.0**24, 8: 2.0**53}
 class Gram:
     """The Gram matrix of some features, and what else one reading of them gives."""
 
-    matrix: F64
-    """X_c X_c', (m, m)."""
+    matrix: F64 = field(metadata={"symmetric": True})
+    """X_c X_c', (m, m); the ledger keeps half of it."""
     tally: Tally
     exact: bool = True
     """Whether no product was rounded: single precision on integers that are small enough."""
