@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench curves memory precision crashes faults clean
+.PHONY: demo test lint bench curves shells memory precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -26,6 +26,12 @@ bench: $(VENV)/.peers
 ## curves: time and memory against features, samples and workers, as tables and a figure (half an hour; 8 GB of disk)
 curves: $(VENV)/.peers
 	$(BIN)/python -m workflows.benchmarks.curves
+
+## shells: concentric shells in 100,000 dimensions, by kernels, and a picture of them (a minute; 240 MB of disk)
+shells: $(VENV)/.figures
+	$(BIN)/python -m workflows.kernels.make dpca-shells
+	$(BIN)/dpca run configs/shells.yaml --overwrite
+	$(BIN)/python -m workflows.kernels.draw results/shells dpca-shells/labels.npy results/shells.png
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
@@ -53,5 +59,9 @@ $(VENV)/.peers: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	touch $@
 
+$(VENV)/.figures: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[figures]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench results
+	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells results

@@ -1,4 +1,4 @@
-"""dpca: exact PCA of data with far more features than samples, larger than memory.
+"""dpca: exact PCA and kernel PCA of data with far more features than samples, larger than memory.
 
 >>> from dpca import PCA
 >>> scores = PCA(n_components=3).fit_transform(x)   # NumPy, Dask, zarr.Array or h5py.Dataset
@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpca.kernel_pca import KernelPCA
     from dpca.pca import PCA
 
 __version__ = "0.1.0"
-__all__ = ["PCA", "__version__"]
+__all__ = ["PCA", "KernelPCA", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from dpca.pca import PCA
 
         return PCA
+    if name == "KernelPCA":
+        from dpca.kernel_pca import KernelPCA
+
+        return KernelPCA
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,6 @@ import zarr
 from numpy.typing import NDArray
 
 from dpca import durable
-from dpca.applying import Scores
 from dpca.clusters import connect
 from dpca.config import Input, load_input
 from dpca.engine import Executor
@@ -26,7 +25,18 @@ from dpca.lock import Lock
 from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
 from dpca.progress import Display, Progress
-from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
+from dpca.projectors import (
+    ByComponents,
+    ByKernel,
+    ByMatrix,
+    FromComponents,
+    FromTraining,
+    KernelFit,
+    Projector,
+    Restorer,
+    combinations,
+    training_source,
+)
 from dpca.results import Result, open_result
 from dpca.run import keep_to
 from dpca.runplan import RunPlan
@@ -62,7 +72,16 @@ class Applied:
     shape: tuple[int, ...]
 
 
-def transform(result: str | Path, given: str | Input, out: str | Path, *, overwrite: bool, place: Place) -> Applied:
+def transform(
+    result: str | Path,
+    given: str | Input,
+    out: str | Path,
+    *,
+    overwrite: bool,
+    place: Place,
+    kernel_case: int | None = None,
+    training: str | None = None,
+) -> Applied:
     """Scores of new samples, as a Zarr group with `scores` (sample, component): whitened if the result's are.
 
     Parameters
@@ -71,11 +90,14 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
     given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
         says where they are (`dpca.config.load_input`), or that itself
     out : the group to make
+    kernel_case : which kernel, of a result that has several
+    training : where the training data of a kernel are now, if not where they were
 
     Raises
     ------
     InputError, DataError
-        When features are not those of the fit, or a value is not finite.
+        When features are not those of the fit, or a value is not finite; when a kernel's training data are gone or
+        changed.
     """
     fit = open_result(result)
     where = given if isinstance(given, Input) else _input_of(fit, given)
@@ -83,38 +105,39 @@ def transform(result: str | Path, given: str | Input, out: str | Path, *, overwr
         where.uri, where.array, where.absent_chunks, where.storage_options, where.missing_values, where.read_seconds
     )
     axis = source.layout.axis_of(where.samples_axis)
-    _check_features(fit, source, axis)
+    projector = _projector(fit, source, axis, kernel_case, training)
     n_samples = source.layout.shape[axis]
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
         _building(Path(out), overwrite, [fit.path, *inside]) as aside,
     ):
-        made = plan_projection(source, axis, fit.fitted, executor.workers(place.memory))
+        made = projector.plan(executor.workers(place.memory))
         keep_to_plan(made)
-        what = {"command": "transform", **_identity(fit), "input": source.fingerprint()}
+        what = {"command": "transform", **_identity(fit), "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, made, source.layout.bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
-        assert made.groups is not None
-        rows = max(1, min(made.groups.step, TILE_BYTES // (8 * fit.n_components)))
-        shape = (n_samples, fit.n_components)
-        outputs.create_array("scores", shape, (rows, fit.n_components), np.float64, ("sample", "component"))
+        k = projector.n_components
+        together = made.groups.step if made and made.groups else n_samples
+        rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
+        shape = (n_samples, k)
+        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, ("sample", "component"))
         outputs.array("scores").attrs["whitened"] = bool(fit.arrays["scores"].attrs["whitened"])
         with source.open() as reader:
             coordinate = reader.coordinate(axis)
             if coordinate is not None:
                 outputs.write_coordinate("sample", coordinate)
-        whitening = fit.whitening
+        whitening = fit.whitening_of(kernel_case)
 
-        def receive(group: slice, scores: NDArray[np.float64], _: NDArray[np.float64]) -> None:
-            outputs.write_part("scores", (group, slice(0, fit.n_components)), scores / whitening)
+        def receive(group: slice, scores: NDArray[np.float64]) -> None:
+            outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
 
-        project(source, fit.fitted, fit.rules, made, executor, progress, receive, ledger)
+        projector.project(executor, progress, receive, ledger)
         if damage := outputs.damage("scores"):  # of what was written before this command went on
             progress.say(f"{damage}: they are computed again")
             ledger.stage("transform").clear()
-            project(source, fit.fitted, fit.rules, made, executor, progress, receive, ledger)
+            projector.project(executor, progress, receive, ledger)
         if differences(what["input"], source.fingerprint()):
             aside.forget()
             raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
@@ -131,6 +154,8 @@ def reconstruct_samples(
     n_components: int | None = None,
     overwrite: bool,
     place: Place,
+    kernel_case: int | None = None,
+    training: str | None = None,
 ) -> Applied:
     """Samples of a result from their scores, as a Zarr group with `reconstruction` in the axes of the input.
 
@@ -140,6 +165,7 @@ def reconstruct_samples(
     out : the group to make
     samples : which, such as 0:10,57 (zero-based, the end not included); None for all
     n_components : how many components are used; None for all
+    kernel_case, training : as of `transform`
     """
     fit = open_result(result)
     most = fit.n_components
@@ -149,22 +175,18 @@ def reconstruct_samples(
             f"Give a number from 1 to {most}.",
         )
     k = n_components or most
-    fitted, axis = fit.fitted, fit.samples_axis
-    chosen = _chosen(samples, int(fit.arrays["scores"].shape[0]))
-    shape, dims = list(fit.feature_shape), list(fit.feature_dims)
-    chunks = list(fitted.components.chunks[1:])
-    shape.insert(axis, len(chosen))
-    dims.insert(axis, "sample")
-    chunks.insert(axis, 1)
-    layout = Layout(f"the reconstruction {out}", tuple(shape), fitted.components.dtype, tuple(chunks), dims=tuple(dims))
+    chosen = _chosen(samples, int(fit.arrays["scores"].shape[-2]))
+    restorer = _restorer(fit, chosen, k, out, kernel_case, training)
+    dims = list(fit.feature_dims)
+    dims.insert(fit.samples_axis, "sample")
     with (
         _running(place) as (executor, progress, keep_to_plan),
         _building(Path(out), overwrite, [fit.path]) as aside,
     ):
-        made = plan_reconstruction(layout, axis, fitted, k, executor.workers(place.memory))
+        made = restorer.plan(executor.workers(place.memory))
         keep_to_plan(made)
-        what = {"command": "reconstruct", **_identity(fit), "samples": samples, "n_components": k}
-        ledger = aside.begin(what, made, layout.bytes, progress)
+        what = {"command": "reconstruct", **_identity(fit), "samples": samples, "n_components": k, "case": kernel_case}
+        ledger = aside.begin(what, made, restorer.n_bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for dim in dims:
@@ -174,11 +196,41 @@ def reconstruct_samples(
                 coordinate = Coordinate(dim, values, coordinate.attributes)
             if coordinate is not None:
                 outputs.write_coordinate(dim, coordinate)
-        scores = Scores(fit.arrays["scores"], fit.whitening[:k], chosen)
-        reconstruct(fitted, scores, layout, made, outputs, executor, progress, ledger)
+        restorer.restore(outputs, tuple(dims), executor, progress, ledger)
         _check_same_fit(fit, aside)
         outputs.finish()
-    return Applied(Path(out), tuple(shape))
+    return Applied(Path(out), restorer.shape)
+
+
+def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:
+    """What gives scores of new samples."""
+    if fit.kind != "kernel_pca":
+        _refuse_of_kernels(fit, case, training)
+        _check_features(fit, source, axis)
+        return ByComponents(fit, source, axis)
+    kernel = KernelFit.of(fit, case)
+    if kernel.kernel.name == "precomputed":
+        return ByMatrix(kernel, source)
+    _check_features(fit, source, axis)
+    return ByKernel(fit, kernel, training_source(fit, training), source, axis)
+
+
+def _restorer(
+    fit: Result, chosen: NDArray[np.int64], k: int, out: str | Path, case: int | None, training: str | None
+) -> Restorer:
+    """What gives samples of their scores."""
+    if fit.kind != "kernel_pca":
+        _refuse_of_kernels(fit, case, training)
+        return FromComponents(fit, chosen, k, str(out))
+    kernel = KernelFit.of(fit, case)
+    wanted = combinations(fit, kernel, chosen, k)
+    return FromTraining(fit, kernel, wanted, training_source(fit, training))
+
+
+def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> None:
+    for option, given in (("--kernel-case", case), ("--training", training)):
+        if given is not None:
+            raise ConfigError(f"{option} is for results of kernel_pca, but {fit.path} is of pca", "Leave it out.")
 
 
 def _input_of(fit: Result, given: str) -> Input:
@@ -286,9 +338,9 @@ class _Aside:
     def arrays(self) -> Path:
         return self._work / "arrays"
 
-    def begin(self, what: dict[str, Any], made: RunPlan, n_bytes: int, progress: Progress) -> Ledger:
+    def begin(self, what: dict[str, Any], made: RunPlan | None, n_bytes: int, progress: Progress) -> Ledger:
         """Go on with what the same command has left, in the same plan; else begin anew."""
-        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None}
+        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
         word = durable.digest({**what, **plan, "numerics": NUMERICS})
         # In a folder that no other command's tasks write to, late, from some machine of a cluster.
         self._work = self.path / word
@@ -386,8 +438,8 @@ def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
 
             progress = Progress(place.display, check=check)
 
-            def keep(made: RunPlan) -> None:
-                if executor.shares_memory:
+            def keep(made: RunPlan | None) -> None:
+                if made is not None and executor.shares_memory:
                     kept.append(keep_to(made.processes[0], peak))
 
             yield executor, progress, keep

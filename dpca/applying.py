@@ -29,6 +29,10 @@ class Fitted:
         components = self.components[(slice(0, n_components), *box)]
         return Fitted(np.asarray(self.mean[box]), np.asarray(self.scale[box]), np.asarray(components))
 
+    def of_mean(self, box: Box) -> tuple[F64, F64]:
+        """Means and divisors of a box of features, in memory: all that a kernel fit has with feature axes."""
+        return np.asarray(self.mean[box], np.float64), np.asarray(self.scale[box], np.float64)
+
     def flat(self, box: Box) -> tuple[F64, F64, F64]:
         """Those of a box, features along the last axis: 0 where a feature has no component."""
         components = np.nan_to_num(np.asarray(self.components[(slice(None), *box)], np.float64))

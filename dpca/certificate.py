@@ -185,7 +185,9 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     single = certificate["precision"] == "single" and not certificate["exact_products"]
     squared = certificate["solver"] != "tsqr"
     remedy = "ask for fewer components"
-    if squared:
+    if "case" in certificate:  # of a kernel
+        remedy = "set model.precision: double, or leave it to auto" if single else remedy
+    elif squared:
         remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"
     largest = max((c["singular_value"] for c in components), default=0.0)
     supported = [c for c in components if c["singular_value"] >= certificate["supported_ratio"] * largest > 0]
@@ -204,7 +206,7 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
             f"less than {certificate['solver']} supports in {certificate['precision']} precision: {remedy}"
         )
     if zero:
-        lost = squared and zero[0] < certificate["largest_rank"]
+        lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate
         found.append(
             f"components {_runs(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")

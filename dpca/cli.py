@@ -14,6 +14,7 @@ import click
 # Imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.apply import Applied, Place
+    from dpca.results import Result
     from dpca.run import Finished
 
 SHOWN_COMPONENTS = 10
@@ -49,6 +50,16 @@ def where_options(command: Any) -> Any:
     return command
 
 
+def kernel_options(command: Any) -> Any:
+    """Which kernel is applied, and to what."""
+    for option in (
+        click.option("--training", metavar="URI", help="Of kernels: where the training data are now, if they moved."),
+        click.option("--kernel-case", metavar="I", type=int, help="Of a sweep: which kernel, by its number."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="dpca")
 def commands() -> None:
@@ -64,9 +75,22 @@ def commands() -> None:
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
 @click.option("--resume", is_flag=True, help="Go on with a run that did not end; begin one if there is none.")
 @click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
+@click.option(
+    "--from-gram",
+    metavar="RESULT",
+    type=click.Path(path_type=Path),
+    help="Kernels of the Gram matrix that an earlier result keeps: no data are read.",
+)
 @overrides_option
 @debug_option
-def run(config: Path, overwrite: bool, resume: bool, keep_ledger: bool, overrides: tuple[str, ...]) -> None:
+def run(
+    config: Path,
+    overwrite: bool,
+    resume: bool,
+    keep_ledger: bool,
+    from_gram: Path | None,
+    overrides: tuple[str, ...],
+) -> None:
     """Carry out a config.
 
     What is finished survives whatever ends the run; --resume goes on from there, to the same bits.
@@ -81,7 +105,12 @@ def run(config: Path, overwrite: bool, resume: bool, keep_ledger: bool, override
     if overwrite and resume:
         raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
     finished = carry_out(
-        load(config, overrides), overwrite=overwrite, resume=resume, keep_ledger=keep_ledger, display=display_for()
+        load(config, overrides),
+        overwrite=overwrite,
+        resume=resume,
+        keep_ledger=keep_ledger,
+        from_gram=from_gram,
+        display=display_for(),
     )
     _print_finished(finished)
 
@@ -176,9 +205,18 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
 @click.argument("result", type=click.Path(path_type=Path))
 @click.argument("given", metavar="INPUT")
 @out_option
+@kernel_options
 @where_options
 @debug_option
-def transform(result: Path, given: str, out: Path, overwrite: bool, **where: Any) -> None:
+def transform(
+    result: Path,
+    given: str,
+    out: Path,
+    overwrite: bool,
+    kernel_case: int | None,
+    training: str | None,
+    **where: Any,
+) -> None:
     """Scores of new samples: INPUT is a path or URL, or a YAML file with the keys of a config's input.
 
     At a path or URL the array, the samples axis and the marks of missing values are those of the fit. Features
@@ -189,7 +227,9 @@ def transform(result: Path, given: str, out: Path, overwrite: bool, **where: Any
     """
     from dpca.apply import transform as apply
 
-    _print_applied(apply(result, given, out, overwrite=overwrite, place=_place(**where)), "scores")
+    place = _place(**where)
+    applied = apply(result, given, out, overwrite=overwrite, place=place, kernel_case=kernel_case, training=training)
+    _print_applied(applied, "scores")
 
 
 @commands.command()
@@ -199,10 +239,18 @@ def transform(result: Path, given: str, out: Path, overwrite: bool, **where: Any
     "--samples", metavar="0:10,57", help="Which, counted from 0, ends of ranges not included; all if left out."
 )
 @click.option("--n-components", metavar="K", type=int, help="How many are used; all if left out.")
+@kernel_options
 @where_options
 @debug_option
 def reconstruct(
-    result: Path, out: Path, overwrite: bool, samples: str | None, n_components: int | None, **where: Any
+    result: Path,
+    out: Path,
+    overwrite: bool,
+    samples: str | None,
+    n_components: int | None,
+    kernel_case: int | None,
+    training: str | None,
+    **where: Any,
 ) -> None:
     """Samples again from their scores, in the axes of the input: the mean and what the components explain.
 
@@ -213,7 +261,14 @@ def reconstruct(
 
     place = _place(**where)
     applied = reconstruct_samples(
-        result, out, samples=samples, n_components=n_components, overwrite=overwrite, place=place
+        result,
+        out,
+        samples=samples,
+        n_components=n_components,
+        overwrite=overwrite,
+        place=place,
+        kernel_case=kernel_case,
+        training=training,
     )
     _print_applied(applied, "reconstruction")
 
@@ -317,6 +372,23 @@ def _print_finished(finished: Finished) -> None:
 
     result = open_result(finished.path)
     certificate, manifest = result.certificate, result.manifest
+    _print_kernels(certificate) if "cases" in certificate else _print_components(result, certificate)
+    click.echo(f"certificate: {certificate['verdict']}")
+    plan, counts = manifest["plan"], manifest["counts"]
+    n_samples = plan["shape"][plan["samples_axis"]]
+    reads = counts["passes"]
+    if manifest["keeps_data"]:  # or a part of them, where to keep more would have taken longer
+        reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
+    click.echo(
+        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
+        f"{finished.seconds:.1f} s; result: {finished.path}"
+    )
+    for note in manifest["notes"]:
+        click.echo(f"dpca: note: {note}", err=True)
+
+
+def _print_components(result: Result, certificate: dict[str, Any]) -> None:
+    """A line for each of the first components."""
     sigma, variance, ratio = (
         result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
     )
@@ -328,18 +400,25 @@ def _print_finished(finished: Finished) -> None:
         )
     if len(sigma) > SHOWN_COMPONENTS:
         click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")
-    click.echo(f"certificate: {certificate['verdict']}")
-    plan, counts = manifest["plan"], manifest["counts"]
-    n_samples = plan["shape"][plan["samples_axis"]]
-    reads = counts["passes"]
-    if manifest["keeps_data"]:  # or a part of them, where to keep more would have taken longer
-        reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
+
+
+def _print_kernels(certificate: dict[str, Any]) -> None:
+    """A line for each kernel of a sweep."""
+    cases = [document["case"] for document in certificate["cases"]]
+    labelled = any(case["neighbour_accuracy"] is not None for case in cases)
     click.echo(
-        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads > 1)}, "
-        f"{finished.seconds:.1f} s; result: {finished.path}"
+        "case  kernel        gamma  degree   coef0  captured  for 95 %  effective rank" + "  neighbours" * labelled
     )
-    for note in manifest["notes"]:
-        click.echo(f"dpca: note: {note}", err=True)
+    for number, case in enumerate(cases):
+        gamma, degree, coef0 = (
+            "" if case[name] is None else f"{case[name]:.4g}" for name in ("gamma", "degree", "coef0")
+        )
+        line = f"{number:4d}  {case['kernel']:7}  {gamma:>10}  {degree:>6}  {coef0:>6}"
+        if case["problem"]:
+            click.echo(f"{line}  no answer, see the note")
+            continue
+        line += f"  {case['variance_captured']:8.4f}  {case['components_95']:8d}  {case['effective_rank']:14.1f}"
+        click.echo(line + (f"  {case['neighbour_accuracy']:10.4f}" if labelled else ""))
 
 
 def main(arguments: list[str] | None = None) -> None:

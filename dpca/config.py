@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
@@ -62,7 +62,13 @@ class Input(_Section):
 class Preprocess(_Section):
     """What is done to each feature."""
 
-    center: Annotated[bool, Field(description="Subtract the feature's mean.")] = True
+    center: Annotated[
+        bool,
+        Field(
+            description="Subtract the feature's mean. false when left out with kind: kernel_pca, which centres in its own "
+            "space; it matters to poly, sigmoid and cosine."
+        ),
+    ] = True
     scale: Annotated[
         Literal["none", "std"],
         Field(description="std divides by the standard deviation with divisor n - ddof; constant features stay 0."),
@@ -72,10 +78,25 @@ class Preprocess(_Section):
     ] = "error"
 
 
+Kernel = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
+Gamma = Annotated[float, Field(ge=0)] | Literal["median"] | None
+Degree = Annotated[float, Field(ge=0)]
+_SWEEP = Field(min_length=1)
+
+
+class Labels(_Section):
+    """A label for each sample."""
+
+    uri: Annotated[str, Field(min_length=1, description="Zarr, HDF5, .npy, or a text file with a label a line.")]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+
+
 class Model(_Section):
     """What is computed."""
 
-    kind: Annotated[Literal["pca"], Field(description="Principal component analysis.")] = "pca"
+    kind: Annotated[
+        Literal["pca", "kernel_pca"], Field(description="Principal component analysis, or that of a kernel.")
+    ] = "pca"
     n_components: Annotated[
         Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
         Field(
@@ -109,6 +130,32 @@ class Model(_Section):
         ),
     ] = None
     whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
+    kernel: Annotated[
+        Kernel | Annotated[list[Kernel], _SWEEP],
+        Field(
+            description="Of kernel_pca: linear, poly, rbf, sigmoid, cosine; precomputed where the input is the kernel "
+            "matrix. A list of any of kernel, gamma, degree and coef0 is a sweep: every combination, from one Gram matrix."
+        ),
+    ] = "linear"
+    gamma: Annotated[
+        Gamma | Annotated[list[Gamma], _SWEEP],
+        Field(
+            description="Of poly, rbf and sigmoid; null is 1 / n_features, median 1 / the median squared distance of samples."
+        ),
+    ] = None
+    degree: Annotated[Degree | Annotated[list[Degree], _SWEEP], Field(description="Of poly.")] = 3.0
+    coef0: Annotated[float | Annotated[list[float], _SWEEP], Field(description="Of poly and sigmoid.")] = 1.0
+    fit_inverse_transform: Annotated[
+        bool,
+        Field(description="Pre-images by kernel ridge regression, for dpca reconstruct; the linear kernel needs none."),
+    ] = False
+    alpha: Annotated[float, Field(ge=0, description="Ridge of that regression.")] = 1.0
+    labels: Annotated[
+        Labels | None,
+        Field(
+            description="Of kernel_pca: a label for each sample; how often a sample's neighbour in the scores has its own."
+        ),
+    ] = None
 
 
 class Scheduler(_Section):
@@ -158,12 +205,26 @@ class Config(_Section):
     compute: Compute = Compute()
     output: Output
 
+    @model_validator(mode="before")
+    @classmethod
+    def _kernels_centre_for_themselves(cls, values: Any) -> Any:
+        """scikit-learn's kernels see samples as they are, so that is what is computed unless center is set."""
+        model = values.get("model") if isinstance(values, dict) else None
+        preprocess = values.get("preprocess", {}) if isinstance(values, dict) else None
+        if isinstance(model, dict) and model.get("kind") == "kernel_pca" and isinstance(preprocess, dict):
+            return {**values, "preprocess": {"center": False, **preprocess}}
+        return values
+
 
 Path_ = tuple[str | int, ...]
 
 ALLOWED = {
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
-    + ", ".join(RULES)
+    + ", ".join(RULES),
+    "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",
+    "model.gamma": "a number from 0, median, null or a list of them",
+    "model.degree": "a number from 0 or a list of them",
+    "model.coef0": "a number or a list of them",
 }
 """What is allowed, where the members of a union would not say it well."""
 
@@ -220,9 +281,60 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     for override in overrides:
         _override(values, marks, override)
     try:
-        return Loaded(Config.model_validate(values), marks, name, tuple(overrides))
+        loaded = Loaded(Config.model_validate(values), marks, name, tuple(overrides))
     except ValidationError as errors:
         raise ConfigError(*_explain(errors, values, marks, name)) from None
+    try:
+        _check_together(loaded.config)
+    except ConfigError as error:
+        raise loaded.locate(error) from None
+    return loaded
+
+
+OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")
+"""Keys of the model that come after the Gram matrix: a run that is gone on with may have others."""
+
+
+def _check_together(config: Config) -> None:
+    """Refuse keys that contradict each other."""
+    model, preprocess = config.model, config.preprocess
+    names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
+    if model.kind == "pca":
+        for key in OF_KERNELS:
+            if getattr(model, key) != Model.model_fields[key].default:
+                raise ConfigError(
+                    f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
+                    f"Set model.kind: kernel_pca, or leave model.{key} out.",
+                    key=f"model.{key}",
+                )
+        return
+    if model.svd_solver not in ("auto", "gram_eigh"):
+        raise ConfigError(
+            f"model.svd_solver is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+            "Leave model.svd_solver out.",
+            key="model.svd_solver",
+        )
+    if "precomputed" not in names:
+        return
+    if len(names) > 1:
+        raise ConfigError(
+            f"model.kernel is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",
+            "Leave out precomputed, or the others.",
+            key="model.kernel",
+        )
+    for key, plain in (("center", False), ("scale", "none"), ("missing", "error")):
+        if getattr(preprocess, key) != plain:
+            raise ConfigError(
+                f"preprocess.{key} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
+                f"Leave preprocess.{key} out: the matrix is centred in any case.",
+                key=f"preprocess.{key}",
+            )
+    if model.fit_inverse_transform:
+        raise ConfigError(
+            "model.fit_inverse_transform is true, but of a kernel matrix there are no samples to combine",
+            "Leave it out.",
+            key="model.fit_inverse_transform",
+        )
 
 
 def load_input(path: str | Path) -> Input:

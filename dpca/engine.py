@@ -35,7 +35,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -224,7 +224,7 @@ def run_pass(
 
         def submit(number: int) -> Future:
             part, added = work.part(number), number < begin
-            futures = getattr(part.source, "futures", {})
+            futures = getattr(part, "futures", {})
             return session.submit(
                 _call,
                 task,
@@ -365,7 +365,7 @@ def _call(
         if damage is None:
             return Receipt(number)
     if keys:
-        work = replace(work, source=work.source.supply(dict(zip(keys, blocks, strict=True))))
+        work = work.supply(dict(zip(keys, blocks, strict=True)))
     bound_allocator()
     release_memory()  # what the span before has left
     found = task(work, *arguments, number, report)

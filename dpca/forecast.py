@@ -50,6 +50,7 @@ def forecast(
         input : name, shape, dtype, chunks, codec, bytes as decoded
         n_samples, n_features, working_dtype
         n_components : or the most that there can be, where the spectrum will tell
+        kernels : how many cases of kernels there are; null of PCA
         reading : columns, anywhere, parts or copy; and what that means
         keeps : the side that is whole in every slab, samples or features; the other streams by
         slabs, tiles, spans : how many; slab_width (features, or samples where those stream by) and slab_bytes of the
@@ -80,6 +81,9 @@ def forecast(
     if second:
         # X_c' alpha and X_c W take 2 m k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
         passes.append({"name": second, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
+    if not made.reads:
+        passes = [{"name": "kernel matrix", "bytes": layout.bytes, "flops": 0}]
+    n_cases = model.kernels.n_cases if model.kernels else 1
     if made.copy is not None:
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
     if made.keeps_data:
@@ -103,6 +107,7 @@ def forecast(
         "n_samples": n,
         "n_features": d,
         "n_components": k,
+        "kernels": model.kernels.n_cases if model.kernels else None,
         "solver": first.solver,
         "solver_reason": model.reason(layout.dtype, n, d),
         "keeps": plan.keeps,
@@ -126,7 +131,7 @@ def forecast(
             for rung in later
         ],
         "bytes_read": sum(item["bytes"] for item in passes),
-        "flops": sum(item["flops"] for item in passes) + eigensolve_flops(m),
+        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(m),
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -178,21 +183,26 @@ def _arrays(
     samples = plan.keeps == "samples"
     # Along the side that streams by a chunk is a tile; along the one that is kept an array is written whole.
     scores, tiles = (1, plan.n_tiles) if samples else (plan.n_tiles, 1)
+    cases = [model.kernels.n_cases] if model.kernels and model.kernels.sweep else []
     found = [
-        ("scores", [n, k], "float64", scores),
-        ("alpha", [n, k], "float64", scores),
-        ("eigenvalues", [min(n, d)], "float64", 1),
+        ("scores", [*cases, n, k], "float64", scores),
+        ("alpha", [*cases, n, k], "float64", scores),
+        ("eigenvalues", [*cases, n if model.kernels else min(n, d)], "float64", 1),
     ]
+    if model.kernels:
+        found.append(("kernel_mean", [*cases, n], "float64", 1))
     if not samples:
         found.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
-    found += [(name, [k], "float64", 1) for name in ("singular_values", "explained_variance")]
-    found += [(name, [k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
+    found += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
+    found += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     rules = model.rules
     means = rules.center or rules.missing != "error"
-    if keep_gram and samples:
+    if keep_gram and samples and made.reads:
         kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
         found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
         found += [("gram_mean_product", [n], "float64", int(means)), ("gram_mean_norm2", [], "float64", int(means))]
+    if not made.reads:
+        return _listed(found)
     # Chunks of zeros in the mean, and of ones in the others, are not written.
     found.append(("mean", features, "float64", tiles * means))
     scaled = not samples or rules.scale != "none" or rules.missing != "error"
@@ -201,6 +211,11 @@ def _arrays(
     if components:
         parts = -(-k * (plan.tile_width if samples else d) * dtype.itemsize // 2**26)
         found.append(("components", [k, *features], dtype.name, tiles * parts))
+    return _listed(found)
+
+
+def _listed(found: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any]]:
+    """Arrays with their bytes, 0 where none of their chunks is written."""
     return [
         {
             "name": name,
@@ -227,8 +242,10 @@ def _seconds(
     if reads_means(made.plan, model, layout):
         seconds["means"] = read
         read = again
+    if not made.reads:
+        return {"kernel matrix": rates.read * layout.bytes, "eigensolve": rates.eigensolve}
     seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
-    seconds["eigensolve"] = rates.eigensolve
+    seconds["eigensolve"] = rates.eigensolve * (model.kernels.n_cases if model.kernels else 1)
     second = second_pass(made.plan, components)
     if second:
         seconds[second] = again + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
@@ -301,7 +318,7 @@ def as_text(document: dict[str, Any]) -> str:
     lines = [
         f"input    {given['name']}: {by(tuple(given['shape']))} {given['dtype']}{chunks}, {describe_bytes(given['bytes'])}",
         f"         {document['n_samples']:,} samples, {document['n_features']:,} features, {document['n_components']} "
-        "components",
+        + ("components" if document["kernels"] is None else f"components of each of {document['kernels']} kernels"),
         f"solver   {document['solver_reason']}",
         f"reading  {document['reading']['meaning']}",
         f"         {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpca.dimension import NComponents
 from dpca.errors import ConfigError
+from dpca.kernels import Kernels
 from dpca.preprocess import Rules
 from dpca.slabs import Side
 
@@ -46,11 +47,16 @@ class Model:
     """How many independent samples there are as good as, for sampling errors; None for as many as there are."""
     whiten: bool = False
     """Divide scores by the square root of their explained variance."""
+    kernels: Kernels | None = None
+    """Of kernel PCA; None for PCA."""
 
     def most_components(self, n_samples: int, n_features: int) -> int:
         """How many components there may be; exact where a number is asked for."""
         asked = self.n_components
-        return asked if isinstance(asked, int) else min(n_samples, n_features)
+        return asked if isinstance(asked, int) else self._most(n_samples, n_features)
+
+    def _most(self, n_samples: int, n_features: int) -> int:
+        return n_samples if self.kernels else min(n_samples, n_features)
 
     def check(self, name: str, n_samples: int, n_features: int) -> None:
         """Refuse what the data can't give.
@@ -62,10 +68,12 @@ class Model:
         Raises
         ------
         ConfigError
-            When n_components exceeds min(n_samples, n_features), when a rule does not apply to such data, or when
-            ddof leaves nothing to divide by.
+            When n_components exceeds min(n_samples, n_features), of a kernel n_samples, when a rule does not apply to such
+            data, or when ddof leaves nothing to divide by.
         """
-        most = min(n_samples, n_features)
+        most = self._most(n_samples, n_features)
+        if self.kernels:
+            self._check_kernels()
         if self.n_components == "mle" and n_samples <= n_features:
             raise ConfigError(
                 f"n_components='mle' is only supported if n_samples >= n_features: Minka's rule is for more samples than "
@@ -76,7 +84,8 @@ class Model:
         if isinstance(self.n_components, int) and not 1 <= self.n_components <= most:
             raise ConfigError(
                 f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
-                f"{n_features} features: from 1 to min(n_samples, n_features) = {most} is allowed",
+                f"{n_features} features: from 1 to {'n_samples' if self.kernels else 'min(n_samples, n_features)'} = {most} "
+                "is allowed",
                 f"Set model.n_components to {most} or less"
                 + (
                     ", or input.samples_axis if samples lie along another axis."
@@ -98,8 +107,25 @@ class Model:
                 key="model.precision",
             )
 
+    def _check_kernels(self) -> None:
+        """Refuse what is not defined of a kernel."""
+        if self.solver not in ("auto", "gram_eigh"):
+            raise ConfigError(
+                f"svd_solver is {self.solver!r}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+                "Leave model.svd_solver out.",
+                key="model.svd_solver",
+            )
+        if self.n_components in ("mle", "gavish_donoho", "marchenko_pastur"):
+            raise ConfigError(
+                f"n_components is {self.n_components}, a rule for noise in linear PCA, which says nothing of a kernel",
+                "Use a number, a share of the variance such as 0.9, rank or broken_stick.",
+                key="model.n_components",
+            )
+
     def keeps(self, n_samples: int, n_features: int) -> Side:
         """The side whose m x m matrix is decomposed: the smaller, unless a solver is asked for that has one side only."""
+        if self.kernels:
+            return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
         return "features" if n_features < n_samples else "samples"
@@ -126,7 +152,7 @@ class Model:
         return (
             *([Rung(squaring, working)] if working != double else []),
             Rung(squaring, double),
-            Rung("tsqr", double),
+            *([] if self.kernels else [Rung("tsqr", double)]),  # kernels are of the matrix that it avoids
         )
 
     def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:
@@ -138,6 +164,8 @@ class Model:
         side = f"{m:,} x {m:,}, the smaller side of {n_samples:,} samples x {n_features:,} features"
         if self.solver != "auto":
             side = f"{m:,} x {m:,} summed over {other}, as asked for"
+        if self.kernels:
+            side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
         precision = "single" if first.dtype == np.float32 else "double"
         why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
         if first.solver == "tsqr":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -112,10 +114,12 @@ class Outputs:
         attributes = {"format_version": FORMAT_VERSION, **attributes}
         with writing(self._called("")):
             try:
-                zarr.open_group(self.store, mode="a", attributes=attributes)
+                group = zarr.open_group(self.store, mode="a", attributes=attributes)
             except (ValueError, KeyError, TypeError):  # its metadata is damaged
                 durable.remove(self._root / "zarr.json")
-                zarr.open_group(self.store, mode="a", attributes=attributes)
+                group = zarr.open_group(self.store, mode="a", attributes=attributes)
+            if dict(group.attrs) != attributes:
+                group.attrs.put(attributes)
 
     def create_tiled(
         self,
@@ -274,6 +278,24 @@ class Outputs:
                 attributes=dict(attributes or {}),
             )
             array[...] = values
+
+    def adopt(self, name: str, source: Path) -> None:
+        """Copy an array of another result, file by file."""
+        with writing(self._called(name)):
+            for path in sorted(source.rglob("*")):
+                target = self._root / name / path.relative_to(source)
+                if path.is_file() and not target.exists():
+                    durable.make_directories(target.parent)
+                    with open(path, "rb") as file:
+                        durable.write(target, partial(shutil.copyfileobj, file))
+
+    def write_text(self, name: str, values: Sequence[str], dim: str) -> None:
+        """Write strings along a dimension."""
+        with writing(self._called(name)):
+            array = zarr.create_array(
+                self.store, name=name, overwrite=True, shape=(len(values),), dtype=str, dimension_names=(dim,)
+            )
+            array[:] = np.array(values, object)
 
     def write_coordinate(self, name: str, coordinate: Coordinate) -> None:
         """Copy a coordinate of the source under the name of its dimension."""

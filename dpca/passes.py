@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,15 @@ class Pass:
     def part(self, span: int) -> Pass:
         """The same with what a span has to carry of its source, and no more."""
         return replace(self, source=self.source.restrict(self.region(span)))
+
+    @property
+    def futures(self) -> dict[Any, Any]:
+        """Blocks on a cluster that a task needs as its inputs, by key."""
+        return getattr(self.source, "futures", {})
+
+    def supply(self, blocks: dict[Any, Any]) -> Self:
+        """The same with the blocks that its futures stood for."""
+        return replace(self, source=self.source.supply(blocks))  # type: ignore[attr-defined]
 
     def write(self, name: str, region: Region, values: NDArray[Any]) -> None:
         """Write a part of an output."""

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import numbers
 import os
-import re
-import tempfile
-import uuid
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import numpy as np
-from dask.utils import parse_bytes
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpca.applying import Fitted
 from dpca.clusters import of_client
 from dpca.decomposition import Decomposition, decompose
 from dpca.dimension import RULES, NComponents
-from dpca.errors import ConfigError, DpcaError, InputError, OverBudgetError, PrecisionError
-from dpca.machine import free_disk, memory_budget
+from dpca.errors import InputError, OverBudgetError, PrecisionError
+from dpca.estimator import Streaming, in_python
+from dpca.machine import memory_budget
 from dpca.model import Model, Precision, Solver
 from dpca.outputs import Outputs
 from dpca.planning import plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.projection import plan_projection, project
-from dpca.runplan import Scratch
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
 from dpca.units import describe_memory
 
-_KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
-
-class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PCA(Streaming):
     """Exact principal component analysis of data larger than memory, streamed.
 
     Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
@@ -251,7 +240,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             )
         fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
         executor = of_client(self.client)
-        with _in_python():
+        with in_python():
             made = plan_projection(source, axis, fitted, executor.workers(self._memory_bytes()))
             scores, squares = np.empty((shape[axis], self.n_components_)), np.empty(shape[axis])
 
@@ -260,15 +249,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
             project(source, fitted, self._rules(), made, executor, Progress(), receive)
             return scores, squares
-
-    def _validated(self, X: Any, reset: bool) -> Any:
-        """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
-        table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
-        if not table or self.samples_axis != 0 or np.ndim(X) > 2:
-            return X
-        return validate_data(
-            self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1, ensure_min_features=1
-        )
 
     @property
     def _n_features_out(self) -> int:
@@ -303,12 +283,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
         return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
 
-    def _n_components(self) -> NComponents:
-        asked: Any = self.n_components
-        if isinstance(asked, numbers.Integral):
-            return int(asked)
-        return float(asked) if isinstance(asked, numbers.Real) else asked
-
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof)
 
@@ -319,24 +293,11 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
         }
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
-                    "Pass one of these.",
-                )
-        asked: Any = self.n_components
-        number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
-        share = isinstance(asked, numbers.Real) and not number and 0 < float(asked) < 1
-        if not (asked is None or number or share or (isinstance(asked, str) and asked in RULES)):
-            raise ConfigError(
-                f"n_components is {asked!r}, but an integer, a share of the variance between 0 and 1, None, "
-                f"{', '.join(map(repr, RULES))} are allowed",
-                "Pass one of these.",
-            )
+        self._check_choices(allowed)
+        self._check_n_components(RULES)
 
     def _fit(self, X: Any) -> Decomposition:
-        with _in_python():
+        with in_python():
             return self._fitted(X)
 
     def _fitted(self, X: Any) -> Decomposition:
@@ -382,45 +343,3 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self.n_features_in_ = found.plan.n_features
         self.certificate_ = found.certificate
         self._whitening = spectrum.whitening
-
-    def _memory_bytes(self) -> int | None:
-        if self.memory is None:
-            return None
-        given: Any = self.memory
-        try:
-            amount = 0 if isinstance(given, bool) or given == "" else int(parse_bytes(given))
-        except (ValueError, TypeError, AttributeError):
-            amount = 0
-        if amount < 1:
-            raise ConfigError(
-                f"memory is {given!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
-            )
-        return amount
-
-    def _scratch(self) -> Scratch:
-        """A place for a copy of X, beside the outputs if there is a place for them."""
-        home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
-        path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
-        return Scratch(path, free_disk(home))
-
-    def _directory(self) -> str:
-        if self.store is not None:
-            return os.fspath(self.store)
-        # Dask arrays over it may outlive this estimator, so it goes with the process.
-        directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
-        weakref.finalize(PCA, directory.cleanup)
-        return os.path.join(directory.name, "result.zarr")
-
-
-@contextmanager
-def _in_python() -> Iterator[None]:
-    """Name parameters as Python has them, where an error names keys of the configuration."""
-    try:
-        yield
-    except DpcaError as error:
-        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, error.remedy))
-        raise type(error)(message, remedy, error.key) from error.__cause__
-
-
-def _parameter(match: re.Match[str]) -> str:
-    return {"scratch": "store"}.get(match[1], match[1])

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca import backproject, ledger, outputs, preprocess
+from dpca import backproject, kernels, ledger, outputs, preprocess
 from dpca.accumulators import SOLVERS
 from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
@@ -199,6 +199,8 @@ def second_pass(plan: Plan, components: bool) -> str | None:
 def n_stages(made: RunPlan, model: Model, layout: Layout, components: bool) -> int:
     """How many stages a run has, if its first attempt is the only one and components come out orthonormal."""
     stages = 2 + (made.copy is not None)
+    if model.kernels:
+        return stages - 1 - (not made.reads) + model.kernels.n_cases
     if made.plan.keeps == "samples":
         return stages + components
     return stages + 2 + reads_means(made.plan, model, layout)
@@ -355,11 +357,61 @@ def _processes(
             tasks[name]["part being written to the ledger"] = ledger.held_to_keep(
                 8 * m * m if name == rung.name else 8 * m * k
             )
-    solve = [Array(name, size) for name, size in solver.held_to_finish(m, k).items()]
+    solve = held_to_solve(model, rung, m, k)
     if keep_gram and plan.keeps == "samples":
         written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
         solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
     return arranged(tasks, sums, solve, workers, threads)
+
+
+def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
+    """What the eigensolve holds; of kernels, with the Gram matrix that they are all of."""
+    held = SOLVERS[rung.solver].held_to_finish(m, k)
+    if model.kernels:
+        held["kernel matrix"] = 8 * m * m
+        held |= kernels.held(m, k, model.kernels)
+    return [Array(name, size) for name, size in held.items()]
+
+
+def plan_in_memory(layout: Layout, samples_axis: int | str, model: Model, rung: Rung, workers: Workers) -> RunPlan:
+    """The plan of kernels whose matrix is there already, in the input or in an earlier result: nothing is streamed.
+
+    Raises
+    ------
+    ConfigError
+        When the model asks for what the data can't give.
+    OverBudgetError
+        When the eigensolve does not fit.
+    """
+    axis = check_axis(layout, samples_axis)
+    n = layout.shape[axis]
+    model.check(layout.name, n, layout.n_values // n)
+    plan = plan_layout(layout, axis, 1, divide=True)
+    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    stage = Stage("eigensolve", (libraries, *held_to_solve(model, rung, n, model.most_components(n, n))))
+    name, budget = (
+        ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
+    )
+    process = Process(name, 1, (stage,), budget)
+    if process.peak_bytes > budget.bytes:
+        raise OverBudgetError(
+            f"{layout.name}: the eigensolve of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
+            f"{describe_memory(budget.bytes)}, {budget.origin}",
+            f"Set compute.memory to {enough(process.peak_bytes)} or more.",
+            key="compute.memory",
+        )
+    return RunPlan(
+        plan,
+        "columns",
+        None,
+        1,
+        1,
+        processes=(process,),
+        attempts=(Attempt(rung, 1, 1),),
+        eigensolve_threads=eigensolve_threads(n),
+        reads=False,
+        expected_bytes=process.peak_bytes,
+    )
 
 
 def _to_stream(

@@ -85,6 +85,20 @@ class FeaturePanel(Panel):
 
 
 @dataclass
+class AppliedPanel:
+    """Some features of samples, preprocessed by the means and divisors of a fit; valid until the next one."""
+
+    matrix: NDArray[Any]
+    """(samples, features), in working precision."""
+    squares: F64
+    """Sum of squares of each sample, in float64 before rounding."""
+    mean_product: F64
+    """Product of each sample with m~ = mean / divisor, likewise."""
+    start: int
+    stop: int
+
+
+@dataclass
 class SamplePanel(Panel):
     """Some samples, all features of each: their X_c' about their own means, (n_features, samples)."""
 
@@ -325,6 +339,28 @@ class FeaturePanels(Standardizer):
                     raise NotFinite  # without centring the training means are not kept to fill it with
                 block[missing] = 0.0
             yield start, stop, block
+
+    def applied(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[AppliedPanel]:
+        """Preprocess a slab by given means and divisors, as panels in working precision.
+
+        Parameters
+        ----------
+        raw, mean, divisor : as for `apply`
+        """
+        rows = raw.shape[self._plan.samples_axis]
+        reduced = np.nan_to_num(mean / divisor)
+        for start, piece in self._pieces(raw):
+            width = math.prod(self._plan.features_in(piece.shape))
+            panel = AppliedPanel(
+                self._panel[: rows * width].reshape(rows, width), np.zeros(rows), np.zeros(rows), start, start + width
+            )
+            along = slice(start, panel.stop)
+            for first, last, block in self.apply(piece, mean[along], divisor[along]):
+                with np.errstate(over="ignore"):  # the product finds what became infinite
+                    panel.matrix[:, first:last] = block
+                panel.squares += np.einsum("nf,nf->n", block, block)
+                panel.mean_product += block @ reduced[start + first : start + last]
+            yield panel
 
     def _standardize(self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None) -> FeaturePanel:
         """Fill, centre and scale a block in place."""

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import zarr
 
@@ -123,6 +124,15 @@ class CopyTask:
     @property
     def writes(self) -> tuple[str, ...]:
         return (self.path,)
+
+    @property
+    def futures(self) -> dict[Any, Any]:
+        """As of a pass."""
+        return getattr(self.source, "futures", {})
+
+    def supply(self, blocks: dict[Any, Any]) -> CopyTask:
+        """As of a pass."""
+        return replace(self, source=self.source.supply(blocks))  # type: ignore[attr-defined]
 
     def damage(self, number: int) -> str | None:
         """What is wrong with a band that was copied before: of an uncompressed chunk the size tells."""

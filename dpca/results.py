@@ -258,6 +258,11 @@ class Result:
         return int(self.manifest["input"]["samples_axis"])
 
     @property
+    def kind(self) -> str:
+        """pca or kernel_pca."""
+        return str(self.manifest["config"]["model"]["kind"])
+
+    @property
     def feature_shape(self) -> tuple[int, ...]:
         return tuple(int(length) for length in self.arrays["mean"].shape)
 
@@ -267,30 +272,43 @@ class Result:
 
     @property
     def n_components(self) -> int:
-        return int(self.manifest["config"]["model"]["n_components"])
+        return int(self.arrays["singular_values"].shape[-1])
 
     @property
     def rules(self) -> Rules:
         """Preprocessing of the fit."""
         given = self.manifest["config"]["preprocess"]
-        return Rules(given["center"], given["scale"], given["missing"], self.manifest["config"]["model"]["ddof"])
+        # Of kernels center says what they see: the data stream about their mean in any case.
+        return Rules(
+            given["center"] or self.kind == "kernel_pca",
+            given["scale"],
+            given["missing"],
+            self.manifest["config"]["model"]["ddof"],
+        )
 
     @property
     def whitening(self) -> NDArray[np.float64]:
         """What scores were divided by, (n_components,): 1 unless they are whitened."""
-        deviation = np.sqrt(np.asarray(self.arrays["explained_variance"][...], np.float64))
+        return self.whitening_of(None)
+
+    def whitening_of(self, case: int | None) -> NDArray[np.float64]:
+        """The same of one of several kernels."""
+        variance = np.asarray(self.arrays["explained_variance"][...], np.float64)
+        deviation = np.sqrt(variance if variance.ndim == 1 else variance[case or 0])
         whitened = bool(self.arrays["scores"].attrs["whitened"])
         return np.where(whitened & (deviation > 0), deviation, 1.0)
 
     @property
     def fitted(self) -> Fitted:
-        """Means, scales and components.
+        """Means, scales and components; of kernels, which have none, None in their place.
 
         Raises
         ------
         InputError
             When the result has no components.
         """
+        if self.kind == "kernel_pca":
+            return Fitted(self.arrays["mean"], self.arrays["scale"], None)
         if "components" not in self.arrays:
             raise InputError(
                 f"{self.path}: has no components", "Run it again with output.components: true, and --overwrite."

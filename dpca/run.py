@@ -7,14 +7,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpca import durable
 from dpca.certificate import caveats
 from dpca.clusters import connect
-from dpca.config import DEFAULT_COMPONENTS, Config, Loaded
+from dpca.config import DEFAULT_COMPONENTS, OF_KERNELS, Config, Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.engine import Executor
 from dpca.errors import (
@@ -29,16 +32,20 @@ from dpca.errors import (
     StorageError,
 )
 from dpca.forecast import forecast
+from dpca.kept_gram import RecordedSource, adopt, check_same, kept_gram, rung_of
+from dpca.kernel_decomposition import KernelDecomposition, caveats_of_kernels, decompose_kernels
+from dpca.kernels import Kernels
+from dpca.labels import read_labels
 from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import Peak, free_disk, watched_memory
-from dpca.model import Model
+from dpca.model import Model, Rung
 from dpca.outputs import Outputs, SyncedStore
-from dpca.planning import check_axis, n_stages, plan_run
+from dpca.planning import check_axis, n_stages, plan_in_memory, plan_run
 from dpca.preprocess import Rules
 from dpca.probe import probe
 from dpca.progress import Display, Progress
-from dpca.results import LEDGER, ResultDirectory, as_plain, environment, open_result
+from dpca.results import LEDGER, Result, ResultDirectory, as_plain, environment, open_result
 from dpca.runplan import Process, RunPlan, Scratch, Settled
 from dpca.signals import Stopped
 from dpca.sources import Source, open_source
@@ -64,15 +71,23 @@ class Prepared:
     model: Model
     made: RunPlan
     scratch: Scratch
+    components: bool
+    """Whether components are written: of a kernel there are none with feature axes."""
+    labels: NDArray[Any] | None = None
+    gram: Result | None = None
+    """The result whose Gram matrix is used, if one is."""
 
 
 @contextmanager
-def prepared(loaded: Loaded, settled: Settled | None = None) -> Iterator[tuple[Prepared, Executor]]:
+def prepared(
+    loaded: Loaded, settled: Settled | None = None, from_gram: str | Path | None = None
+) -> Iterator[tuple[Prepared, Executor]]:
     """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
 
     Parameters
     ----------
     settled : of the run that is gone on with
+    from_gram : an earlier result of the same data, whose Gram matrix is used
 
     Raises
     ------
@@ -82,23 +97,35 @@ def prepared(loaded: Loaded, settled: Settled | None = None) -> Iterator[tuple[P
     config = loaded.config
     with _located(loaded):
         ResultDirectory(config.output.path).check_place()
-        source = open_input(config)
+        gram = None if from_gram is None else open_result(from_gram)
+        if gram is not None:
+            check_same(gram, config)
+        source = open_input(config) if gram is None else RecordedSource(gram)
     cluster, given = config.compute.cluster, config.compute
     scheduler = None if cluster == "local" else cluster.scheduler
     with connect(scheduler, None if given.workers == "auto" else given.workers) as executor:
         with _located(loaded):
             model, scratch = model_of(config, source), scratch_of(config)
-            made = plan_run(
-                source,
-                config.input.samples_axis,
-                model,
-                workers=executor.workers(None if given.memory == "auto" else int(given.memory)),
-                scratch=scratch,
-                components=config.output.components,
-                keep_gram=config.output.gram,
-                settled=settled,
-            )
-        yield Prepared(source, model, made, scratch), executor
+            components = config.output.components and model.kernels is None
+            workers = executor.workers(None if given.memory == "auto" else int(given.memory))
+            axis = config.input.samples_axis if gram is None else gram.samples_axis
+            if gram is not None or (model.kernels and model.kernels.precomputed):
+                rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
+                made = plan_in_memory(source.layout, axis, model, rung, workers)
+            else:
+                made = plan_run(
+                    source,
+                    axis,
+                    model,
+                    workers=workers,
+                    scratch=scratch,
+                    components=components,
+                    keep_gram=config.output.gram,
+                    settled=settled,
+                )
+            named = config.model.labels
+            labels = None if named is None else read_labels(named.uri, named.array, made.plan.n_samples)
+        yield Prepared(source, model, made, scratch, components, labels, gram), executor
 
 
 def open_input(config: Config) -> Source:
@@ -109,22 +136,43 @@ def open_input(config: Config) -> Source:
     )
 
 
+def kernels_of(config: Config) -> Kernels | None:
+    """The kernels that a configuration asks for; None of PCA."""
+    asked = config.model
+    if asked.kind == "pca":
+        return None
+    given = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
+    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in given.values())
+    return Kernels(
+        names,
+        gammas,
+        degrees,
+        coef0s,
+        sweep=any(isinstance(value, list) for value in given.values()),
+        about_mean=config.preprocess.center,
+        alpha=asked.alpha,
+        fit_inverse_transform=asked.fit_inverse_transform,
+    )
+
+
 def model_of(config: Config, source: Source) -> Model:
     """What a configuration asks for, with defaults that depend on the data filled in."""
     shape = source.layout.shape
     n_samples = shape[check_axis(source.layout, config.input.samples_axis)]
     n_features = source.layout.n_values // n_samples
-    given, asked = config.preprocess, config.model
+    given, asked, kernels = config.preprocess, config.model, kernels_of(config)
     n_components = asked.n_components
     if n_components is None:
-        n_components = min(DEFAULT_COMPONENTS, n_samples, n_features)
+        n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
     return Model(
         n_components,
-        Rules(given.center, given.scale, given.missing, asked.ddof),
+        # Kernels have the mean back where they see it; what streams is about it, which keeps the digits of distances.
+        Rules(given.center or kernels is not None, given.scale, given.missing, asked.ddof),
         precision=asked.precision,
         solver=asked.svd_solver,
         effective_samples=asked.effective_samples,
         whiten=asked.whiten,
+        kernels=kernels,
     )
 
 
@@ -153,7 +201,7 @@ def plan(loaded: Loaded) -> dict[str, Any]:
     config = loaded.config
     with prepared(loaded) as (ready, executor):
         output, began = Path(config.output.path), time.perf_counter()
-        rates = probe(ready.source, ready.model, ready.made, executor, ready.scratch, output, config.output.components)
+        rates = probe(ready.source, ready.model, ready.made, executor, ready.scratch, output, ready.components)
         return forecast(
             ready.source,
             ready.model,
@@ -161,7 +209,7 @@ def plan(loaded: Loaded) -> dict[str, Any]:
             rates,
             ready.scratch,
             config.output.path,
-            components=config.output.components,
+            components=ready.components,
             keep_gram=config.output.gram,
             probe_seconds=time.perf_counter() - began,
         )
@@ -173,6 +221,7 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     keep_ledger: bool = False,
+    from_gram: str | Path | None = None,
     display: Display | None = None,
 ) -> Finished:
     """Carry out a configuration.
@@ -186,6 +235,7 @@ def run(
     overwrite : replace an earlier result once the new one is whole; drop an unfinished run
     resume : go on with an unfinished run, if there is one
     keep_ledger : leave the finished parts beside the result
+    from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
 
     Raises
     ------
@@ -203,7 +253,7 @@ def run(
         if before is None:
             directory.check_free(overwrite)
     with (
-        prepared(loaded, before.settled if before else None) as (ready, executor),
+        prepared(loaded, before.settled if before else None, from_gram) as (ready, executor),
         watched_memory() as peak,
         _locked(directory, before, loaded) as lock,
     ):
@@ -217,9 +267,9 @@ def run(
         notes: list[str] = []
         if before:
             with _located(loaded):
-                notes = before.check(directory.path, begun)
-            begun = before
-        stages = n_stages(ready.made, ready.model, ready.source.layout, config.output.components)
+                notes = before.check(directory.path, begun, OF_KERNELS)
+            begun = replace(before, config=begun.config)
+        stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
         within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
 
         def check() -> None:
@@ -237,18 +287,8 @@ def run(
                 if Path(before.scratch) != scratch:
                     durable.remove(Path(before.scratch))
                 durable.remove_partials(directory.ledger)
-            found = decompose(
-                ready.source,
-                ready.model,
-                ready.made,
-                Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute())),
-                executor,
-                progress,
-                scratch=os.path.join(scratch, begun.run),
-                components=config.output.components,
-                keep_gram=config.output.gram,
-                ledger=ledger,
-            )
+            outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
+            found = _decompose(config, ready, outputs, executor, progress, os.path.join(scratch, begun.run), ledger)
             _check_unchanged(begun, ready)
             seconds = time.perf_counter() - began
             notes += _notes(ready, found)
@@ -268,6 +308,27 @@ def run(
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
     return Finished(directory.path, time.perf_counter() - began)
+
+
+def _decompose(
+    config: Config,
+    ready: Prepared,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    scratch: str,
+    ledger: Ledger,
+) -> Decomposition:
+    """PCA, or that of kernels, as asked for."""
+    of = (ready.source, ready.model, ready.made, outputs, executor, progress)
+    keep_gram = config.output.gram
+    if ready.model.kernels is None:
+        return decompose(*of, scratch=scratch, components=ready.components, keep_gram=keep_gram, ledger=ledger)
+    kept = None
+    if ready.gram is not None:
+        adopt(ready.gram, outputs)
+        kept = kept_gram(ready.gram, ready.made.attempts[0])
+    return decompose_kernels(*of, scratch=scratch, keep_gram=keep_gram, ledger=ledger, labels=ready.labels, kept=kept)
 
 
 def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
@@ -432,7 +493,8 @@ def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
 
 
 def _notes(ready: Prepared, found: Decomposition) -> list[str]:
-    notes = list(caveats(found.certificate))
+    of_kernels = isinstance(found, KernelDecomposition)
+    notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
     source, counts = ready.source, found.counts
     notes.extend(
         f"memory: planned with {describe_memory(process.budget.bytes)}, {process.budget.origin}"
@@ -472,6 +534,7 @@ def _manifest(
         },
         "plan": as_plain(made.plan),
         "reading": made.reading,
+        "gram_from": str(ready.gram.path) if ready.gram else None,
         "keeps_data": made.keeps_data,
         "memory": {
             "planned_bytes": {process.name: process.peak_bytes for process in made.processes},

@@ -121,6 +121,8 @@ class RunPlan:
     """What might have been tried after those, did it fit the budget."""
     eigensolve_threads: int = 1
     """BLAS threads of the eigensolve, which change its bits."""
+    reads: bool = True
+    """Whether data stream by: not where the matrix that is decomposed is there already."""
     keeps_data: bool = False
     """Whether what is read stays in memory for the passes that follow."""
     expected_bytes: int = 0

@@ -38,6 +38,7 @@ SLAB_BYTES = 8 * 2**20
 """What one task holds at a time, at least: more does not read faster, and less of it stays in the cache."""
 TILE_WIDTH = 2**20 // 8
 TILE_BYTES = 64 * 2**20
+PANEL_WIDTH = 4096
 PARTIALS_SHARE = 8
 """An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
@@ -323,7 +324,11 @@ def make_plan(
         slabs=slabs,
         tiles=tiles,
         n_spans=max(1, min(n_spans, n_tiles)),
-        panel_width=4096,
-        # 2 MiB of float64: the fastest of 128 kB to 4 MB for m from 500 to 4000.
-        block_width=max(8, min(4096, 2**21 // (8 * n_kept))),
+        panel_width=PANEL_WIDTH,
+        block_width=block_width(n_kept),
     )
+
+
+def block_width(n_kept: int) -> int:
+    """What is centred together: 2 MiB of float64, the fastest of 128 kB to 4 MB for m from 500 to 4000."""
+    return max(8, min(PANEL_WIDTH, 2**21 // (8 * n_kept)))

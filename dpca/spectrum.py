@@ -93,6 +93,22 @@ class Spectrum:
         left = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0)
         return left[1 : self.n_components + 1] / self.divisor
 
+    def components_for(self, share: float) -> int:
+        """The fewest components that have this share of the variance."""
+        if not self.total > 0:
+            return 0
+        return min(int(np.searchsorted(np.cumsum(self.eigenvalues) / self.total, share)) + 1, self.rank)
+
+    @property
+    def effective_rank(self) -> float:
+        """exp of the entropy of lambda / sum(lambda): how many components share the variance, as if evenly; 0 for none.
+
+        Roy and Vetterli, The effective rank, EUSIPCO 2007.
+        """
+        positive = self.eigenvalues[self.eigenvalues > 0]
+        shares = positive / positive.sum()
+        return float(np.exp(-(shares * np.log(shares)).sum())) if positive.size else 0.0
+
     @property
     def noise_variance(self) -> float:
         """Mean of the eigenvalues that were left out, over n - ddof; 0 when none were."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -53,16 +53,13 @@ P = TypeVar("P")
 Merge = Callable[[P, P], P]
 
 
-@dataclass(frozen=True)
-class Solved:
-    """What the first pass and the eigensolve gave."""
+@dataclass(frozen=True, kw_only=True)
+class Summed:
+    """What the first pass gave."""
 
     attempt: Attempt
     found: Any
     """The accumulator, while its matrix is needed."""
-    spectrum: Spectrum
-    chosen: Chosen
-    suggested: dict[str, int | str]
     exact: bool
     squares: float
     """Sum of squares of X_c, added up without products."""
@@ -73,6 +70,32 @@ class Solved:
     """Where features are kept: what missing values were replaced by; None where there are none."""
     standard: Standard | None = None
     """Where features are kept: their means and divisors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved(Summed):
+    """What the first pass and the eigensolve gave."""
+
+    spectrum: Spectrum
+    chosen: Chosen
+    suggested: dict[str, int | str]
+
+    @property
+    def weakest(self) -> Spectrum:
+        """The spectrum that decides whether the solver supports what was asked for."""
+        return self.spectrum
+
+
+class Decomposed(Protocol):
+    """What comes of what a pass summed up."""
+
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def weakest(self) -> Spectrum: ...
+
+
+D = TypeVar("D", bound=Decomposed)
 
 
 class Steps:
@@ -100,29 +123,33 @@ class Steps:
     # The first pass, and what follows from it.
 
     def solve(self, work: Pass) -> Solved:
+        """A PCA, by the first of the plan's solvers that supports every component that was asked for."""
+        return self.climb(work, self._decomposed)
+
+    def climb(self, work: Pass, decompose: Callable[[Summed], D]) -> D:
         """Try the plan's solvers in turn until one supports every component that was asked for."""
         made, plan = self._made, self._made.plan
         self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
         present = self._present(work) if reads_means(plan, self._model, self._source.layout) else None
-        solved: Solved | None = None
+        solved: D | None = None
         if plan.keeps == "samples":
             work = replace(work, writes=written_first(work.rules))
         for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
             solved = None  # its matrix is not held while the next one is made
             work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
             try:
-                solved = self._attempt(work, attempt, present)
+                solved = decompose(self._sum(work, attempt, present))
             except PrecisionError as error:
                 if following is None:
                     raise PrecisionError(f"{self._source.layout.name}: {error.message}", error.remedy) from error
                 self._choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
                 continue
             work = replace(work, writes=())  # means and scales are written
-            if following is None or not solved.spectrum.lacking.any():
+            if following is None or not solved.weakest.lacking.any():
                 break
-            self._choose(f"{attempt.rung.name}: {_lacking(solved.spectrum)}, so {following.rung.name} is tried")
+            self._choose(f"{attempt.rung.name}: {_lacking(solved.weakest)}, so {following.rung.name} is tried")
         assert solved is not None  # the last attempt returned or raised
-        self._choose(_verdict(solved.attempt.rung, solved.spectrum, made))
+        self._choose(_verdict(solved.attempt.rung, solved.weakest, made))
         return solved
 
     def _present(self, work: Pass) -> Present:
@@ -138,8 +165,8 @@ class Steps:
         self._count(found.counts)
         return found
 
-    def _attempt(self, work: Pass, attempt: Attempt, present: Present | None) -> Solved:
-        """Add up what a solver needs, check it against sums without products, and decompose it."""
+    def _sum(self, work: Pass, attempt: Attempt, present: Present | None) -> Summed:
+        """Add up what a solver needs, and check it against sums without products."""
         solver, plan, rules = SOLVERS[attempt.rung.solver], work.plan, work.rules
         samples = plan.keeps == "samples"
         total: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center))
@@ -164,19 +191,17 @@ class Steps:
         else:
             assert isinstance(tally, FeatureTally)
             squares, n_constant = tally.total, tally.n_constant
-        spectrum, chosen, suggested = self._eigensolve(found, attempt.rung, n_constant)
-        return Solved(
-            attempt,
-            found,
-            spectrum.signed(spectrum.signs) if samples else spectrum,
-            chosen,
-            suggested,
-            found.exact,
-            squares,
-            difference,
-            n_constant,
-            fill,
-            standard,
+        if rules.center and samples:
+            found.recenter()
+        return Summed(
+            attempt=attempt,
+            found=found,
+            exact=found.exact,
+            squares=squares,
+            difference=difference,
+            n_constant=n_constant,
+            fill=fill,
+            standard=standard,
         )
 
     def _scaled(
@@ -192,40 +217,20 @@ class Steps:
         found.scale(factors)
         return float((squares * factors**2).sum())
 
-    def _eigensolve(
-        self, found: Accumulator, rung: Rung, n_constant: int
-    ) -> tuple[Spectrum, Chosen, dict[str, int | str]]:
+    def _decomposed(self, summed: Summed) -> Solved:
         """The small decomposition in memory; how many components were chosen, and what other rules say."""
-        plan, center = self._made.plan, self._model.rules.center
+        plan, center, rung = self._made.plan, self._model.rules.center, summed.attempt.rung
         n, d = plan.n_samples, plan.n_features
         seen: list[tuple[Eigenvalues, Chosen]] = []
 
         def choosing(eigenvalues: F64, floor: float, total: float) -> int:
             values, rank, _ = ranked(eigenvalues, floor, n, d, center)
-            given = Eigenvalues(values, rank, n, max(1, d - n_constant), center, total)
+            given = Eigenvalues(values, rank, n, max(1, d - summed.n_constant), center, total)
             seen.append((given, choose(self._model.n_components, given)))
             return seen[-1][1].n_components
 
-        threads = self._made.eigensolve_threads
-
-        if center and plan.keeps == "samples":
-            found.recenter()
-
-        gram.load(plan.n_kept)
-
-        def solve() -> Factors:
-            stage = self._progress.stage("eigensolve")
-            # In a thread, so that a signal is answered while LAPACK runs.
-            pool = ThreadPoolExecutor(1, THREADS)
-            with self._timed("eigensolve"), stage, threadpool_limits(threads, user_api="blas"):
-                solving = pool.submit(found.finish, choosing)
-                pool.shutdown(wait=False)
-                return solving.result()
-
-        if self._ledger is None:
-            factors = solve()
-        else:
-            factors = self._ledger.once(f"eigensolve of {rung.name}", solve, Factors.nothing())
+        factors = self.eigensolve(rung.name, lambda: summed.found.finish(choosing))
+        if not seen:
             choosing(factors.eigenvalues, factors.floor, factors.total)  # from what was found before
         given, chosen = seen[-1]
         spectrum = spectrum_of(
@@ -234,25 +239,52 @@ class Steps:
             n_features=d,
             center=center,
             ddof=self._model.rules.ddof,
-            working_dtype=np.dtype(np.float64) if found.exact else rung.dtype,
+            working_dtype=np.dtype(np.float64) if summed.exact else rung.dtype,
         )
-        return spectrum, chosen, suggestions(given)
+        return Solved(
+            **vars(summed),
+            spectrum=spectrum.signed(spectrum.signs) if plan.keeps == "samples" else spectrum,
+            chosen=chosen,
+            suggested=suggestions(given),
+        )
+
+    def eigensolve(self, name: str, finish: Callable[[], Factors]) -> Factors:
+        """A small decomposition in memory, or what the ledger holds of it."""
+        gram.load(self._made.plan.n_kept)
+
+        def solve() -> Factors:
+            stage = self._progress.stage("eigensolve")
+            # In a thread, so that a signal is answered while LAPACK runs.
+            pool = ThreadPoolExecutor(1, THREADS)
+            with self._timed("eigensolve"), stage, threadpool_limits(self._made.eigensolve_threads, user_api="blas"):
+                solving = pool.submit(finish)
+                pool.shutdown(wait=False)
+                return solving.result()
+
+        if self._ledger is None:
+            return solve()
+        return self._ledger.once(f"eigensolve of {name}", solve, Factors.nothing())
 
     # What is written of the kept side, before the second pass.
 
     def write_kept_samples(self, solved: Solved, keep_gram: bool) -> None:
         """Scores and alpha, and the small matrix if it is to be kept."""
-        spectrum, outputs, found = solved.spectrum, self._outputs, solved.found
+        spectrum, outputs = solved.spectrum, self._outputs
         scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
         outputs.write("scores", scores, ("sample", "component"), {"whitened": self._model.whiten})
         outputs.write("alpha", spectrum.alpha, ("sample", "component"))
         if keep_gram:
-            if solved.attempt.rung.solver == "tsqr":
-                outputs.write("r_factor", found.matrix, ("row", "sample"))
-            else:
-                outputs.write("gram", found.matrix, ("sample", "sample_b"))
-            outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
-            outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+            self.write_gram(solved)
+
+    def write_gram(self, summed: Summed) -> None:
+        """The small matrix, and what makes X X' of it."""
+        outputs, found = self._outputs, summed.found
+        if summed.attempt.rung.solver == "tsqr":
+            outputs.write("r_factor", found.matrix, ("row", "sample"))
+        else:
+            outputs.write("gram", found.matrix, ("sample", "sample_b"))
+        outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
+        outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
 
     def write_kept_features(self, solved: Solved, components: bool) -> None:
         """Means, scales and components."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,12 @@ class Begun:
                 raise
             raise _useless(path, f"{type(cause).__name__}: {cause}") from cause
 
-    def check(self, place: Path, now: Begun) -> list[str]:
+    def check(self, place: Path, now: Begun, free: Sequence[str] = ()) -> list[str]:
         """Refuse to go on with what is not the same any more; returns what is worth a note.
+
+        Parameters
+        ----------
+        free : keys of the model that may differ
 
         Raises
         ------
@@ -97,7 +101,12 @@ class Begun:
             Names what differs: of the config, of the input, of the arithmetic.
         """
         for what, before, after, remedy in (
-            ("the config changed", self.config, now.config, "Set it back, or start anew with --overwrite."),
+            (
+                "the config changed",
+                _bare(self.config, free),
+                _bare(now.config, free),
+                "Set it back, or start anew with --overwrite.",
+            ),
             (
                 f"the input {now.input.get('uri')} changed",
                 without_place(self.input),
@@ -167,6 +176,11 @@ def _numerics() -> dict[str, Any]:
 def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
     """A fingerprint without where the input lies, or how that is spelled: what it holds decides."""
     return _without(fingerprint, "uri")
+
+
+def _bare(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
+    model = {name: value for name, value in config["model"].items() if name not in free}
+    return {**config, "model": model}
 
 
 def _without(document: dict[str, Any], key: str) -> dict[str, Any]:

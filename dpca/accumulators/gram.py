@@ -150,17 +150,20 @@ def center_gram(gram: F64) -> F64:
     return gram
 
 
-def eigh(matrix: F64, choose: Choose) -> Factors:
-    """Eigendecomposition of a symmetric matrix that is semidefinite but for rounding.
+def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
+    """Eigendecomposition of a symmetric matrix.
 
-    An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve) or below
-    twice the magnitude of the most negative one: there is none but through rounding, so that one measures it.
+    An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve). Of a matrix that is
+    semidefinite but for rounding, also below twice the magnitude of the most negative one: there is none but through
+    rounding, so that one measures it. Of another, `total` is the sum of the positive ones.
     """
     ascending, leading = _decomposed(matrix)
     eigenvalues = ascending[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
-    floor = max(len(matrix) * np.finfo(np.float64).eps * largest, -2.0 * float(eigenvalues[-1]))
-    total = float(np.trace(matrix))
+    floor: float = len(matrix) * float(np.finfo(np.float64).eps) * largest
+    if semidefinite:
+        floor = max(floor, -2.0 * float(eigenvalues[-1]))
+    total = float(np.trace(matrix) if semidefinite else eigenvalues[eigenvalues > floor].sum())
     n_components = choose(eigenvalues, floor, total)
     chosen = leading(n_components)
     residuals = np.linalg.norm(matrix @ chosen - chosen * eigenvalues[:n_components], axis=0)

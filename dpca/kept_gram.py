@@ -1,0 +1,154 @@
+"""A Gram matrix that an earlier run kept, for other kernels of the same data: nothing is read again."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpca.accumulators.gram import Gram
+from dpca.accumulators.tallies import Counts, FeatureTally
+from dpca.config import Config
+from dpca.errors import ConfigError, InputError
+from dpca.model import Rung
+from dpca.outputs import Outputs
+from dpca.planning import plan_layout
+from dpca.results import Result
+from dpca.runplan import Attempt
+from dpca.slabs import Plan
+from dpca.sources.base import Layout, Reader, Region
+from dpca.steps import Summed
+from dpca.unfinished import differences
+
+ADOPTED = ("mean", "scale", "weights")
+
+
+class RecordedSource:
+    """The input of an earlier run, as its manifest has it; it can't be read, and need not be there any more."""
+
+    futures: dict[Any, Any] = {}  # noqa: RUF012  of a protocol
+
+    def __init__(self, result: Result) -> None:
+        given = result.manifest["input"]
+        names = list(result.feature_dims)
+        names.insert(result.samples_axis, "sample")
+        self._fingerprint = result.manifest["fingerprint"]
+        self.layout = Layout(
+            given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=tuple(names)
+        )
+
+    def restrict(self, region: Region) -> RecordedSource:
+        return self
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return {}
+
+    def open(self) -> AbstractContextManager[Reader]:
+        raise AssertionError("a kept Gram matrix needs no data")
+
+    def stored_bytes(self) -> int | None:
+        return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {name: value for name, value in self._fingerprint.items() if name != "samples_axis"}
+
+
+def check_same(result: Result, config: Config) -> None:
+    """Refuse a Gram matrix that is not of what a config asks for.
+
+    Raises
+    ------
+    ConfigError
+        When the input or its preprocessing is another one.
+    InputError
+        When the result has no Gram matrix about the mean.
+    """
+    if config.model.kind != "kernel_pca" or config.model.kernel in ("precomputed", ["precomputed"]):
+        raise ConfigError(
+            "--from-gram is for kernels of a Gram matrix, but "
+            + ("model.kind is pca" if config.model.kind == "pca" else "model.kernel is precomputed"),
+            "Set model.kind: kernel_pca and the kernels that are wanted.",
+            key="model.kind",
+        )
+    before, kernel = result.manifest["config"], result.manifest["config"]["model"]["kind"] == "kernel_pca"
+    if "gram" not in result.arrays:
+        raise InputError(
+            f"{result.path}: keeps no Gram matrix",
+            "Run it again with output.gram: true and svd_solver: auto or gram_eigh, and --overwrite.",
+        )
+    if not (kernel or before["preprocess"]["center"]):
+        raise InputError(
+            f"{result.path}: its Gram matrix is not about the mean, in which distances lose digits",
+            "Run it again with preprocess.center: true, and --overwrite.",
+        )
+    asked = config.model_dump()
+    for part, names in (
+        ("input", ("uri", "array", "samples_axis", "absent_chunks", "missing_values")),
+        ("preprocess", ("scale", "missing")),
+        ("model", ("ddof",) if config.preprocess.scale == "std" else ()),
+    ):
+        found = differences(
+            {name: before[part][name] for name in names}, {name: asked[part][name] for name in names}, part
+        )
+        if found:
+            key = found[0].partition(":")[0]
+            raise ConfigError(
+                f"{result.path}: its Gram matrix is of other values: {'; '.join(found)}",
+                "Set it as it was there, or run without --from-gram.",
+                key=key,
+            )
+
+
+def plan_of(result: Result) -> Plan:
+    """The cuts of the input of an earlier run: for its shape, since nothing is cut."""
+    source = RecordedSource(result)
+    return plan_layout(source.layout, result.samples_axis, 1, divide=True)
+
+
+def rung_of(result: Result) -> Rung:
+    """Solver and precision of its products."""
+    given = result.manifest["numerics"]
+    return Rung(given["solver"], np.dtype(given["working_dtype"]))
+
+
+def kept_gram(result: Result, attempt: Attempt) -> Summed:
+    """What an earlier run has summed up.
+
+    Raises
+    ------
+    InputError
+        When it can't be read.
+    """
+    try:
+        matrix, product, norm2 = (
+            np.asarray(result.arrays[name][...], np.float64)
+            for name in ("gram", "gram_mean_product", "gram_mean_norm2")
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as cause:
+        raise InputError(
+            f"{result.path}: its Gram matrix can't be read: {cause}", "Restore it, or run it again."
+        ) from cause
+    counts, certificate = result.manifest["counts"], result.certificate
+    tally = FeatureTally(
+        product,
+        float(norm2),
+        n_constant=counts["constant_features"],
+        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
+    )
+    return Summed(
+        attempt=replace(attempt, rung=rung_of(result)),
+        found=Gram(matrix, tally, certificate["exact_products"]),
+        exact=certificate["exact_products"],
+        squares=float(np.trace(matrix)),
+        difference=certificate["trace_check"],
+        n_constant=counts["constant_features"],
+    )
+
+
+def adopt(result: Result, outputs: Outputs) -> None:
+    """Copy what a result has with feature axes, and its coordinates."""
+    for name in (*ADOPTED, *{"sample", *result.feature_dims}):
+        if name in result.arrays:
+            outputs.adopt(name, result.path / "result.zarr" / name)

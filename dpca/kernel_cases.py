@@ -1,0 +1,203 @@
+"""One kernel solved: from its matrix to a spectrum, and what is known of it besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.accumulators.factors import F64, Factors
+from dpca.accumulators.gram import eigh
+from dpca.dimension import Eigenvalues, choose
+from dpca.errors import ConfigError, InputError
+from dpca.kernels import Centering, Inner, Kernel, blocks, notes
+from dpca.model import Model
+from dpca.spectrum import Spectrum
+
+SHARE = 0.95
+"""Of the variance, for which the table of a sweep says how many components it takes."""
+ASYMMETRIC = 1e-6
+"""A kernel matrix may differ from its transpose by this, relative to its largest value."""
+NEGATIVE_SHARE, NEGATIVE_VALUE = 1e-5, 1e-10
+"""Negative eigenvalues beyond these are no rounding: relative to the largest, and in themselves (as in scikit-learn)."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one kernel gave."""
+
+    kernel: Kernel
+    spectrum: Spectrum
+    centering: Centering
+    notes: tuple[str, ...] = ()
+    """What is the matter with the kernel, in words."""
+    n_negative: int = 0
+    """Eigenvalues that are negative beyond rounding, which were left out."""
+    most_negative: float = 0.0
+    """Relative to the largest."""
+    reason: str = ""
+    """Where the number of components is from."""
+    problem: str = ""
+    """Why there is no answer, if there is none."""
+    accuracy: float | None = None
+    """Share of samples whose nearest neighbour in the scores has the same label."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What is known of it, in plain values."""
+        spectrum = self.spectrum
+        return {
+            "kernel": self.kernel.name,
+            **self.kernel.parameters,
+            "problem": self.problem or None,
+            "notes": list(self.notes),
+            "negative_eigenvalues": self.n_negative,
+            "most_negative": self.most_negative,
+            "variance_captured": float(spectrum.explained_variance_ratio.sum()),
+            "components_95": spectrum.components_for(SHARE),
+            "effective_rank": spectrum.effective_rank,
+            "neighbour_accuracy": self.accuracy,
+        }
+
+
+def solve(
+    kernel: Kernel,
+    matrix: F64,
+    noise: float,
+    model: Model,
+    largest_rank: int,
+    eigensolve: Callable[[Callable[[], Factors]], Factors],
+    labels: NDArray[Any] | None = None,
+) -> Case:
+    """Kernel PCA of a kernel matrix: H k H = V diag(lambda) V' with H = I - 11'/n, scores V diag(sqrt(lambda)).
+
+    Parameters
+    ----------
+    kernel, matrix : (n, n); it is centred in place
+    noise : how far eigenvalues may be off through the precision of the products
+    model : how many components, and what becomes of negative eigenvalues
+    largest_rank : what the rank can be at most, n - 1 or less
+    eigensolve : carries out the eigensolve that it is given
+    labels : of each sample, (n,)
+
+    Raises
+    ------
+    InputError
+        When the matrix is not symmetric.
+    ConfigError
+        When eigenvalues are negative, where the model does not have them left out.
+    """
+    assert model.kernels is not None
+    n, asked = len(matrix), model.n_components
+    found = notes(kernel, matrix)
+    rounding = float(np.finfo(np.float64).eps) * max(
+        float(np.linalg.norm(matrix[rows], axis=1).max()) for rows in blocks(n)
+    )
+    centering = Centering.of(matrix)
+    centering.apply(matrix)
+    _check_symmetric(kernel, matrix)
+    reasons: list[str] = []
+
+    def choosing(eigenvalues: F64, floor: float, total: float) -> int:
+        values, rank = _positive(eigenvalues, max(floor, rounding), largest_rank)
+        # What is left of a rule for linear PCA is how many eigenvalues there may be.
+        chosen = choose(asked, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
+        reasons.append(chosen.reason)
+        drops = asked is None or (model.kernels is not None and model.kernels.remove_zero_eig)
+        return min(chosen.n_components, rank) if drops else chosen.n_components
+
+    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
+    if not reasons:  # the factors are from a run before
+        choosing(factors.eigenvalues, factors.floor, factors.total)
+    eigenvalues, floor = factors.eigenvalues, max(factors.floor, rounding)
+    largest = max(float(eigenvalues[0]), 0.0)
+    beyond = NEGATIVE_SHARE * largest + NEGATIVE_VALUE
+    if model.kernels.indefinite == "error":
+        _refuse_negative(kernel, eigenvalues if asked is None else eigenvalues[: factors.vectors.shape[1]], beyond)
+    negative = eigenvalues[eigenvalues < -max(beyond, 2 * noise)]
+    if negative.size:
+        found.append(
+            f"kernel {kernel} is not positive semidefinite: {negative.size} eigenvalues are negative, down to "
+            f"{negative.min() / largest:.1e} of the largest; they were left out"
+        )
+    values, rank = _positive(eigenvalues, floor, largest_rank)
+    spectrum = Spectrum(
+        eigenvalues=values,
+        vectors=factors.vectors,
+        total=factors.total,
+        rank=rank,
+        largest_rank=largest_rank,
+        supported=float(np.sqrt(min(1.0, max(noise, floor) / largest))) if largest else 1.0,
+        power=2,
+        n_samples=n,
+        ddof=model.rules.ddof,
+        residuals=factors.residuals,
+    )
+    spectrum = spectrum.signed(spectrum.signs)
+    return Case(
+        kernel,
+        spectrum,
+        centering,
+        tuple(found),
+        int(negative.size),
+        float(negative.min() / largest) if negative.size else 0.0,
+        reasons[-1],
+        accuracy=None if labels is None else neighbour_accuracy(spectrum.scaled, labels),
+    )
+
+
+def failed(kernel: Kernel, problem: str, n_samples: int, model: Model) -> Case:
+    """A case of a sweep without an answer."""
+    k, nothing = model.n_components if isinstance(model.n_components, int) else 1, np.zeros(n_samples)
+    vectors = np.full((n_samples, k), np.nan)
+    spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, 1.0, 2, n_samples, model.rules.ddof, np.zeros(k))
+    return Case(kernel, spectrum, Centering(nothing, 0.0), (problem,), problem=problem)
+
+
+def neighbour_accuracy(scores: F64, labels: NDArray[Any]) -> float:
+    """Share of samples whose nearest other sample, by scores (n, k), has the same label: leave-one-out 1-NN."""
+    inner, right = Inner.of_points(scores, scores), 0
+    for rows in blocks(len(scores)):
+        distances = inner.of_rows(rows).squared_distances()
+        distances[np.arange(len(distances)), np.arange(rows.start, rows.stop)] = np.inf
+        right += int(np.count_nonzero(labels[distances.argmin(axis=1)] == labels[rows]))
+    return right / len(scores)
+
+
+def _positive(eigenvalues: F64, floor: float, limit: int) -> tuple[F64, int]:
+    """Eigenvalues with 0 for those that are not above the floor; how many are, which is `limit` at most."""
+    rank = min(int(np.count_nonzero(eigenvalues > floor)), limit)
+    return np.where(np.arange(eigenvalues.size) < rank, eigenvalues, 0.0), rank
+
+
+def _refuse_negative(kernel: Kernel, eigenvalues: F64, beyond: float) -> None:
+    smallest = float(eigenvalues.min(initial=0.0))
+    if smallest < -beyond:
+        raise ConfigError(
+            f"There are significant negative eigenvalues, the smallest {smallest:.4g} of a largest of "
+            f"{float(eigenvalues.max()):.4g}: kernel {kernel} is not positive semidefinite",
+            "Ask for fewer components, or choose another kernel.",
+            key="model.kernel",
+        )
+
+
+def _check_symmetric(kernel: Kernel, matrix: F64) -> None:
+    """Refuse a centred kernel matrix that is not its transpose; names the pair of samples where it differs most."""
+    worst, i, j, largest = 0.0, 0, 0, 0.0
+    for rows in blocks(len(matrix)):
+        difference = np.abs(matrix[rows] - matrix[:, rows].T)
+        largest = max(largest, float(np.abs(matrix[rows]).max()))
+        at = int(difference.argmax())
+        if difference.flat[at] > worst:
+            worst, (i, j) = float(difference.flat[at]), divmod(at, len(matrix))
+            i += rows.start
+    if worst > ASYMMETRIC * largest:
+        raise InputError(
+            f"kernel {kernel} is not symmetric: centred, it is {matrix[i, j]:.6g} between samples {i} and {j}, but "
+            f"{matrix[j, i]:.6g} between {j} and {i}",
+            "A kernel of two samples must not depend on their order.",
+            key="model.kernel",
+        )

@@ -1,0 +1,331 @@
+"""Kernel PCA, whole: one pass for the Gram matrix, then every kernel that is asked for, in memory.
+
+The workflow behind `model.kind: kernel_pca` and `dpca.KernelPCA`. Where the matrix is there already, kept by an earlier
+run or given as the input, nothing is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca import kernel_cases
+from dpca.accumulators.factors import F64
+from dpca.certificate import caveats, certify
+from dpca.decomposition import Decomposition, streamed
+from dpca.engine import Executor
+from dpca.errors import ConfigError, DataError, InputError
+from dpca.kernel_cases import Case
+from dpca.kernels import USES, Inner, Kernel
+from dpca.ledger import Ledger
+from dpca.model import Model
+from dpca.outputs import Outputs, create_outputs, write_spectrum
+from dpca.passes import Pass
+from dpca.progress import Progress
+from dpca.runplan import Attempt, RunPlan
+from dpca.sources import Source
+from dpca.spectrum import Spectrum
+from dpca.steps import Steps, Summed
+
+SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
+
+TABLE = ("variance_captured", "components_95", "effective_rank", "neighbour_accuracy")
+OF_A_SWEEP = ("kernel", "gamma", "degree", "coef0", *TABLE)
+
+
+@dataclass(frozen=True)
+class KernelDecomposition(Decomposition):
+    """What came out of every kernel; `spectrum` is the first one's."""
+
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """All cases, and the pass that they are of."""
+
+    summed: Summed
+    cases: tuple[Case, ...]
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.summed.attempt
+
+    @property
+    def weakest(self) -> Spectrum:
+        """That of which the fewest components are supported."""
+        return max((case.spectrum for case in self.cases), key=lambda spectrum: int(spectrum.lacking.sum()))
+
+
+def decompose_kernels(
+    source: Source,
+    model: Model,
+    made: RunPlan,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    *,
+    scratch: str | None = None,
+    keep_gram: bool = True,
+    ledger: Ledger | None = None,
+    labels: NDArray[Any] | None = None,
+    kept: Summed | None = None,
+) -> KernelDecomposition:
+    """Compute kernel PCA by every kernel of the model, and write its arrays.
+
+    Parameters
+    ----------
+    source, model, made, outputs, executor, progress, scratch, keep_gram, ledger : as of `dpca.decomposition.decompose`
+    labels : of each sample, (n_samples,): to say how well neighbours in the scores agree
+    kept : what an earlier run has summed up; the arrays with feature axes are then in `outputs` already
+
+    Raises
+    ------
+    ConfigError
+        When a kernel has values that are not finite, or, where the model says so, negative eigenvalues.
+    InputError, DataError
+        When what should be a kernel matrix is not square, not symmetric or not finite.
+    """
+    assert model.kernels is not None
+    kernels, plan = model.kernels, made.plan
+    if not plan.regular:
+        outputs = Outputs(outputs.store, executor.guard())
+    attributes: dict[str, Any] = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
+    if kernels.sweep:
+        attributes["coordinates"] = "kernel gamma degree coef0"
+    copied_absent, dims = 0, tuple[str, ...]()
+    if kept is None and not kernels.precomputed:
+        dims = create_outputs(outputs, plan, source, attributes)
+    else:
+        outputs.create(attributes)
+    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger)
+    if kernels.precomputed:
+        solved = _of_matrix(steps, model, made, labels, square(source, kernel_matrix(source)))
+    elif kept is not None:
+        solved = _solve(steps, model, made, labels, kept)
+    else:
+        began = time.perf_counter()
+        with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
+            if made.copy is not None:
+                steps.seconds["copy"] = time.perf_counter() - began
+            work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
+            solved = steps.climb(work, partial(_solve, steps, model, made, labels))
+    summed = solved.summed
+    if keep_gram and summed.found is not None:
+        steps.write_gram(summed)
+    _write(outputs, solved.cases, model)
+    outputs.gather()
+    outputs.finish()
+    counts = None if summed.found is None else summed.found.tally.counts
+    return KernelDecomposition(
+        plan=plan,
+        spectrum=solved.cases[0].spectrum,
+        certificate=_certificate(solved, model),
+        outputs=outputs,
+        feature_dims=dims,
+        rung=solved.attempt.rung,
+        choices=tuple(steps.choices),
+        counts={
+            "passes": steps.passes + kernels.precomputed,
+            "absent_chunks": (counts.absent_chunks if counts else 0) + copied_absent,
+            "missing_values": counts.n_missing if counts else 0,
+            "constant_features": summed.n_constant,
+            "retried_reads": steps.retries,
+            "bytes_decoded": steps.bytes_decoded + source.layout.bytes * (made.copy is not None or kernels.precomputed),
+            "bytes_copied_to_scratch": made.scratch_bytes,
+        },
+        seconds=steps.seconds,
+        cases=solved.cases,
+    )
+
+
+def _solve(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, summed: Summed) -> _Solved:
+    """Every kernel of the model, of one Gram matrix."""
+    assert model.kernels is not None
+    n, d, inner = made.plan.n_samples, made.plan.n_features, _inner(summed)
+    rung, cases = summed.attempt.rung, []
+    eps = float(np.finfo(np.float64 if summed.exact else rung.dtype).eps)
+    for kernel in model.kernels.cases(d, inner):
+        most = min(n - 1, d) if kernel.name == "linear" else n - 1
+        eigensolve = partial(steps.eigensolve, f"{rung.name} of kernel {kernel.digest}")
+        try:
+            matrix, noise = kernel.matrix(inner, eps)
+            cases.append(kernel_cases.solve(kernel, matrix, noise, model, most, eigensolve, labels))
+        except ConfigError as error:
+            if not model.kernels.sweep:
+                raise
+            cases.append(kernel_cases.failed(kernel, error.message, n, model))
+    if all(case.problem for case in cases):
+        raise ConfigError(
+            f"no kernel of the sweep gave an answer: {cases[0].problem}", "Choose other parameters.", "model.kernel"
+        )
+    return _Solved(summed, tuple(cases))
+
+
+def _of_matrix(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, matrix: F64) -> _Solved:
+    """Of a kernel matrix that is the input."""
+    kernel, eigensolve = Kernel("precomputed"), partial(steps.eigensolve, "precomputed")
+    case = kernel_cases.solve(kernel, matrix, 0.0, model, len(matrix) - 1, eigensolve, labels)
+    nothing = Summed(attempt=made.attempts[0], found=None, exact=True, squares=0.0, difference=0.0, n_constant=0)
+    return _Solved(nothing, (case,))
+
+
+def _inner(summed: Summed) -> Inner:
+    tally = summed.found.tally
+    return Inner.of_fit(summed.found.matrix, tally.mean_product, tally.mean_norm2)
+
+
+def kernel_matrix(source: Source) -> F64:
+    """A kernel matrix that is the input, (n, n) or, of new samples with those of a fit, (m, n).
+
+    Raises
+    ------
+    InputError
+        When it has not two axes.
+    DataError
+        When a value is not finite.
+    """
+    layout = source.layout
+    if len(layout.shape) != 2:
+        raise InputError(
+            f"{layout.name}: has {len(layout.shape)} axes, shape {layout.shape}, but a kernel matrix has two",
+            "Give the array of kernel values, samples by samples.",
+            key="input.uri",
+        )
+    n, across = layout.shape
+    step = max(1, layout.chunk_shape[0])
+    found = np.empty(layout.shape)
+    with source.open() as reader:
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            raw = reader.read((rows, slice(0, across)))
+            found[rows] = raw
+            for mark in layout.missing_values:
+                found[rows][raw == mark] = np.nan
+    factor, offset = layout.packing
+    if (factor, offset) != (1.0, 0.0):
+        found *= factor
+        found += offset
+    if not np.isfinite(found).all():
+        first = np.argwhere(~np.isfinite(found))[0]
+        raise DataError(
+            f"{layout.name}: {int(np.count_nonzero(~np.isfinite(found)))} values are not finite, the first "
+            f"{found[tuple(first)]} at index {first.tolist()}",
+            "A kernel is defined for every two samples: compute what is missing, or leave those samples out.",
+        )
+    return found
+
+
+def square(source: Source, matrix: F64) -> F64:
+    """The kernel matrix of a fit, (n, n).
+
+    Raises
+    ------
+    InputError
+        When it is not square.
+    """
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(
+            f"{source.layout.name}: has shape {matrix.shape}, but the kernel of the samples with each other is square",
+            "Give k(x_i, x_j) of all pairs; kernels of new samples with them are for transform.",
+            key="input.uri",
+        )
+    return matrix
+
+
+def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model) -> None:
+    """Scores, alpha and spectra, and what centres the kernel of new samples; with a dimension of cases in a sweep."""
+    assert model.kernels is not None
+    for name in OF_A_SWEEP:
+        outputs.remove(name)  # of kernels that a run was begun with
+    if not model.kernels.sweep:
+        (case,) = cases
+        _write_case(outputs, case, model)
+        return
+
+    def stacked(values: list[F64]) -> F64:
+        """With as many components in each, 0 beyond a case's own; NaN for a case without an answer."""
+        found = np.zeros((len(values), *values[0].shape[:-1], max(value.shape[-1] for value in values)))
+        for row, value, case in zip(found, values, cases, strict=True):
+            row[..., : value.shape[-1]] = value
+            if case.problem:
+                row[...] = np.nan
+        return found
+
+    def write(name: str, values: list[F64], *dims: str, **attributes: Any) -> None:
+        outputs.write(name, stacked(values), ("kernel_case", *dims), attributes)
+
+    spectra = [case.spectrum for case in cases]
+    write("scores", [_scores(spectrum, model) for spectrum in spectra], "sample", "component", whitened=model.whiten)
+    write("alpha", [spectrum.alpha for spectrum in spectra], "sample", "component")
+    for name in SPECTRAL:
+        write(name, [getattr(spectrum, name) for spectrum in spectra], "component")
+    write("eigenvalues", [spectrum.eigenvalues for spectrum in spectra], "eigenvalue")
+    write("kernel_mean", [case.centering.columns for case in cases], "sample")
+    documents = [case.document for case in cases]
+    for name in TABLE:
+        if documents[0][name] is not None:
+            values = [np.nan if document["problem"] else document[name] for document in documents]
+            outputs.write(name, np.array(values, np.float64), ("kernel_case",))
+    for name in ("gamma", "degree", "coef0"):
+        outputs.write(name, np.array([getattr(case.kernel, name) for case in cases]), ("kernel_case",))
+    outputs.write_text("kernel", [case.kernel.name for case in cases], "kernel_case")
+
+
+def _scores(spectrum: Spectrum, model: Model) -> F64:
+    return spectrum.scaled / spectrum.whitening if model.whiten else spectrum.scaled
+
+
+def _write_case(outputs: Outputs, case: Case, model: Model) -> None:
+    spectrum = case.spectrum
+    outputs.write("scores", _scores(spectrum, model), ("sample", "component"), {"whitened": model.whiten})
+    outputs.write("alpha", spectrum.alpha, ("sample", "component"))
+    outputs.write("kernel_mean", case.centering.columns, ("sample",))
+    write_spectrum(outputs, spectrum)
+
+
+def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:
+    """Of the one kernel, or of each case of a sweep."""
+    assert model.kernels is not None
+    documents = []
+    for case in solved.cases:
+        measured = certify(
+            case.spectrum,
+            solved.attempt.rung,
+            solved.summed.exact,
+            solved.summed.difference,
+            solved.summed.squares,
+            None,
+            model.effective_samples,
+        )
+        n_components = {"chosen": case.spectrum.n_components, "reason": case.reason, "suggested": {}}
+        documents.append({**measured, "case": case.document, "n_components": n_components})
+    if not model.kernels.sweep:
+        return documents[0]
+    good = sum(not case.problem for case in solved.cases)
+    first = documents[0]
+    shared = ("format_version", "solver", "precision", "exact_products", "trace_check", "effective_samples")
+    return {
+        **{name: first[name] for name in shared},
+        "cases": documents,
+        "verdict": f"{good} of {len(documents)} kernels, from one Gram matrix ({first['solver']}, {first['precision']}); "
+        f"total variance checked to {first['trace_check']:.1e}",
+    }
+
+
+def caveats_of_kernels(certificate: Mapping[str, Any]) -> list[str]:
+    """What the user must be told of each kernel."""
+    found = []
+    for document in certificate.get("cases", [certificate]):
+        case = document["case"]
+        kernel = Kernel(case["kernel"], **{name: case[name] for name in USES.get(case["kernel"], ())})
+        found += case["notes"]
+        if not case["problem"]:
+            found += [f"kernel {kernel}: {sentence}" for sentence in caveats(document)]
+    return found

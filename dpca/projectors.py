@@ -1,0 +1,370 @@
+"""How a result is applied: new samples to scores, and scores to samples, by components or by kernels.
+
+Each way is planned for what there is to run on, then carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.against import Combinations
+from dpca.applying import Scores
+from dpca.engine import Executor
+from dpca.errors import ConfigError, DataError, InputError
+from dpca.kernel_decomposition import kernel_matrix
+from dpca.kernels import Centering, Inner, Kernel
+from dpca.ledger import Ledger
+from dpca.model import Rung
+from dpca.outputs import Outputs
+from dpca.preprocess import F64
+from dpca.progress import Progress
+from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
+from dpca.results import Result
+from dpca.runplan import RunPlan, Workers
+from dpca.sources import Source, open_source
+from dpca.sources.base import Layout, size_of
+from dpca.training import Beside, cross, plan_cross, plan_preimages, preimages, ridge_weights
+from dpca.unfinished import differences, without_place
+
+Receive = Callable[[slice, F64], None]
+"""Called with each group of samples, in order, and its scores, not whitened. It may be called again with a group."""
+
+
+class Projector(Protocol):
+    """New samples to scores."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def plan(self, workers: Workers) -> RunPlan | None:
+        """How it is done; None where nothing streams by."""
+        ...
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+        """Do it."""
+        ...
+
+
+@dataclass
+class ByComponents:
+    """Scores of new samples by components: one read of them."""
+
+    fit: Result
+    source: Source
+    axis: int
+    made: RunPlan = field(init=False)
+
+    @property
+    def n_components(self) -> int:
+        return self.fit.n_components
+
+    def plan(self, workers: Workers) -> RunPlan:
+        self.made = plan_projection(self.source, self.axis, self.fit.fitted, workers)
+        return self.made
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+        def of_group(group: slice, scores: F64, _: F64) -> None:
+            receive(group, scores)
+
+        project(self.source, self.fit.fitted, self.fit.rules, self.made, executor, progress, of_group, ledger)
+
+
+class Restorer(Protocol):
+    """Scores to samples."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def n_bytes(self) -> int: ...
+
+    def plan(self, workers: Workers) -> RunPlan:
+        """How it is done."""
+        ...
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        """Do it."""
+        ...
+
+
+@dataclass
+class FromComponents:
+    """Samples from their scores and components."""
+
+    fit: Result
+    chosen: NDArray[np.int64]
+    n_components: int
+    out: str
+    made: RunPlan = field(init=False)
+
+    @property
+    def layout(self) -> Layout:
+        """Of what is written."""
+        components, axis = self.fit.fitted.components, self.fit.samples_axis
+        shape, chunks, dims = list(self.fit.feature_shape), list(components.chunks[1:]), list(self.fit.feature_dims)
+        shape.insert(axis, len(self.chosen))
+        dims.insert(axis, "sample")
+        chunks.insert(axis, 1)
+        name = f"the reconstruction {self.out}"
+        return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=tuple(dims))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def n_bytes(self) -> int:
+        return self.layout.bytes
+
+    def plan(self, workers: Workers) -> RunPlan:
+        fit = self.fit
+        self.made = plan_reconstruction(self.layout, fit.samples_axis, fit.fitted, self.n_components, workers)
+        return self.made
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
+        reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, executor, progress, ledger)
+
+
+@dataclass(frozen=True)
+class KernelFit:
+    """A kernel that a result has, and what applies it."""
+
+    kernel: Kernel
+    alpha: F64
+    scores: F64
+    """Not whitened, (n, n_components)."""
+    centering: Centering
+    rung: Rung
+
+    @classmethod
+    def of(cls, result: Result, case: int | None) -> KernelFit:
+        """One of a result's kernels.
+
+        Raises
+        ------
+        ConfigError
+            When there is no such case, when none is named of several, or when it has no answer.
+        """
+        certificate = result.certificate
+        number, document = _case(result, certificate, case)
+        found = document["case"]
+        given = {name: found[name] for name in ("gamma", "degree", "coef0") if found[name] is not None}
+        arrays = result.arrays
+
+        def array(name: str) -> F64:
+            stored = arrays[name]
+            return np.asarray(stored[...] if number is None else stored[number], np.float64)
+
+        columns = array("kernel_mean")
+        numerics = result.manifest["numerics"]
+        return cls(
+            Kernel(found["kernel"], about_mean=result.manifest["config"]["preprocess"]["center"], **given),
+            array("alpha"),
+            array("scores") * result.whitening_of(number),
+            Centering(columns, float(columns.mean())),
+            Rung(numerics["solver"], np.dtype(numerics["working_dtype"])),
+        )
+
+    def project(self, matrix: F64) -> F64:
+        """Scores of new samples by their kernel with those of the fit, (m, n), which is centred in place."""
+        return np.asarray(self.centering.apply(matrix) @ self.alpha, np.float64)
+
+
+def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tuple[int | None, dict[str, Any]]:
+    """Its number, None where there is but one, and what is known of it."""
+    if "cases" not in certificate:
+        if case not in (None, 0):
+            raise ConfigError(f"--kernel-case is {case}, but {result.path} has one kernel", "Leave it out.")
+        return None, certificate
+    documents = certificate["cases"]
+    if case is None and len(documents) > 1:
+        raise ConfigError(
+            f"{result.path}: has {len(documents)} kernels, and --kernel-case says which",
+            f"Give a number from 0 to {len(documents) - 1}, in the order of its table.",
+        )
+    number = case or 0
+    if not 0 <= number < len(documents):
+        raise ConfigError(
+            f"--kernel-case is {case}, but {result.path} has {len(documents)} kernels",
+            f"Give a number from 0 to {len(documents) - 1}.",
+        )
+    if documents[number]["case"]["problem"]:
+        raise ConfigError(
+            f"{result.path}: kernel case {number} has no answer: {documents[number]['case']['problem']}",
+            "Take another.",
+        )
+    return number, documents[number]
+
+
+def training_source(result: Result, moved_to: str | None = None) -> Source:
+    """The training data of a result, as they were when it was made.
+
+    Parameters
+    ----------
+    moved_to : where they are now, if not where they were
+
+    Raises
+    ------
+    DataError
+        When they are not there, or are not the same any more.
+    """
+    given = result.manifest["config"]["input"]
+    uri = moved_to or given["uri"]
+    try:
+        source = open_source(uri, given["array"], given["absent_chunks"], None, given["missing_values"])
+    except InputError as cause:
+        raise DataError(
+            f"{result.path}: a kernel needs its training data again, which can't be opened at {uri}: {cause.message}",
+            "Put them back, or say where they are now with --training.",
+        ) from cause
+    now = {**source.fingerprint(), "samples_axis": result.samples_axis}
+    found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
+    if found:
+        raise DataError(
+            f"{source.layout.name}: the training data of {result.path} changed since it was made: {'; '.join(found[:5])}",
+            "Restore them, or run it again with --overwrite.",
+        )
+    return source
+
+
+@dataclass
+class ByKernel:
+    """Scores of new samples by a kernel with the training samples: one read of both."""
+
+    result: Result
+    kernel: KernelFit
+    training: Source
+    source: Source
+    axis: int
+    beside: Beside = field(init=False)
+
+    @property
+    def n_components(self) -> int:
+        return int(self.kernel.alpha.shape[1])
+
+    def plan(self, workers: Workers) -> RunPlan:
+        self.beside = plan_cross(
+            self.training, self.result.samples_axis, self.source, self.axis, self.kernel.rung.dtype, workers
+        )
+        return self.beside.made
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+        def of_group(group: slice, inner: Inner) -> None:
+            receive(group, self.kernel.project(self.kernel.kernel.matrix(inner)[0]))
+
+        cross(
+            self.training,
+            self.source,
+            self.result.fitted,
+            self.result.rules,
+            self.kernel.rung.dtype,
+            self.beside,
+            executor,
+            progress,
+            of_group,
+            ledger,
+        )
+
+
+@dataclass
+class ByMatrix:
+    """Scores of new samples by kernel values that are given."""
+
+    kernel: KernelFit
+    source: Source
+
+    @property
+    def n_components(self) -> int:
+        return int(self.kernel.alpha.shape[1])
+
+    def plan(self, workers: Workers) -> None:
+        return None
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+        matrix, n = kernel_matrix(self.source), len(self.kernel.alpha)
+        if matrix.shape[1] != n:
+            raise InputError(
+                f"{self.source.layout.name}: has shape {matrix.shape}, but the kernel of new samples with the {n} of the "
+                f"fit has {n} columns",
+                "Give k(x_new, x_i), a row for each new sample.",
+            )
+        receive(slice(0, len(matrix)), self.kernel.project(matrix))
+
+
+def combinations(result: Result, fit: KernelFit, chosen: NDArray[np.int64], n_components: int) -> Combinations:
+    """What combinations of the training samples the pre-images of some of them are, by so many components.
+
+    Raises
+    ------
+    ConfigError
+        When the kernel is not linear, and the model has no regression for it.
+    """
+    model = result.manifest["config"]["model"]
+    if fit.kernel.name == "precomputed":
+        raise ConfigError(
+            f"{result.path}: is of a kernel matrix, which has no features: there are no samples to combine",
+            "Run it with the samples and a kernel of theirs.",
+        )
+    scores = fit.scores[:, :n_components]
+    if model["fit_inverse_transform"]:
+        weights = ridge_weights(scores[chosen], scores, lambda inner: fit.kernel.matrix(inner)[0], model["alpha"])
+        return Combinations(weights, np.ones(len(chosen)) if fit.kernel.about_mean else weights.sum(axis=1))
+    if fit.kernel.name != "linear":
+        raise ConfigError(
+            f"{result.path}: samples of kernel {fit.kernel} can't be reconstructed: its model.fit_inverse_transform is false",
+            f"Run it again with model.fit_inverse_transform: true and --from-gram {result.path}, which reads no data.",
+        )
+    # As PCA does: 1 m' + Z W' with W = X_c' alpha.
+    return Combinations(scores[chosen] @ fit.alpha[:, :n_components].T, np.ones(len(chosen)))
+
+
+@dataclass
+class FromTraining:
+    """Samples as combinations of the training samples: one read of those."""
+
+    result: Result
+    kernel: KernelFit
+    wanted: Combinations
+    training: Source
+    made: RunPlan = field(init=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape = list(self.result.feature_shape)
+        shape.insert(self.result.samples_axis, len(self.wanted.weights))
+        return tuple(shape)
+
+    @property
+    def n_bytes(self) -> int:
+        return size_of(self.shape, self.kernel.rung.dtype)
+
+    def plan(self, workers: Workers) -> RunPlan:
+        dtype, n = self.kernel.rung.dtype, len(self.wanted.weights)
+        self.made = plan_preimages(self.training, self.result.samples_axis, n, dtype, workers)
+        return self.made
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        preimages(
+            self.training,
+            self.result.fitted,
+            self.result.rules,
+            self.wanted,
+            self.made,
+            dims,
+            outputs if self.made.plan.regular else Outputs(outputs.store, executor.guard()),
+            executor,
+            progress,
+            self.kernel.rung.dtype,
+            ledger,
+        )
