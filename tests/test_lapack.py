@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpca.accumulators import gram, lapack
 from dpca.accumulators.lapack import Tridiagonal
 from tests.reference import assert_right, dense_pca
 from tests.runs import decompose_array
@@ -62,3 +63,20 @@ def test_other_threads_run_meanwhile():
     while thread.is_alive():
         count += 1
     assert count > 1000
+
+
+@pytest.mark.parametrize("routine", ["dsterf", "dstemr"])
+def test_where_a_routine_gives_up_numpy_finds_every_vector(routine, monkeypatch):
+    call = lapack._call
+
+    def failing(name, *arguments):
+        if name == routine:
+            raise lapack.LapackError(f"{name} gave up")
+        call(name, *arguments)
+
+    monkeypatch.setattr(lapack, "_call", failing)
+    monkeypatch.setattr(gram, "LARGE", 10)
+    x = np.random.default_rng(0).normal(size=(20, 50))
+    found = gram.eigh(x @ x.T, lambda eigenvalues, floor, total: 3)
+    np.testing.assert_allclose(found.eigenvalues, np.linalg.svd(x, compute_uv=False) ** 2, rtol=1e-12)
+    assert found.residuals.max() < 1e-13

@@ -190,10 +190,24 @@ def load(m: int) -> None:
 
 def _decomposed(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
     """All eigenvalues, ascending, and what gives the vectors of the largest, in descending order."""
-    if len(matrix) >= LARGE:
-        from dpca.accumulators.lapack import Tridiagonal  # SciPy takes a while to load
+    if len(matrix) < LARGE:
+        return _whole(matrix)
+    from dpca.accumulators.lapack import LapackError, Tridiagonal  # SciPy takes a while to load
 
+    def leading(k: int) -> F64:
+        try:
+            return reduced.leading(k)
+        except LapackError:
+            return _whole(matrix)[1](k)
+
+    try:
         reduced = Tridiagonal(matrix)
-        return reduced.eigenvalues, reduced.leading
+    except LapackError:  # dsyevd takes other steps
+        return _whole(matrix)
+    return reduced.eigenvalues, leading
+
+
+def _whole(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
+    """The same by LAPACK's dsyevd, which finds every vector."""
     eigenvalues, vectors = np.linalg.eigh(matrix)
     return eigenvalues, lambda k: np.ascontiguousarray(vectors[:, ::-1][:, :k])
