@@ -2,7 +2,7 @@
 
     python -m workflows.kernels.make DIRECTORY
 
-Points on three spheres about one centre, in three dimensions that lie anywhere in `features` of them, with noise in each.
+Points on three spheres about one centre, in five dimensions that lie anywhere in `features` of them, with noise in each.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-RADII = (1.0, 2.0, 3.0)
+RADII, DIMENSIONS = (1.0, 2.0, 3.0), 5
 NOISE = 0.001
 
 
@@ -19,9 +19,9 @@ def make(directory: Path, samples: int = 600, features: int = 100_000, seed: int
     """Write data.zarr (samples, features) in float32, and labels.npy, which shell each sample is of."""
     rng = np.random.default_rng(seed)
     shell = np.arange(samples) % len(RADII)
-    points = rng.normal(size=(samples, 3))
+    points = rng.normal(size=(samples, DIMENSIONS))
     points *= (np.array(RADII)[shell] / np.linalg.norm(points, axis=1))[:, None]
-    axes, _ = np.linalg.qr(rng.normal(size=(features, 3)))
+    axes, _ = np.linalg.qr(rng.normal(size=(features, DIMENSIONS)))
     data = zarr.create_array(
         str(directory / "data.zarr"),
         shape=(samples, features),
