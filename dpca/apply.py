@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,6 +70,8 @@ class Applied:
 
     path: Path
     shape: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    """What must be known of it."""
 
 
 def transform(
@@ -176,7 +178,8 @@ def reconstruct_samples(
         )
     k = n_components or most
     chosen = _chosen(samples, int(fit.arrays["scores"].shape[-2]))
-    restorer = _restorer(fit, chosen, k, out, kernel_case, training)
+    notes: list[str] = []
+    restorer = _restorer(fit, chosen, k, out, kernel_case, training, notes.append)
     dims = list(fit.feature_dims)
     dims.insert(fit.samples_axis, "sample")
     with (
@@ -199,7 +202,7 @@ def reconstruct_samples(
         restorer.restore(outputs, tuple(dims), executor, progress, ledger)
         _check_same_fit(fit, aside)
         outputs.finish()
-    return Applied(Path(out), restorer.shape)
+    return Applied(Path(out), restorer.shape, tuple(notes))
 
 
 def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:
@@ -216,14 +219,20 @@ def _projector(fit: Result, source: Source, axis: int, case: int | None, trainin
 
 
 def _restorer(
-    fit: Result, chosen: NDArray[np.int64], k: int, out: str | Path, case: int | None, training: str | None
+    fit: Result,
+    chosen: NDArray[np.int64],
+    k: int,
+    out: str | Path,
+    case: int | None,
+    training: str | None,
+    say: Callable[[str], None],
 ) -> Restorer:
     """What gives samples of their scores."""
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         return FromComponents(fit, chosen, k, str(out))
     kernel = KernelFit.of(fit, case)
-    wanted = combinations(fit, kernel, chosen, k)
+    wanted = combinations(fit, kernel, chosen, k, say)
     return FromTraining(fit, kernel, wanted, training_source(fit, training))
 
 

@@ -364,6 +364,8 @@ def _place(memory: str | None, workers: int | None, scheduler: str | None) -> Pl
 def _print_applied(applied: Applied, array: str) -> None:
     shape = " x ".join(f"{length:,}" for length in applied.shape)
     click.echo(f"{applied.path}: {array}, {shape}")
+    for note in applied.notes:
+        click.echo(f"dpca: note: {note}", err=True)
 
 
 def _print_finished(finished: Finished) -> None:

@@ -146,8 +146,11 @@ class Model(_Section):
     degree: Annotated[Degree | Annotated[list[Degree], _SWEEP], Field(description="Of poly.")] = 3.0
     coef0: Annotated[float | Annotated[list[float], _SWEEP], Field(description="Of poly and sigmoid.")] = 1.0
     fit_inverse_transform: Annotated[
-        bool,
-        Field(description="Pre-images by kernel ridge regression, for dpca reconstruct; the linear kernel needs none."),
+        bool | Literal["fixed_point"],
+        Field(
+            description="Of kernel_pca, for dpca reconstruct: true finds samples by kernel ridge regression, as "
+            "scikit-learn does; fixed_point, for rbf, the samples whose images are nearest. The linear kernel needs none."
+        ),
     ] = False
     alpha: Annotated[float, Field(ge=0, description="Ridge of that regression.")] = 1.0
     labels: Annotated[
@@ -225,6 +228,7 @@ ALLOWED = {
     "model.gamma": "a number from 0, median, null or a list of them",
     "model.degree": "a number from 0 or a list of them",
     "model.coef0": "a number or a list of them",
+    "model.fit_inverse_transform": "true, false or fixed_point",
 }
 """What is allowed, where the members of a union would not say it well."""
 
@@ -314,6 +318,12 @@ def _check_together(config: Config) -> None:
             "Leave model.svd_solver out.",
             key="model.svd_solver",
         )
+    if model.fit_inverse_transform == "fixed_point" and names != ["rbf"]:
+        raise ConfigError(
+            f"model.fit_inverse_transform is fixed_point, which is for rbf, but model.kernel is {model.kernel}",
+            "Set it to true, or model.kernel: rbf.",
+            key="model.fit_inverse_transform",
+        )
     if "precomputed" not in names:
         return
     if len(names) > 1:
@@ -331,7 +341,7 @@ def _check_together(config: Config) -> None:
             )
     if model.fit_inverse_transform:
         raise ConfigError(
-            "model.fit_inverse_transform is true, but of a kernel matrix there are no samples to combine",
+            f"model.fit_inverse_transform is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
             "Leave it out.",
             key="model.fit_inverse_transform",
         )

@@ -23,12 +23,13 @@ from dpca.kernels import USES, Inner, Kernels
 from dpca.model import Model, Precision, Rung
 from dpca.outputs import Outputs
 from dpca.planning import plan_in_memory, plan_run
+from dpca.preimages import fixed_point_weights, linear_weights, ridge_weights
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
-from dpca.training import cross, plan_cross, plan_preimages, preimages, ridge_weights
+from dpca.training import cross, plan_cross, plan_preimages, preimages
 from dpca.unfinished import differences
 
 RULES = ("rank", "broken_stick")
@@ -57,8 +58,10 @@ class KernelPCA(Streaming):
         Keyword arguments of a callable.
     alpha : float
         Ridge of the regression that finds pre-images.
-    fit_inverse_transform : bool
-        Whether `inverse_transform` is by kernel ridge regression. Without it, the linear kernel's is PCA's.
+    fit_inverse_transform : bool or "fixed_point"
+        Whether `inverse_transform` is by kernel ridge regression, as scikit-learn's. "fixed_point", for rbf, finds the
+        samples whose images are nearest (`dpca.preimages`): at a gamma that suits wide data, the regression gives little
+        but the mean. Without it, the linear kernel's is PCA's.
     remove_zero_eig : bool
         Leave out components of eigenvalue 0 where n_components is a number, too.
     center : bool
@@ -95,7 +98,7 @@ class KernelPCA(Streaming):
         coef0: float = 1,
         kernel_params: Mapping[str, Any] | None = None,
         alpha: float = 1.0,
-        fit_inverse_transform: bool = False,
+        fit_inverse_transform: bool | Literal["fixed_point"] = False,
         remove_zero_eig: bool = False,
         center: bool = False,
         scale: Literal["none", "std"] = "none",
@@ -174,7 +177,7 @@ class KernelPCA(Streaming):
     def inverse_transform(self, X: Any) -> Any:
         """Pre-images of scores, in the layout of the fit: one read of the training data.
 
-        By kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`; of the linear
+        By fixed-point iteration where that was asked for; by kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`; of the linear
         kernel, without it, as PCA does: X^ = 1 m' + Z_new W'.
 
         Parameters
@@ -244,6 +247,14 @@ class KernelPCA(Streaming):
                 "Cannot fit_inverse_transform with a precomputed kernel: there are no samples to combine",
                 "Give the samples and a kernel of theirs.",
             )
+        if self.fit_inverse_transform not in (True, False, "fixed_point") or (
+            self.fit_inverse_transform == "fixed_point" and self.kernel != "rbf"
+        ):
+            raise ConfigError(
+                f"fit_inverse_transform is {self.fit_inverse_transform!r} with kernel {self.kernel!r}, but True, False or, for "
+                "rbf, 'fixed_point' is allowed",
+                "Pass one of these.",
+            )
         if not (self.gamma is None or self.gamma == "median" or _number(self.gamma, 0)):
             raise ConfigError(f"gamma is {self.gamma!r}, but a number from 0, 'median' or None is allowed", "Pass one.")
         for name, least in (("degree", 0), ("coef0", -np.inf), ("alpha", 0)):
@@ -264,9 +275,11 @@ class KernelPCA(Streaming):
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         made, scratch = self._plan(source, model, executor)
         outputs = Outputs({} if in_memory and executor.shares_memory else self._directory())
+        keep_gram = self.fit_inverse_transform == "fixed_point"
         found = decompose_kernels(
-            source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False
+            source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=keep_gram
         )
+        self._gram = np.asarray(found.outputs.array("gram")[...], np.float64) if keep_gram else None
         self._keep(source, found, made)
         return found
 
@@ -392,12 +405,15 @@ class KernelPCA(Streaming):
 
     def _weights(self, scores: NDArray[np.float64]) -> Combinations:
         """Which combinations of the training samples pre-images are."""
-        if not self.fit_inverse_transform:  # the linear kernel, as PCA: 1 m' + Z W' with W = X_c' alpha
-            return Combinations(scores @ self._alpha.T, np.ones(len(scores)))
-        fitted, kernel = self.eigenvectors_ * np.sqrt(self.eigenvalues_), self._case.kernel
-        weights = ridge_weights(scores, fitted, lambda inner: kernel.matrix(inner)[0], self.alpha)
+        kernel, ones = self._case.kernel, np.ones(len(scores))
+        if not self.fit_inverse_transform:
+            return Combinations(linear_weights(scores, self._alpha), ones)
+        fitted = self.eigenvectors_ * np.sqrt(self.eigenvalues_)
+        if self._gram is not None:
+            return Combinations(fixed_point_weights(kernel, scores, fitted, self._alpha, self._gram), ones)
+        weights = ridge_weights(kernel, scores, fitted, self.alpha)
         # A (X_c + 1 m') where the kernel saw the means; else they are not the regression's to find.
-        return Combinations(weights, np.ones(len(scores)) if self.center else weights.sum(axis=1))
+        return Combinations(weights, ones if self.center else weights.sum(axis=1))
 
     def _check_unchanged(self) -> None:
         found = differences(self._fingerprint, self._source.fingerprint())

@@ -265,8 +265,8 @@ class Kernels:
     params: Mapping[str, Any] = field(default_factory=dict)
     alpha: float = 1.0
     """Of the ridge regression that finds pre-images."""
-    fit_inverse_transform: bool = False
-    """Whether pre-images are found by ridge regression, of the linear kernel too."""
+    fit_inverse_transform: bool | Literal["fixed_point"] = False
+    """How pre-images are found: by ridge regression, of the linear kernel too; or, of rbf, by fixed-point iteration."""
     indefinite: Literal["truncate", "error"] = "truncate"
     """What becomes of negative eigenvalues beyond rounding: they are left out and reported, or refused."""
 

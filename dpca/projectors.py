@@ -21,6 +21,7 @@ from dpca.kernels import Centering, Inner, Kernel
 from dpca.ledger import Ledger
 from dpca.model import Rung
 from dpca.outputs import Outputs
+from dpca.preimages import fixed_point_weights, is_flat, linear_weights, ridge_weights
 from dpca.preprocess import F64
 from dpca.progress import Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
@@ -28,7 +29,7 @@ from dpca.results import Result
 from dpca.runplan import RunPlan, Workers
 from dpca.sources import Source, open_source
 from dpca.sources.base import Layout, size_of
-from dpca.training import Beside, cross, plan_cross, plan_preimages, preimages, ridge_weights
+from dpca.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.unfinished import differences, without_place
 
 Receive = Callable[[slice, F64], None]
@@ -300,31 +301,50 @@ class ByMatrix:
         receive(slice(0, len(matrix)), self.kernel.project(matrix))
 
 
-def combinations(result: Result, fit: KernelFit, chosen: NDArray[np.int64], n_components: int) -> Combinations:
+def combinations(
+    result: Result, fit: KernelFit, chosen: NDArray[np.int64], n_components: int, say: Callable[[str], None]
+) -> Combinations:
     """What combinations of the training samples the pre-images of some of them are, by so many components.
+
+    Parameters
+    ----------
+    say : told what the user should know of them
 
     Raises
     ------
     ConfigError
-        When the kernel is not linear, and the model has no regression for it.
+        When the kernel is not linear, and the model has no way to find them.
     """
-    model = result.manifest["config"]["model"]
-    if fit.kernel.name == "precomputed":
+    model, kernel = result.manifest["config"]["model"], fit.kernel
+    if kernel.name == "precomputed":
         raise ConfigError(
             f"{result.path}: is of a kernel matrix, which has no features: there are no samples to combine",
             "Run it with the samples and a kernel of theirs.",
         )
-    scores = fit.scores[:, :n_components]
+    scores, alpha = fit.scores[:, :n_components], fit.alpha[:, :n_components]
+    if model["fit_inverse_transform"] == "fixed_point":
+        if "gram" not in result.arrays:
+            raise ConfigError(
+                f"{result.path}: keeps no Gram matrix, which fixed_point needs",
+                "Run it again with output.gram: true, and --overwrite.",
+            )
+        gram = np.asarray(result.arrays["gram"][...], np.float64)
+        weights = fixed_point_weights(kernel, scores[chosen], scores, alpha, gram, say)
+        return Combinations(weights, np.ones(len(chosen)))
     if model["fit_inverse_transform"]:
-        weights = ridge_weights(scores[chosen], scores, lambda inner: fit.kernel.matrix(inner)[0], model["alpha"])
-        return Combinations(weights, np.ones(len(chosen)) if fit.kernel.about_mean else weights.sum(axis=1))
-    if fit.kernel.name != "linear":
+        if is_flat(kernel, scores):
+            say(
+                f"kernel {kernel} is the same between all scores, so that ridge regression gives the mean for each; "
+                "model.fit_inverse_transform: fixed_point would not"
+            )
+        weights = ridge_weights(kernel, scores[chosen], scores, model["alpha"])
+        return Combinations(weights, np.ones(len(chosen)) if kernel.about_mean else weights.sum(axis=1))
+    if kernel.name != "linear":
         raise ConfigError(
-            f"{result.path}: samples of kernel {fit.kernel} can't be reconstructed: its model.fit_inverse_transform is false",
+            f"{result.path}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is false",
             f"Run it again with model.fit_inverse_transform: true and --from-gram {result.path}, which reads no data.",
         )
-    # As PCA does: 1 m' + Z W' with W = X_c' alpha.
-    return Combinations(scores[chosen] @ fit.alpha[:, :n_components].T, np.ones(len(chosen)))
+    return Combinations(linear_weights(scores[chosen], alpha), np.ones(len(chosen)))
 
 
 @dataclass

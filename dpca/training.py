@@ -25,7 +25,7 @@ from dpca.ledger import Ledger, held_to_keep
 from dpca.outputs import Outputs
 from dpca.passes import Pass
 from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, plan_layout
-from dpca.preprocess import F64, Rules
+from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.runplan import Array, Process, RunPlan, Scratch, Workers
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
@@ -305,24 +305,3 @@ def preimages(
         at_once=made,
         ledger=ledger,
     )
-
-
-def ridge_weights(points: F64, fitted: F64, matrix_of: Callable[[Inner], F64], alpha: float) -> F64:
-    """A = k(Z_new, Z) (k(Z, Z) + alpha I)^-1: pre-images by kernel ridge regression are A X.
-
-    Bakir, Weston and Scholkopf, Learning to find pre-images, NIPS 16, 2004; scikit-learn's choice of the kernel itself
-    between scores.
-
-    Parameters
-    ----------
-    points, fitted : scores, (m, k) and those of the fit, (n, k)
-    matrix_of : the kernel
-    alpha : the ridge
-
-    Returns
-    -------
-    (m, n)
-    """
-    ridge = matrix_of(Inner.of_points(fitted, fitted))
-    ridge[np.diag_indices(len(ridge))] += alpha
-    return np.asarray(np.linalg.solve(ridge, matrix_of(Inner.of_points(points, fitted)).T).T, np.float64)

@@ -151,6 +151,25 @@ def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(s
     assert_kept(peak, idle_bytes(), planned)
 
 
+KERNELS = ("--set", "model={kind: kernel_pca, kernel: [rbf, poly], gamma: [null, median], n_components: 10}")
+
+
+@pytest.mark.parametrize(("n", "d", "budget"), [(100, 400_000, 300), (1500, 20_000, 520)])
+def test_kernels_take_no_more_memory_than_planned(n, d, budget):
+    uri = zarr_of((n, d))
+    peak, planned, _ = measured_run(uri, "1 GiB", *KERNELS)
+    assert_kept(peak, idle_bytes(), planned)
+    # Nor does what goes back to the training data, of plans of their own, which keep to a budget.
+    measured_run(
+        uri, "1 GiB", "--set", "model={kind: kernel_pca, kernel: rbf, gamma: median, fit_inverse_transform: true}"
+    )
+    for command in (("transform", "r", uri), ("reconstruct", "r", "--samples", "0:50")):
+        kept = watched(
+            [sys.executable, "-m", "dpca", *command, "--out", "out", "--memory", f"{budget}MiB", "--overwrite"]
+        )
+        assert kept <= budget * MIB, (command, kept / MIB)
+
+
 IN_PYTHON = """
 import os, sys
 import dask.array as da, zarr

@@ -183,6 +183,22 @@ def test_pre_images_need_their_regression(capsys):
     assert "samples of kernel rbf(gamma=0.001) can't be reconstructed" in capsys.readouterr().err
 
 
+def test_a_regression_that_gives_the_mean_says_so_and_fixed_point_does_not(capsys):
+    assert run(ONE.replace("gamma: 1e-3", "gamma: 1e-9")) == 0
+    assert dpca("reconstruct", "r", "--out", "flat.zarr") == 0
+    assert (
+        "ridge regression gives the mean for each; model.fit_inverse_transform: fixed_point" in capsys.readouterr().err
+    )
+    text = ONE.replace("path: r", "path: r2").replace(
+        "fit_inverse_transform: true", "fit_inverse_transform: fixed_point"
+    )
+    assert run(text.replace("n_components: 4", "n_components: 23"), "--from-gram", "r") == 0
+    assert dpca("reconstruct", "r2", "--out", "back.zarr") == 0
+    np.testing.assert_allclose(xr.open_zarr("back.zarr").reconstruction, X, atol=1e-7)
+    assert run(text.replace("kernel: rbf", "kernel: poly"), "--overwrite") == 2
+    assert "c.yaml:3:" in capsys.readouterr().err
+
+
 def test_options_of_kernels_on_a_result_of_pca(capsys):
     assert run("input: {uri: x.zarr}\noutput: {path: r}\n") == 0
     assert dpca("transform", "r", "new.zarr", "--out", "s.zarr", "--kernel-case", "0") == 2

@@ -1,0 +1,122 @@
+"""Kernel PCA, ended and gone on with: the pass, the eigensolves of a sweep, transform and reconstruct."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import at_slab, disturbed, killed, parts
+from tests.test_crashes import bits
+
+SWEEP = (
+    "input: {uri: x.zarr}\n"
+    "model: {kind: kernel_pca, kernel: [rbf, poly], gamma: [1e-4, median], n_components: 3}\n"
+    "output: {path: r}\n"
+)
+
+
+@pytest.fixture
+def sweep(config):
+    Path(config).write_text(SWEEP)
+    return config
+
+
+def test_a_sweep_that_was_killed_has_the_same_bits(sweep):
+    assert dpca("run", sweep) == 0
+    expected = bits("r")
+    shutil.rmtree("r")
+    killed(sweep, slab=7)
+    before = parts()
+    assert before
+    assert dpca("run", sweep, "--resume") == 0
+    assert bits("r") == expected
+
+
+def test_eigensolves_that_ended_are_not_done_again(sweep):
+    """Killed at the third of four kernels."""
+    assert dpca("run", sweep) == 0
+    expected = bits("r")
+    shutil.rmtree("r")
+    third = """
+import dpca.kernel_cases as cases
+original, seen = cases.eigh, []
+def counted(*arguments, **named):
+    seen.append(1)
+    if len(seen) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments, **named)
+cases.eigh = counted
+"""
+    assert disturbed(third, "run", sweep).returncode == -signal.SIGKILL
+    done = disturbed(third.replace("== 3", "== 4") + "\n", "run", sweep, "--resume")
+    assert done.returncode == 0, done.stderr  # two were left
+    assert bits("r") == expected
+
+
+def test_a_kernel_that_overflows_costs_no_reading(sweep, capsys, monkeypatch):
+    """Other kernels of the model go on with what was summed up."""
+    assert dpca("run", sweep, "--set", "model.kernel=poly", "--set", "model.gamma=1e300") == 2
+    assert "overflows" in (error := capsys.readouterr().err)
+    assert "What is finished is kept" in error
+    with monkeypatch.context() as without:
+        without.setattr("dpca.steps.first_span_of_features", None)  # nothing is read again
+        assert dpca("run", sweep, "--resume") == 0
+    assert json.loads(Path("r/manifest.json").read_text())["config"]["model"]["kernel"] == ["rbf", "poly"]
+    found = bits("r")
+    shutil.rmtree("r")
+    assert dpca("run", sweep) == 0
+    assert bits("r") == found
+
+
+def test_what_the_gram_matrix_is_of_may_not_change(sweep, capsys):
+    done = disturbed(at_slab(7, "os.kill(os.getpid(), signal.SIGTERM)"), "run", sweep)
+    assert done.returncode == 1
+    assert dpca("run", sweep, "--resume", "--set", "preprocess.scale=std") == 2
+    assert "the config changed since the run began: preprocess.scale" in capsys.readouterr().err
+
+
+APPLY = """
+import dpca.training as module
+module.GROUP_SAMPLES = 4
+original, seen = module.{task}, []
+def counted(*arguments):
+    number = arguments[-2]
+    os.write(1, b"part %d\\n" % number)
+    seen.append(number)
+    if len(seen) == {at}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments)
+module.{task} = counted
+module.SLAB_BYTES = 60_000
+"""
+
+
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_transform_and_reconstruct_go_on_where_they_stopped(config, command):
+    model = "{kind: kernel_pca, kernel: rbf, gamma: median, n_components: 3, fit_inverse_transform: true}"
+    Path(config).write_text(f"input: {{uri: x.zarr}}\nmodel: {model}\noutput: {{path: r}}\n")
+    assert dpca("run", config) == 0
+    given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
+    task = "cross_span" if command == "transform" else "preimage_span"
+    never, ninth = (APPLY.format(task=task, at=at) for at in (-1, 9))
+    whole = disturbed(never, *given, "--out", "whole.zarr")
+    assert whole.returncode == 0, whole.stderr
+    done = disturbed(ninth, *given, "--out", "out.zarr", "--workers", "1")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not Path("out.zarr").exists()
+    again = disturbed(never, *given, "--out", "out.zarr", "--workers", "2")
+    assert again.returncode == 0, again.stderr
+    first, second, every = (
+        {line for line in run.stdout.splitlines() if line.startswith("part")} for run in (done, again, whole)
+    )
+    assert len(first) >= 9
+    assert len(first & second) <= 2  # what was in hand
+    assert first | second == every
+    for path in Path("whole.zarr").rglob("*"):
+        if path.is_file():
+            assert (Path("out.zarr") / path.relative_to("whole.zarr")).read_bytes() == path.read_bytes()
+    assert not [entry for entry in os.listdir() if entry.startswith(".out")]
