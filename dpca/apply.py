@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dpca import durable
 from dpca.clusters import connect
-from dpca.config import Input, load_input
+from dpca.config import Input
+from dpca.config_file import load_input
 from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
 from dpca.ledger import Ledger

@@ -98,7 +98,7 @@ def run(
     \b
     Example: dpca run configs/quickstart.yaml --set model.n_components=30
     """
-    from dpca.config import load
+    from dpca.config_file import load
     from dpca.progress import display_for
     from dpca.run import run as carry_out
 
@@ -129,7 +129,7 @@ def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
     \b
     Example: dpca plan configs/quickstart.yaml --set compute.memory=2GiB
     """
-    from dpca.config import load
+    from dpca.config_file import load
     from dpca.errors import OverBudgetError
     from dpca.forecast import as_text
     from dpca.run import plan as make_plan
@@ -153,7 +153,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
     \b
     Example: dpca validate configs/quickstart.yaml
     """
-    from dpca.config import load
+    from dpca.config_file import load
 
     loaded = load(config, overrides)
     click.echo(f"{config}: valid")

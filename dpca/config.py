@@ -1,25 +1,16 @@
-"""The configuration: YAML to frozen models, with every error at its line and column.
+"""The configuration: all its keys, as frozen models.
 
-`Config` is the reference of all keys; `dpca schema` prints it as JSON Schema. YAML 1.2, safe loading.
+`Config` is their reference; `dpca schema` prints it as JSON Schema. `dpca.config_file` reads YAML into it.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
 
 from dpca.dimension import RULES, Rule
-from dpca.errors import ConfigError, DpcaError
+from dpca.errors import ConfigError
 from dpca.sources.base import READ_SECONDS
 
 DEFAULT_COMPONENTS = 20
@@ -219,8 +210,6 @@ class Config(_Section):
         return values
 
 
-Path_ = tuple[str | int, ...]
-
 ALLOWED = {
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
     + ", ".join(RULES),
@@ -233,73 +222,16 @@ ALLOWED = {
 """What is allowed, where the members of a union would not say it well."""
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A configuration and where its keys stand."""
-
-    config: Config
-    marks: Mapping[Path_, str] = field(default_factory=dict)
-    """file:line:column of each value, by path."""
-    path: str = "CONFIG"
-    """The file."""
-    overrides: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> str:
-        """The command that runs it, as one would type it."""
-        return shlex.join(["dpca", "run", self.path, *(word for key in self.overrides for word in ("--set", key))])
-
-    def locate(self, error: DpcaError) -> DpcaError:
-        """The error with the line of its key in front, where the file sets that key."""
-        mark = self.marks.get(tuple(error.key.split(".")))
-        if mark is None:
-            return error
-        return type(error)(f"{mark}: {error.message}", error.remedy, error.key)
-
-
 def schema() -> dict[str, Any]:
     """JSON Schema of the configuration, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
-
-
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
-    """Read a configuration.
-
-    Parameters
-    ----------
-    path : a YAML file
-    overrides : KEY=VALUE, such as model.n_components=30; VALUE is YAML
-
-    Raises
-    ------
-    ConfigError
-        All that is wrong, a line each: file:line:column, the value, what is allowed, the nearest key.
-    """
-    name = str(path)
-    values, marks = _parse(_text(path), name)
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
-            "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine",
-        )
-    for override in overrides:
-        _override(values, marks, override)
-    try:
-        loaded = Loaded(Config.model_validate(values), marks, name, tuple(overrides))
-    except ValidationError as errors:
-        raise ConfigError(*_explain(errors, values, marks, name)) from None
-    try:
-        _check_together(loaded.config)
-    except ConfigError as error:
-        raise loaded.locate(error) from None
-    return loaded
 
 
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")
 """Keys of the model that come after the Gram matrix: a run that is gone on with may have others."""
 
 
-def _check_together(config: Config) -> None:
+def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     model, preprocess = config.model, config.preprocess
     names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
@@ -345,164 +277,3 @@ def _check_together(config: Config) -> None:
             "Leave it out.",
             key="model.fit_inverse_transform",
         )
-
-
-def load_input(path: str | Path) -> Input:
-    """Read where data are from a YAML file: the `input` of a config, or its keys alone.
-
-    Raises
-    ------
-    ConfigError
-        As `load` does.
-    """
-    name = str(path)
-    values, marks = _parse(_text(path), name)
-    inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()
-    given = values["input"] if inside else values
-    if not isinstance(given, dict):
-        raise ConfigError(
-            f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input", "Begin with\nuri: data.zarr"
-        )
-    try:
-        return Input.model_validate(given)
-    except ValidationError as errors:
-        at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
-        raise ConfigError(*_explain(errors, given, at, name, Input)) from None
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
-        raise ConfigError(
-            f"{path}: can't be read: {reason}", "Name a YAML file, such as configs/quickstart.yaml."
-        ) from cause
-
-
-def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
-    """Plain values, and file:line:column of each."""
-    yaml = YAML(typ="safe", pure=True)
-    marks: dict[Path_, str] = {}
-
-    def mark(node: Node, path: Path_, at: Node) -> None:
-        marks[path] = f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
-        if isinstance(node, MappingNode):
-            for key, value in node.value:
-                # Marked at the value, or at the key where the value is on lines of its own.
-                mark(value, (*path, str(key.value)), key if isinstance(value, MappingNode) else value)
-                marks[(*path, str(key.value), "<key>")] = (
-                    f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-                )
-        elif isinstance(node, SequenceNode):
-            for index, value in enumerate(node.value):
-                mark(value, (*path, index), value)
-
-    try:
-        node = yaml.compose(text)
-        if node is not None:
-            mark(node, (), node)
-        return yaml.load(text), marks
-    except MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        where = f"{name}:{at.line + 1}:{at.column + 1}" if at else name
-        problem = (error.problem or "").splitlines()
-        raise ConfigError(
-            f"{where}: not valid YAML: {problem[0] if problem else error.context}", "Correct the line."
-        ) from None
-    except YAMLError as error:
-        raise ConfigError(f"{name}: not valid YAML: {error}", "Correct the file.") from None
-
-
-def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) -> None:
-    key, equals, text = override.partition("=")
-    path = tuple(key.strip().split("."))
-    if not equals or not all(path):
-        raise ConfigError(f"--set {override}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
-    value, _ = _parse(text, f"--set {override}")
-    inner = values
-    for part in path[:-1]:
-        child = inner.setdefault(part, {})
-        if child is None:
-            child = inner[part] = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"--set {override}: {part} is {child!r}, which has no keys", "Set the whole of it.")
-        inner = child
-    inner[path[-1]] = value
-    for length in range(1, len(path) + 1):
-        marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {override}"
-
-
-def _explain(
-    errors: ValidationError,
-    values: dict[str, Any],
-    marks: Mapping[Path_, str],
-    name: str,
-    model: type[BaseModel] = Config,
-) -> tuple[str, str]:
-    """One line for each key that is wrong, and the remedies."""
-    lines: dict[Path_, str] = {}
-    remedies: list[str] = []
-    for error in errors.errors():
-        path, value = _existing(error["loc"], values)
-        key = ".".join(map(str, path)) or "the file"
-        if error["type"] == "extra_forbidden":
-            parent = _section(path[:-1], model)
-            near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
-            where = marks.get((*path, "<key>"), name)
-            lines[path] = f"{where}: unknown key {key}"
-            remedies.append(
-                f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
-                if near
-                else f"Allowed here are {', '.join(parent)}."
-            )
-        elif error["type"] == "missing":
-            absent = ".".join(map(str, (*path, error["loc"][-1])))
-            lines[(*path, error["loc"][-1])] = f"{marks.get(path, name)}: {absent} is missing"
-            remedies.append(f"Set {absent}.")
-        else:
-            allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
-            allowed = allowed.replace("a valid dictionary or instance of Scheduler", "{scheduler: ADDRESS}")
-            allowed = re.sub("a valid dictionary or instance of .*", "a mapping of keys", allowed)
-            if error["type"].startswith("byte_size"):
-                allowed = "an amount such as 8 GiB"
-            if key in ALLOWED:
-                lines.pop(path, None)
-                allowed = ALLOWED[key]
-            text = f"{marks.get(path, name)}: {key} is {value!r}, but "
-            # The members of a union are wrong each for itself: one line says them all.
-            lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
-    for path in list(lines):
-        if any(other != path and other[: len(path)] == path for other in lines):
-            del lines[path]  # what is wrong inside says more
-        elif " but " in lines[path]:
-            lines[path] += " is allowed"
-    return "\n".join(lines.values()), " ".join(dict.fromkeys(remedies)) or "Correct the value."
-
-
-def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
-    """The parts of a location that are keys of the file: pydantic puts members of a union between them."""
-    path: list[str | int] = []
-    for part in location:
-        if isinstance(values, dict) and part in values:
-            values = values[part]
-            path.append(part)
-    return tuple(path), values
-
-
-def _section(path: Path_, model: Any) -> list[str]:
-    """The keys that are allowed at a path of a model."""
-    for part in path:
-        field_ = model.model_fields.get(str(part))
-        annotation = None if field_ is None else field_.annotation
-        model = next(
-            (
-                option
-                for option in (annotation, *getattr(annotation, "__args__", ()))
-                if isinstance(option, type) and issubclass(option, BaseModel)
-            ),
-            None,
-        )
-        if model is None:
-            return []
-    return list(model.model_fields)

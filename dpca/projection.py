@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 
 F64 = NDArray[np.float64]
+P = TypeVar("P")
 
 GROUP_SAMPLES = 2**14
 """New samples that are projected together, at most: enough that components, read once for each group, cost little."""
@@ -115,14 +116,18 @@ def project(
     ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
+
+    def split(group: slice, found: F64) -> None:
+        receive(group, found[:, :-1], found[:, -1])
+
     run_stage(
         "transform",
         source.layout.bytes,
         projection_span,
         Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
         fitted,
-        total=_Groups(0, np.zeros((0, 0)), made.groups, made.plan.n_spans, receive),
-        merge=_Groups.add,
+        total=Groups.of(made, np.zeros((0, 0)), operator.add, split),
+        merge=Groups.add,
         executor=executor,
         progress=progress,
         at_once=made,
@@ -132,23 +137,39 @@ def project(
 
 
 @dataclass
-class _Groups:
+class Groups:
     """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
 
     n_added: int
-    sum: F64
-    """Of the group in hand; empty when it has just begun."""
+    sum: Any
+    """Of the group in hand; `empty` when it has just begun."""
+    _empty: Any
     _groups: Cuts
     _n_spans: int
-    _receive: Callable[[slice, F64, F64], None]
+    _join: Callable[[Any, Any], Any]
+    _receive: Callable[[slice, Any], None]
 
-    def add(self, partial: F64) -> Self:
+    @classmethod
+    def of(cls, made: RunPlan, empty: P, join: Callable[[P, P], P], receive: Callable[[slice, P], None]) -> Self:
+        """The groups of a plan.
+
+        Parameters
+        ----------
+        empty : of the types of what a span returns
+        join : adds a span to the sum, which it may change
+        receive : called with each group, in order, and its sum
+        """
+        assert made.groups is not None
+        return cls(0, empty, empty, made.groups, made.plan.n_spans, join, receive)
+
+    def add(self, partial: Any) -> Self:
         """Add a span; spans come in their order."""
-        self.sum = self.sum + partial if self.sum.size else partial
+        begins = self.n_added % self._n_spans == 0
+        self.sum = partial if begins else self._join(self.sum, partial)
         self.n_added += 1
         if self.n_added % self._n_spans == 0:
-            self._receive(self._groups[self.n_added // self._n_spans - 1], self.sum[:, :-1], self.sum[:, -1])
-            self.sum = np.zeros((0, 0))
+            self._receive(self._groups[self.n_added // self._n_spans - 1], self.sum)
+            self.sum = self._empty
         return self
 
 

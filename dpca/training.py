@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from dpca.passes import Pass
 from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, plan_layout
 from dpca.preprocess import Rules
 from dpca.progress import Progress
+from dpca.projection import Groups
 from dpca.runplan import Array, Process, RunPlan, Scratch, Workers
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
 from dpca.sources import Source
@@ -179,7 +180,7 @@ def cross(
     """
     made = beside.made
     assert made.groups is not None
-    n = made.plan.n_samples
+    empty = Cross.empty(0, made.plan.n_samples)
     run_stage(
         "transform",
         training.layout.bytes * len(made.groups) + new.layout.bytes,
@@ -193,36 +194,14 @@ def cross(
             new=Pass(new, beside.new, rules, dtype),
         ),
         fitted,
-        total=_Groups(0, Cross.empty(0, n), made.groups, made.plan.n_spans, n, receive),
-        merge=_Groups.add,
+        total=Groups.of(made, empty, Cross.add, lambda group, found: receive(group, found.inner)),
+        merge=Groups.add,
         executor=executor,
         progress=progress,
         at_once=made,
         ledger=ledger,
-        like=Cross.empty(0, n),
+        like=empty,
     )
-
-
-@dataclass
-class _Groups:
-    """Adds up the spans of one group of new samples after the other, and hands over each that is whole."""
-
-    n_added: int
-    sum: Cross
-    """Of the group in hand; of no samples when it has just begun."""
-    _groups: Cuts
-    _n_spans: int
-    _n: int
-    _receive: Callable[[slice, Inner], None]
-
-    def add(self, partial: Cross) -> Self:
-        """Add a span; spans come in their order."""
-        self.sum = self.sum.add(partial) if len(self.sum.rows) else partial
-        self.n_added += 1
-        if self.n_added % self._n_spans == 0:
-            self._receive(self._groups[self.n_added // self._n_spans - 1], self.sum.inner)
-            self.sum = Cross.empty(0, self._n)
-        return self
 
 
 def plan_preimages(training: Source, axis: int, n_wanted: int, dtype: np.dtype[Any], workers: Workers) -> RunPlan:

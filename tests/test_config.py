@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dpca.config import Config, load, schema
+from dpca.config import Config, schema
+from dpca.config_file import load
 from dpca.errors import ConfigError
 
 MINIMAL = """\

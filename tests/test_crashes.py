@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from dpca import durable
-from dpca.config import load
+from dpca.config_file import load
 from dpca.run import run
 from tests.crashes import Crash, FailingDisk, Hasty
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.config import Config, load
+from dpca.config import Config
+from dpca.config_file import load
 from tests.commands.calls import X, dpca
 from tests.stores import random_array
 

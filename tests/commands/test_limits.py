@@ -82,7 +82,7 @@ def rows():
 
 
 def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.run.free_disk", lambda path: 10**7)
+    monkeypatch.setattr("dpca.prepare.free_disk", lambda path: 10**7)
     for command in ("plan", "run"):
         assert dpca(command, rows) == 3
         error, remedy = capsys.readouterr().err.splitlines()
@@ -95,8 +95,8 @@ def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypat
 
 def test_scratch_that_fills_up_all_the_same_leaves_neither_result_nor_copy(rows, small_disk):
     Path("later.py").write_text(
-        "import dpca.cli, dpca.run\n"
-        "dpca.run.free_disk = lambda path: 10**9  # before someone else took it\n"
+        "import dpca.cli, dpca.prepare\n"
+        "dpca.prepare.free_disk = lambda path: 10**9  # before someone else took it\n"
         f"dpca.cli.main(['run', '{rows}'])\n"
     )
     done = small_disk("8m", "later.py")

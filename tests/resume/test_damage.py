@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpca import steps
-from dpca.config import load
+from dpca.config_file import load
 from dpca.run import run
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, killed, staged, truncated

@@ -71,7 +71,7 @@ def moved(features: int, directory: Path) -> Numbers:
     from distributed import Client, LocalCluster
 
     import dpca.run
-    from dpca.config import load
+    from dpca.config_file import load
 
     case = case_of(FEW_SAMPLES, features, "1GiB")
     data, out = make(case, directory), directory / "on-cluster"

@@ -51,7 +51,7 @@ def dpca(case: Found, data: str, out: str) -> Callable[[], Found]:
     import zarr
 
     import dpca.run
-    from dpca.config import load
+    from dpca.config_file import load
 
     config = Path(f"{out}.yaml")
     config.write_text(

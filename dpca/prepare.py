@@ -1,0 +1,156 @@
+"""A config made ready to run: its input opened, its model and its plan; nothing is read or written yet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.clusters import connect
+from dpca.config import DEFAULT_COMPONENTS, Config
+from dpca.config_file import Loaded
+from dpca.engine import Executor
+from dpca.errors import ConfigError
+from dpca.kept_gram import RecordedSource, check_same, rung_of
+from dpca.kernels import Kernels
+from dpca.labels import read_labels
+from dpca.machine import free_disk
+from dpca.model import Model, Rung
+from dpca.planning import check_axis, plan_in_memory, plan_run
+from dpca.preprocess import Rules
+from dpca.results import LEDGER, Result, ResultDirectory, open_result
+from dpca.runplan import RunPlan, Scratch, Settled
+from dpca.sources import Source, open_source
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to begin."""
+
+    source: Source
+    model: Model
+    made: RunPlan
+    scratch: Scratch
+    components: bool
+    """Whether components are written: of a kernel there are none with feature axes."""
+    labels: NDArray[Any] | None = None
+    gram: Result | None = None
+    """The result whose Gram matrix is used, if one is."""
+
+
+@contextmanager
+def prepared(
+    loaded: Loaded, settled: Settled | None = None, from_gram: str | Path | None = None
+) -> Iterator[tuple[Prepared, Executor]]:
+    """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
+
+    Parameters
+    ----------
+    settled : of the run that is gone on with
+    from_gram : an earlier result of the same data, whose Gram matrix is used
+
+    Raises
+    ------
+    InputError, ConfigError, ClusterError, OverBudgetError
+        With the line of the configuration that is at fault, where one is.
+    """
+    config = loaded.config
+    with loaded.located():
+        ResultDirectory(config.output.path).check_place()
+        gram = None if from_gram is None else open_result(from_gram)
+        if gram is not None:
+            check_same(gram, config)
+        source = open_input(config) if gram is None else RecordedSource(gram)
+    cluster, given = config.compute.cluster, config.compute
+    scheduler = None if cluster == "local" else cluster.scheduler
+    with connect(scheduler, None if given.workers == "auto" else given.workers) as executor:
+        with loaded.located():
+            model, scratch = model_of(config, source), scratch_of(config)
+            components = config.output.components and model.kernels is None
+            workers = executor.workers(None if given.memory == "auto" else int(given.memory))
+            axis = config.input.samples_axis if gram is None else gram.samples_axis
+            if gram is not None or (model.kernels and model.kernels.precomputed):
+                rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
+                made = plan_in_memory(source.layout, axis, model, rung, workers)
+            else:
+                made = plan_run(
+                    source,
+                    axis,
+                    model,
+                    workers=workers,
+                    scratch=scratch,
+                    components=components,
+                    keep_gram=config.output.gram,
+                    settled=settled,
+                )
+            named = config.model.labels
+            labels = None if named is None else read_labels(named.uri, named.array, made.plan.n_samples)
+        yield Prepared(source, model, made, scratch, components, labels, gram), executor
+
+
+def open_input(config: Config) -> Source:
+    """The source that a configuration names."""
+    given = config.input
+    return open_source(
+        given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values, given.read_seconds
+    )
+
+
+def kernels_of(config: Config) -> Kernels | None:
+    """The kernels that a configuration asks for; None of PCA."""
+    asked = config.model
+    if asked.kind == "pca":
+        return None
+    given = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
+    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in given.values())
+    return Kernels(
+        names,
+        gammas,
+        degrees,
+        coef0s,
+        sweep=any(isinstance(value, list) for value in given.values()),
+        about_mean=config.preprocess.center,
+        alpha=asked.alpha,
+        fit_inverse_transform=asked.fit_inverse_transform,
+    )
+
+
+def model_of(config: Config, source: Source) -> Model:
+    """What a configuration asks for, with defaults that depend on the data filled in."""
+    shape = source.layout.shape
+    n_samples = shape[check_axis(source.layout, config.input.samples_axis)]
+    n_features = source.layout.n_values // n_samples
+    given, asked, kernels = config.preprocess, config.model, kernels_of(config)
+    n_components = asked.n_components
+    if n_components is None:
+        n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
+    return Model(
+        n_components,
+        # Kernels have the mean back where they see it; what streams is about it, which keeps the digits of distances.
+        Rules(given.center or kernels is not None, given.scale, given.missing, asked.ddof),
+        precision=asked.precision,
+        solver=asked.svd_solver,
+        effective_samples=asked.effective_samples,
+        whiten=asked.whiten,
+        kernels=kernels,
+    )
+
+
+def scratch_of(config: Config) -> Scratch:
+    """Where a copy of the input would go: beside the result unless a directory is named."""
+    if config.compute.scratch is None:
+        path = Path(config.output.path) / LEDGER / "scratch"
+    else:
+        place = Path(config.compute.scratch)
+        if not place.is_dir():
+            raise ConfigError(f"{place}: is not a directory", "Make it, or name another.", key="compute.scratch")
+        # By the result's path, so that what a killed run has left is replaced by the next.
+        name = hashlib.sha256(str(Path(config.output.path).absolute()).encode()).hexdigest()[:16]
+        path = place / f"dpca-{name}"
+    return Scratch(str(path.absolute()), free_disk(path))
