@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.applying import Fitted
+from dpca.errors import PrecisionError
 from dpca.kernels import Inner
 from dpca.passes import Pass, Report, damage_of, located_panels
 from dpca.preprocess import F64
@@ -127,14 +128,34 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
                     located_panels(work.new, other, beside, new_panels.applied(other, mean, divisor)),
                     strict=True,
                 ):
-                    np.matmul(y.matrix, x.matrix.T, out=product)
-                    found.products += product
+                    found.products += _product(y.matrix, x.matrix, product)
                     found.rows += y.squares
                     found.columns += x.squares
                     found.row_mean_product += y.mean_product
                     found.column_mean_product += x.mean_product
                 report(raw.nbytes + other.nbytes)
     return found
+
+
+def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+    """Y X', in double precision where theirs can't hold it.
+
+    Raises
+    ------
+    PrecisionError
+        When that can't either.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.matmul(y, x.T, out=out)
+        if np.isfinite(out.sum()):
+            return out
+        wide: NDArray[Any] = y.astype(np.float64) @ x.T.astype(np.float64)
+        if np.isfinite(wide.sum()):
+            return wide
+    raise PrecisionError(
+        f"values too large for products with the training data, which are fitted in {y.dtype}",
+        "See whether some of the new samples' values mark missing ones (input.missing_values), or have other units.",
+    )
 
 
 @dataclass(frozen=True)

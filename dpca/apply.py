@@ -35,7 +35,6 @@ from dpca.projectors import (
     KernelFit,
     Projector,
     Restorer,
-    combinations,
     training_source,
 )
 from dpca.results import Result, open_result
@@ -113,7 +112,7 @@ def transform(
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.path, *inside]) as aside,
+        _building(Path(out), overwrite, [fit.path, *inside, *_training_path(fit, training)]) as aside,
     ):
         made = projector.plan(executor.workers(place.memory))
         keep_to_plan(made)
@@ -144,6 +143,8 @@ def transform(
         if differences(what["input"], source.fingerprint()):
             aside.forget()
             raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
+        with _forgetting(aside):
+            projector.check_unchanged()
         _check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), shape)
@@ -185,7 +186,7 @@ def reconstruct_samples(
     dims.insert(fit.samples_axis, "sample")
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.path]) as aside,
+        _building(Path(out), overwrite, [fit.path, *_training_path(fit, training)]) as aside,
     ):
         made = restorer.plan(executor.workers(place.memory))
         keep_to_plan(made)
@@ -201,6 +202,8 @@ def reconstruct_samples(
             if coordinate is not None:
                 outputs.write_coordinate(dim, coordinate)
         restorer.restore(outputs, tuple(dims), executor, progress, ledger)
+        with _forgetting(aside):
+            restorer.check_unchanged()
         _check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), restorer.shape, tuple(notes))
@@ -214,9 +217,10 @@ def _projector(fit: Result, source: Source, axis: int, case: int | None, trainin
         return ByComponents(fit, source, axis)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
-        return ByMatrix(kernel, source)
+        _refuse_training(fit, training)
+        return ByMatrix(kernel, source, axis)
     _check_features(fit, source, axis)
-    return ByKernel(fit, kernel, training_source(fit, training), source, axis)
+    return ByKernel(fit, kernel, training_source(fit, _training(fit, training)), source, axis)
 
 
 def _restorer(
@@ -233,8 +237,39 @@ def _restorer(
         _refuse_of_kernels(fit, case, training)
         return FromComponents(fit, chosen, k, str(out))
     kernel = KernelFit.of(fit, case)
-    wanted = combinations(fit, kernel, chosen, k, say)
-    return FromTraining(fit, kernel, wanted, training_source(fit, training))
+    if kernel.kernel.name == "precomputed":
+        raise ConfigError(
+            f"{fit.path}: is of a kernel matrix, which has no features: there are no samples to combine",
+            "Run it with the samples and a kernel of theirs.",
+        )
+    return FromTraining(fit, kernel, chosen, k, training_source(fit, _training(fit, training)), say)
+
+
+def _training(fit: Result, given: str | None) -> Input | None:
+    """Where the training data are now, if that was said."""
+    return None if given is None else _input_of(fit, given)
+
+
+def _training_path(fit: Result, given: str | None) -> list[Path]:
+    """The place of a kernel's training data on this machine."""
+    where = _training(fit, given)
+    uri = where.uri if where else fit.manifest["config"]["input"]["uri"]
+    return [] if fit.kind != "kernel_pca" or "://" in uri else [Path(uri)]
+
+
+def _refuse_training(fit: Result, given: str | None) -> None:
+    if given is not None:
+        raise ConfigError(f"--training is {given}, but {fit.path} is of a kernel matrix", "Leave it out.")
+
+
+@contextmanager
+def _forgetting(aside: _Aside) -> Iterator[None]:
+    """Drop what is finished, of data that were not the same all the time."""
+    try:
+        yield
+    except DataError:
+        aside.forget()
+        raise
 
 
 def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> None:

@@ -375,6 +375,9 @@ def _print_finished(finished: Finished) -> None:
     result = open_result(finished.path)
     certificate, manifest = result.certificate, result.manifest
     _print_kernels(certificate) if "cases" in certificate else _print_components(result, certificate)
+    accuracy = certificate.get("case", {}).get("neighbour_accuracy")
+    if accuracy is not None:
+        click.echo(f"neighbours: {accuracy:.4f} of the samples have one of their own label nearest, by their scores")
     click.echo(f"certificate: {certificate['verdict']}")
     plan, counts = manifest["plan"], manifest["counts"]
     n_samples = plan["shape"][plan["samples_axis"]]

@@ -17,7 +17,7 @@ DEFAULT_COMPONENTS = 20
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Input(_Section):
@@ -255,6 +255,12 @@ def check_together(config: Config) -> None:
             f"model.fit_inverse_transform is fixed_point, which is for rbf, but model.kernel is {model.kernel}",
             "Set it to true, or model.kernel: rbf.",
             key="model.fit_inverse_transform",
+        )
+    if model.fit_inverse_transform == "fixed_point" and not config.output.gram:
+        raise ConfigError(
+            "model.fit_inverse_transform is fixed_point, which needs the Gram matrix, but output.gram is false",
+            "Leave output.gram out.",
+            key="output.gram",
         )
     if "precomputed" not in names:
         return

@@ -200,7 +200,7 @@ def _arrays(
     if keep_gram and samples and made.reads:
         kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
         found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
-        found += [("gram_mean_product", [n], "float64", int(means)), ("gram_mean_norm2", [], "float64", int(means))]
+        found += [("gram_mean_product", [n], "float64", 1), ("gram_mean_norm2", [], "float64", 1)]
     if not made.reads:
         return _listed(found)
     # Chunks of zeros in the mean, and of ones in the others, are not written.

@@ -267,6 +267,10 @@ def as_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+DEPENDS = ("preprocess.center",)
+"""Keys whose default depends on another: written down, it would no longer."""
+
+
 def starting_config(found: Mapping[str, Any]) -> str:
     """A configuration for an inspected array: every key, its meaning, and a value that runs."""
     dims, axis = found["dims"], found["samples_axis"]
@@ -293,7 +297,8 @@ def starting_config(found: Mapping[str, Any]) -> str:
         for key, field in model.model_fields.items():
             value = chosen.get(f"{section}.{key}", field.default)
             lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
-            lines.append(f"  {key}: {_yaml(value)}")
+            # What is left out is as the comment says, whatever else is changed.
+            lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
     return "\n".join(lines)
 
 

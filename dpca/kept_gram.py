@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -11,16 +12,18 @@ import numpy as np
 from dpca.accumulators.gram import Gram
 from dpca.accumulators.tallies import Counts, FeatureTally
 from dpca.config import Config
-from dpca.errors import ConfigError, InputError
+from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.model import Rung
 from dpca.outputs import Outputs
 from dpca.planning import plan_layout
-from dpca.results import Result
+from dpca.results import Result, kept_matrix
 from dpca.runplan import Attempt
 from dpca.slabs import Plan
+from dpca.sources import open_source
 from dpca.sources.base import Layout, Reader, Region
+from dpca.sources.credentials import without_credentials
 from dpca.steps import Summed
-from dpca.unfinished import differences
+from dpca.unfinished import differences, without_place
 
 ADOPTED = ("mean", "scale", "weights")
 
@@ -74,10 +77,7 @@ def check_same(result: Result, config: Config) -> None:
         )
     before, kernel = result.manifest["config"], result.manifest["config"]["model"]["kind"] == "kernel_pca"
     if "gram" not in result.arrays:
-        raise InputError(
-            f"{result.path}: keeps no Gram matrix",
-            "Run it again with output.gram: true and svd_solver: auto or gram_eigh, and --overwrite.",
-        )
+        kept_matrix(result, "gram")
     if not (kernel or before["preprocess"]["center"]):
         raise InputError(
             f"{result.path}: its Gram matrix is not about the mean, in which distances lose digits",
@@ -85,7 +85,7 @@ def check_same(result: Result, config: Config) -> None:
         )
     asked = config.model_dump()
     for part, names in (
-        ("input", ("uri", "array", "samples_axis", "absent_chunks", "missing_values")),
+        ("input", ("array", "absent_chunks", "missing_values")),
         ("preprocess", ("scale", "missing")),
         ("model", ("ddof",) if config.preprocess.scale == "std" else ()),
     ):
@@ -93,12 +93,44 @@ def check_same(result: Result, config: Config) -> None:
             {name: before[part][name] for name in names}, {name: asked[part][name] for name in names}, part
         )
         if found:
-            key = found[0].partition(":")[0]
-            raise ConfigError(
-                f"{result.path}: its Gram matrix is of other values: {'; '.join(found)}",
-                "Set it as it was there, or run without --from-gram.",
-                key=key,
-            )
+            raise _of_other_values(result, found, found[0].partition(":")[0])
+    was, given = before["input"], config.input
+    if _place(was["uri"]) != _place(given.uri):
+        named = differences(without_credentials(was["uri"]), without_credentials(given.uri), "input.uri")
+        raise _of_other_values(result, named, "input.uri")
+    axis, n_axes = given.samples_axis, len(result.manifest["input"]["shape"])
+    if was["samples_axis"] != axis and not (isinstance(axis, int) and axis % n_axes == result.samples_axis):
+        named = differences(was["samples_axis"], axis, "input.samples_axis")
+        raise _of_other_values(result, named, "input.samples_axis")
+    _check_unchanged(result, config)
+
+
+def _place(uri: str) -> str:
+    return without_credentials(uri) if "://" in uri else os.path.realpath(uri)
+
+
+def _of_other_values(result: Result, found: list[str], key: str) -> ConfigError:
+    return ConfigError(
+        f"{result.path}: its Gram matrix is of other values: {'; '.join(found)}",
+        "Set it as it was there, or run without --from-gram.",
+        key=key,
+    )
+
+
+def _check_unchanged(result: Result, config: Config) -> None:
+    """Refuse the Gram matrix of data that are there, and not the same any more; their values are not read."""
+    given = config.input
+    try:
+        source = open_source(given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values)
+        now = {**source.fingerprint(), "samples_axis": result.samples_axis}
+    except (InputError, StorageError):
+        return  # a Gram matrix outlives its data
+    found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
+    if found:
+        raise DataError(
+            f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(found[:5])}",
+            "Run without --from-gram.",
+        )
 
 
 def plan_of(result: Result) -> Plan:
@@ -119,17 +151,9 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
     Raises
     ------
     InputError
-        When it can't be read.
+        When it is not there, or not what was written.
     """
-    try:
-        matrix, product, norm2 = (
-            np.asarray(result.arrays[name][...], np.float64)
-            for name in ("gram", "gram_mean_product", "gram_mean_norm2")
-        )
-    except (OSError, ValueError, RuntimeError, KeyError) as cause:
-        raise InputError(
-            f"{result.path}: its Gram matrix can't be read: {cause}", "Restore it, or run it again."
-        ) from cause
+    matrix, product, norm2 = (kept_matrix(result, name) for name in ("gram", "gram_mean_product", "gram_mean_norm2"))
     counts, certificate = result.manifest["counts"], result.certificate
     tally = FeatureTally(
         product,

@@ -37,7 +37,7 @@ class Case:
     n_negative: int = 0
     """Eigenvalues that are negative beyond rounding, which were left out."""
     most_negative: float = 0.0
-    """Relative to the largest."""
+    """Relative to the largest in magnitude."""
     reason: str = ""
     """Where the number of components is from."""
     problem: str = ""
@@ -93,12 +93,19 @@ def solve(
     assert model.kernels is not None
     n, asked = len(matrix), model.n_components
     found = notes(kernel, matrix)
+    asymmetry = _asymmetry(matrix)
     rounding = float(np.finfo(np.float64).eps) * max(
         float(np.linalg.norm(matrix[rows], axis=1).max()) for rows in blocks(n)
     )
     centering = Centering.of(matrix)
     centering.apply(matrix)
-    _check_symmetric(kernel, matrix)
+    if asymmetry and _asymmetry(matrix):  # what centring takes away does not matter
+        raise InputError(
+            f"kernel {kernel} is not symmetric: it is {asymmetry}",
+            "A kernel of two samples must not depend on their order.",
+            key="model.kernel",
+        )
+    rounding = max(rounding, noise)
     reasons: list[str] = []
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
@@ -113,21 +120,21 @@ def solve(
     if not reasons:  # the factors are from a run before
         choosing(factors.eigenvalues, factors.floor, factors.total)
     eigenvalues, floor = factors.eigenvalues, max(factors.floor, rounding)
-    largest = max(float(eigenvalues[0]), 0.0)
-    beyond = NEGATIVE_SHARE * largest + NEGATIVE_VALUE
+    largest, magnitude = max(float(eigenvalues[0]), 0.0), max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
+    beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
     if model.kernels.indefinite == "error":
         _refuse_negative(kernel, eigenvalues if asked is None else eigenvalues[: factors.vectors.shape[1]], beyond)
     negative = eigenvalues[eigenvalues < -max(beyond, 2 * noise)]
     if negative.size:
         found.append(
             f"kernel {kernel} is not positive semidefinite: {negative.size} eigenvalues are negative, down to "
-            f"{negative.min() / largest:.1e} of the largest; they were left out"
+            f"{negative.min() / magnitude:.1e} of the largest in magnitude; they were left out"
         )
     values, rank = _positive(eigenvalues, floor, largest_rank)
     spectrum = Spectrum(
         eigenvalues=values,
         vectors=factors.vectors,
-        total=factors.total,
+        total=factors.total if rank else 0.0,
         rank=rank,
         largest_rank=largest_rank,
         supported=float(np.sqrt(min(1.0, max(noise, floor) / largest))) if largest else 1.0,
@@ -143,7 +150,7 @@ def solve(
         centering,
         tuple(found),
         int(negative.size),
-        float(negative.min() / largest) if negative.size else 0.0,
+        float(negative.min() / magnitude) if negative.size else 0.0,
         reasons[-1],
         accuracy=None if labels is None else neighbour_accuracy(spectrum.scaled, labels),
     )
@@ -184,8 +191,8 @@ def _refuse_negative(kernel: Kernel, eigenvalues: F64, beyond: float) -> None:
         )
 
 
-def _check_symmetric(kernel: Kernel, matrix: F64) -> None:
-    """Refuse a centred kernel matrix that is not its transpose; names the pair of samples where it differs most."""
+def _asymmetry(matrix: F64) -> str:
+    """Between which samples a matrix differs most from its transpose, in words; none where that is rounding."""
     worst, i, j, largest = 0.0, 0, 0, 0.0
     for rows in blocks(len(matrix)):
         difference = np.abs(matrix[rows] - matrix[:, rows].T)
@@ -194,10 +201,6 @@ def _check_symmetric(kernel: Kernel, matrix: F64) -> None:
         if difference.flat[at] > worst:
             worst, (i, j) = float(difference.flat[at]), divmod(at, len(matrix))
             i += rows.start
-    if worst > ASYMMETRIC * largest:
-        raise InputError(
-            f"kernel {kernel} is not symmetric: centred, it is {matrix[i, j]:.6g} between samples {i} and {j}, but "
-            f"{matrix[j, i]:.6g} between {j} and {i}",
-            "A kernel of two samples must not depend on their order.",
-            key="model.kernel",
-        )
+    if worst <= ASYMMETRIC * largest:
+        return ""
+    return f"{matrix[i, j]:.6g} between samples {i} and {j}, but {matrix[j, i]:.6g} between {j} and {i}"

@@ -7,7 +7,7 @@ run or given as the input, nothing is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,14 +29,19 @@ from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import Pass
 from dpca.progress import Progress
 from dpca.runplan import Attempt, RunPlan
+from dpca.slabs import placed
 from dpca.sources import Source
+from dpca.sources.base import is_marked
 from dpca.spectrum import Spectrum
 from dpca.steps import Steps, Summed
 
+ROWS_BYTES = 2**25
+"""Kernel values that are read together."""
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
+OF_FEATURES = ("gram", "gram_mean_product", "gram_mean_norm2", "mean", "scale", "weights")
 TABLE = ("variance_captured", "components_95", "effective_rank", "neighbour_accuracy")
-OF_A_SWEEP = ("kernel", "gamma", "degree", "coef0", *TABLE)
+OF_A_SWEEP = ("kernel", "gamma", "degree", "coef0", "n_components", *TABLE)
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,9 @@ def decompose_kernels(
         outputs.create(attributes)
     steps = Steps(source, model, made, outputs, dims, executor, progress, ledger)
     if kernels.precomputed:
-        solved = _of_matrix(steps, model, made, labels, square(source, kernel_matrix(source)))
+        for name in OF_FEATURES:
+            outputs.remove(name)  # of kernels that a run was begun with
+        solved = _of_matrix(steps, model, made, labels, source)
     elif kept is not None:
         solved = _solve(steps, model, made, labels, kept)
     else:
@@ -168,10 +175,13 @@ def _solve(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | Non
     return _Solved(summed, tuple(cases))
 
 
-def _of_matrix(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, matrix: F64) -> _Solved:
-    """Of a kernel matrix that is the input."""
+def _of_matrix(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, source: Source) -> _Solved:
+    """Of a kernel matrix that is the input, as exact as it is stored."""
     kernel, eigensolve = Kernel("precomputed"), partial(steps.eigensolve, "precomputed")
-    case = kernel_cases.solve(kernel, matrix, 0.0, model, len(matrix) - 1, eigensolve, labels)
+    matrix = square_matrix(source)
+    eps = float(np.finfo(source.layout.dtype).eps) if source.layout.dtype.kind == "f" else 0.0
+    noise = eps * float(np.linalg.norm(matrix, axis=1).max())
+    case = kernel_cases.solve(kernel, matrix, noise, model, len(matrix) - 1, eigensolve, labels)
     nothing = Summed(attempt=made.attempts[0], found=None, exact=True, squares=0.0, difference=0.0, n_constant=0)
     return _Solved(nothing, (case,))
 
@@ -181,13 +191,13 @@ def _inner(summed: Summed) -> Inner:
     return Inner.of_fit(summed.found.matrix, tally.mean_product, tally.mean_norm2)
 
 
-def kernel_matrix(source: Source) -> F64:
-    """A kernel matrix that is the input, (n, n) or, of new samples with those of a fit, (m, n).
+def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
+    """Rows of kernel values that are the input, some at a time: of each sample along `axis` those with all of a fit.
 
     Raises
     ------
     InputError
-        When it has not two axes.
+        When the array has not two axes.
     DataError
         When a value is not finite.
     """
@@ -198,44 +208,61 @@ def kernel_matrix(source: Source) -> F64:
             "Give the array of kernel values, samples by samples.",
             key="input.uri",
         )
-    n, across = layout.shape
-    step = max(1, layout.chunk_shape[0])
-    found = np.empty(layout.shape)
+    n, across = layout.shape[axis], layout.shape[1 - axis]
+    chunk, (factor, offset) = layout.chunk_shape[axis], layout.packing
+    step = chunk * max(1, ROWS_BYTES // (8 * chunk * max(1, across)))
     with source.open() as reader:
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            raw = reader.read((rows, slice(0, across)))
-            found[rows] = raw
-            for mark in layout.missing_values:
-                found[rows][raw == mark] = np.nan
-    factor, offset = layout.packing
-    if (factor, offset) != (1.0, 0.0):
-        found *= factor
-        found += offset
-    if not np.isfinite(found).all():
-        first = np.argwhere(~np.isfinite(found))[0]
-        raise DataError(
-            f"{layout.name}: {int(np.count_nonzero(~np.isfinite(found)))} values are not finite, the first "
-            f"{found[tuple(first)]} at index {first.tolist()}",
-            "A kernel is defined for every two samples: compute what is missing, or leave those samples out.",
-        )
-    return found
+            raw = reader.read(placed((slice(0, across), slice(0, across)), axis, rows))
+            found = np.array(raw, np.float64)
+            found[is_marked(raw, layout.missing_values)] = np.nan
+            found = found * factor + offset
+            if not np.isfinite(found).all():
+                at = np.argwhere(~np.isfinite(found))[0]
+                at[axis] += start
+                raise DataError(
+                    f"{layout.name}: the value at index {at.tolist()} is not finite",
+                    "A kernel is defined for every two samples: compute what is missing, or leave those samples out.",
+                )
+            yield rows, np.ascontiguousarray(found.T if axis else found)
 
 
-def square(source: Source, matrix: F64) -> F64:
-    """The kernel matrix of a fit, (n, n).
+def check_columns(source: Source, axis: int, n_samples: int) -> None:
+    """Refuse kernel values of new samples, along `axis`, that are not with every sample of a fit.
 
     Raises
     ------
     InputError
-        When it is not square.
+        Names both numbers.
     """
-    if matrix.shape[0] != matrix.shape[1]:
+    shape = source.layout.shape
+    if len(shape) == 2 and shape[1 - axis] != n_samples:
         raise InputError(
-            f"{source.layout.name}: has shape {matrix.shape}, but the kernel of the samples with each other is square",
+            f"{source.layout.name}: has shape {shape}, new samples along axis {axis}, but the kernel of each with the "
+            f"{n_samples} of the fit has {n_samples} values",
+            "Give k(x_new, x_i), a row for each new sample.",
+        )
+
+
+def square_matrix(source: Source) -> F64:
+    """The kernel matrix of a fit, (n, n).
+
+    Raises
+    ------
+    InputError, DataError
+        As `kernel_rows` does; and when it is not square.
+    """
+    shape = source.layout.shape
+    if len(shape) == 2 and shape[0] != shape[1]:
+        raise InputError(
+            f"{source.layout.name}: has shape {shape}, but the kernel of the samples with each other is square",
             "Give k(x_i, x_j) of all pairs; kernels of new samples with them are for transform.",
             key="input.uri",
         )
+    matrix = np.empty(shape)
+    for rows, values in kernel_rows(source):
+        matrix[rows] = values
     return matrix
 
 
@@ -248,31 +275,44 @@ def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model) -> None:
         (case,) = cases
         _write_case(outputs, case, model)
         return
+    spectra = [case.spectrum for case in cases]
+    n, k = spectra[0].n_samples, max(spectrum.n_components for spectrum in spectra)
+    for name in ("scores", "alpha"):
+        outputs.remove(name)
+        outputs.create_array(
+            name, (len(cases), n, k), (1, n, max(1, k)), np.float64, ("kernel_case", "sample", "component")
+        )
+    outputs.array("scores").attrs["whitened"] = model.whiten
+    for number, case in enumerate(cases):
+        for name, values in (("scores", _scores(case.spectrum, model)), ("alpha", case.spectrum.alpha)):
+            found = np.full((1, n, k), np.nan if case.problem else 0.0)
+            found[0, :, : values.shape[1]] = values if not case.problem else np.nan
+            outputs.write_part(name, (slice(number, number + 1), slice(0, n), slice(0, k)), found)
 
-    def stacked(values: list[F64]) -> F64:
-        """With as many components in each, 0 beyond a case's own; NaN for a case without an answer."""
-        found = np.zeros((len(values), *values[0].shape[:-1], max(value.shape[-1] for value in values)))
+    def write(name: str, values: list[F64], dim: str, beyond: float = 0.0) -> None:
+        """With as many components in each, and what stands beyond a case's own; NaN for a case without an answer."""
+        found = np.full((len(cases), max(map(len, values))), beyond)
         for row, value, case in zip(found, values, cases, strict=True):
-            row[..., : value.shape[-1]] = value
+            row[: len(value)] = value
             if case.problem:
                 row[...] = np.nan
-        return found
+        outputs.write(name, found, ("kernel_case", dim))
 
-    def write(name: str, values: list[F64], *dims: str, **attributes: Any) -> None:
-        outputs.write(name, stacked(values), ("kernel_case", *dims), attributes)
-
-    spectra = [case.spectrum for case in cases]
-    write("scores", [_scores(spectrum, model) for spectrum in spectra], "sample", "component", whitened=model.whiten)
-    write("alpha", [spectrum.alpha for spectrum in spectra], "sample", "component")
     for name in SPECTRAL:
-        write(name, [getattr(spectrum, name) for spectrum in spectra], "component")
+        beyond = np.nan if name == "projection_error" else 0.0
+        write(name, [getattr(spectrum, name) for spectrum in spectra], "component", beyond)
     write("eigenvalues", [spectrum.eigenvalues for spectrum in spectra], "eigenvalue")
     write("kernel_mean", [case.centering.columns for case in cases], "sample")
     documents = [case.document for case in cases]
     for name in TABLE:
-        if documents[0][name] is not None:
-            values = [np.nan if document["problem"] else document[name] for document in documents]
-            outputs.write(name, np.array(values, np.float64), ("kernel_case",))
+        if any(document[name] is not None for document in documents):
+            known = [np.nan if document["problem"] else document[name] for document in documents]
+            outputs.write(name, np.array(known, np.float64), ("kernel_case",))
+    outputs.write(
+        "n_components",
+        np.array([0 if case.problem else case.spectrum.n_components for case in cases]),
+        ("kernel_case",),
+    )
     for name in ("gamma", "degree", "coef0"):
         outputs.write(name, np.array([getattr(case.kernel, name) for case in cases]), ("kernel_case",))
     outputs.write_text("kernel", [case.kernel.name for case in cases], "kernel_case")
@@ -287,6 +327,8 @@ def _write_case(outputs: Outputs, case: Case, model: Model) -> None:
     outputs.write("scores", _scores(spectrum, model), ("sample", "component"), {"whitened": model.whiten})
     outputs.write("alpha", spectrum.alpha, ("sample", "component"))
     outputs.write("kernel_mean", case.centering.columns, ("sample",))
+    if case.accuracy is not None:
+        outputs.write("neighbour_accuracy", case.accuracy, ())
     write_spectrum(outputs, spectrum)
 
 

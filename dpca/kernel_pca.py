@@ -18,12 +18,12 @@ from dpca.clusters import of_client
 from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.estimator import Streaming, in_python
-from dpca.kernel_decomposition import KernelDecomposition, decompose_kernels, kernel_matrix
+from dpca.kernel_decomposition import KernelDecomposition, check_columns, decompose_kernels, kernel_rows
 from dpca.kernels import USES, Inner, Kernels
 from dpca.model import Model, Precision, Rung
 from dpca.outputs import Outputs
 from dpca.planning import plan_in_memory, plan_run
-from dpca.preimages import fixed_point_weights, linear_weights, ridge_weights
+from dpca.preimages import held_to_find, weights_of
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.runplan import RunPlan, Scratch
@@ -69,7 +69,8 @@ class KernelPCA(Streaming):
         not; the kernel itself is always centred, in feature space.
     scale, missing, ddof, precision, samples_axis, memory, client, store, random_state : as of `dpca.PCA`
     copy_X : bool
-        Keep a copy of a NumPy array, which `transform` needs. Other data are read again, where they are.
+        Keep a copy of an array in memory, which `transform` needs: without it, what is changed there goes unnoticed. Other
+        data are read again, where they are.
 
     Attributes
     ----------
@@ -170,9 +171,7 @@ class KernelPCA(Streaming):
         check_is_fitted(self)
         source = as_source(self._validated(X, reset=False))
         with in_python():
-            if self.kernel == "precomputed":
-                return self._project(self._of_matrix(source))
-            return self._against_training(source)
+            return self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
 
     def inverse_transform(self, X: Any) -> Any:
         """Pre-images of scores, in the layout of the fit: one read of the training data.
@@ -221,7 +220,8 @@ class KernelPCA(Streaming):
     def _kernels(self) -> Kernels:
         called = callable(self.kernel)
         return Kernels(
-            names=(getattr(self.kernel, "__name__", "callable") if called else str(self.kernel),),
+            # With brackets, so that it is none of the kernels that have formulas.
+            names=(f"{getattr(self.kernel, '__name__', 'callable')}()" if called else str(self.kernel),),
             gammas=(self.gamma,),
             degrees=(self.degree,),
             coef0s=(self.coef0,),
@@ -269,7 +269,9 @@ class KernelPCA(Streaming):
     def _fitted(self, X: Any) -> KernelDecomposition:
         self._check_parameters()
         X = self._validated(X, reset=True)
-        source = as_source(X.copy() if isinstance(X, np.ndarray) and self.copy_X else X)
+        source = as_source(X)
+        if isinstance(source, MemorySource) and self.copy_X:
+            source = source.copied()
         executor, kernels = of_client(self.client), self._kernels()
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
@@ -288,7 +290,8 @@ class KernelPCA(Streaming):
         if self.kernel == "precomputed":
             rung = Rung("gram_eigh", np.dtype(np.float64))
             return plan_in_memory(source.layout, self.samples_axis, model, rung, workers), scratch
-        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": False}
+        keep_gram = self.fit_inverse_transform == "fixed_point"
+        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": keep_gram}
         return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
 
     def _rules(self) -> Rules:
@@ -305,7 +308,9 @@ class KernelPCA(Streaming):
         self.explained_variance_ratio_ = spectrum.explained_variance_ratio
         used = case.kernel.parameters["gamma"]
         # Where the kernel has none, as scikit-learn has it.
-        self.gamma_ = used if used is not None else self.gamma or 1 / plan.n_features
+        self.gamma_ = 1 / plan.n_features if self.gamma in (None, "median") else self.gamma
+        if used is not None:
+            self.gamma_ = used
         self.n_samples_, self.n_features_in_ = plan.n_samples, plan.n_features
         self.certificate_ = found.certificate
         self._alpha, self._feature_shape, self._dims = spectrum.alpha, plan.feature_shape, found.feature_dims
@@ -331,14 +336,9 @@ class KernelPCA(Streaming):
         return np.asarray(self._case.centering.apply(kernel) @ self._alpha, np.float64)
 
     def _of_matrix(self, source: Source) -> NDArray[np.float64]:
-        matrix = kernel_matrix(source)
-        if matrix.shape[1] != self.n_samples_:
-            raise InputError(
-                f"{source.layout.name}: has shape {matrix.shape}, but the kernel of new samples with the "
-                f"{self.n_samples_} of the fit has {self.n_samples_} columns",
-                "Give k(x_new, x_i), a row for each new sample.",
-            )
-        return matrix
+        check_columns(source, self._axis, self.n_samples_)
+        scores = [self._project(rows) for _, rows in kernel_rows(source, self._axis)]
+        return np.concatenate(scores) if scores else np.empty((0, self._alpha.shape[1]))
 
     def _against_training(self, new: Source) -> NDArray[np.float64]:
         shape, axis = new.layout.shape, self._axis
@@ -370,16 +370,17 @@ class KernelPCA(Streaming):
             Progress(),
             receive,
         )
+        self._check_unchanged()
         return scores
 
     def _preimages(self, scores: NDArray[np.float64]) -> Any:
         self._check_unchanged()
         assert self._features is not None
         in_memory = isinstance(self._source, MemorySource)
-        wanted = self._weights(scores)
         executor, dtype = of_client(self.client), self._rung.dtype
         workers = executor.workers(self._memory_bytes())
-        made = plan_preimages(self._source, self._axis, len(scores), dtype, workers)
+        found = held_to_find(self.fit_inverse_transform, len(scores), *self._alpha.shape)
+        made = plan_preimages(self._source, self._axis, len(scores), dtype, workers, found)
         guard = None if made.plan.regular else executor.guard()
         outputs = Outputs({} if in_memory and executor.shares_memory else self._directory(), guard)
         outputs.create({})
@@ -389,7 +390,7 @@ class KernelPCA(Streaming):
             self._source,
             self._features,
             self._rules(),
-            wanted,
+            self._weights(scores),
             made,
             tuple(dims),
             outputs,
@@ -397,6 +398,7 @@ class KernelPCA(Streaming):
             Progress(),
             dtype,
         )
+        self._check_unchanged()
         if in_memory:
             return outputs.array(PREIMAGE)[...]
         import dask.array as da
@@ -405,15 +407,9 @@ class KernelPCA(Streaming):
 
     def _weights(self, scores: NDArray[np.float64]) -> Combinations:
         """Which combinations of the training samples pre-images are."""
-        kernel, ones = self._case.kernel, np.ones(len(scores))
-        if not self.fit_inverse_transform:
-            return Combinations(linear_weights(scores, self._alpha), ones)
         fitted = self.eigenvectors_ * np.sqrt(self.eigenvalues_)
-        if self._gram is not None:
-            return Combinations(fixed_point_weights(kernel, scores, fitted, self._alpha, self._gram), ones)
-        weights = ridge_weights(kernel, scores, fitted, self.alpha)
-        # A (X_c + 1 m') where the kernel saw the means; else they are not the regression's to find.
-        return Combinations(weights, ones if self.center else weights.sum(axis=1))
+        how = self.fit_inverse_transform
+        return Combinations(*weights_of(self._case.kernel, how, scores, fitted, self._alpha, self.alpha, self._gram))
 
     def _check_unchanged(self) -> None:
         found = differences(self._fingerprint, self._source.fingerprint())
@@ -425,4 +421,4 @@ class KernelPCA(Streaming):
 
 
 def _number(value: Any, least: float) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and float(value) >= least
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and least <= float(value) < np.inf

@@ -43,6 +43,8 @@ USES: dict[str, tuple[str, ...]] = {
 """The kernels, and the parameters that each has."""
 
 BLOCK_ROWS = 256
+CERTIFICATE_BYTES = 5000
+"""What Python and JSON take for the certificate of a component (measured)."""
 ALONE, SATURATED, FLAT = 1e-3, 1e-6, 1e-9
 
 
@@ -146,8 +148,8 @@ class Kernel:
     @property
     def parameters(self) -> dict[str, float | None]:
         """gamma, degree and coef0; None where the kernel has no such parameter."""
-        used = USES.get(self.name, ())
-        return {name: getattr(self, name) if name in used else None for name in ("gamma", "degree", "coef0")}
+        given = {name: getattr(self, name) for name in ("gamma", "degree", "coef0")}
+        return {name: None if math.isnan(value) else value for name, value in given.items()}
 
     @property
     def digest(self) -> str:
@@ -173,20 +175,27 @@ class Kernel:
         ConfigError
             When a value is not finite.
         """
+        if "gamma" in USES.get(self.name, ()) and math.isnan(self.gamma):
+            raise ConfigError(
+                f"kernel {self.name}: model.gamma is median, but the median of the squared distances between samples is 0: "
+                "most are alike",
+                "Set model.gamma to a number.",
+                key="model.gamma",
+            )
         if self.about_mean:
             inner = inner.about_mean()
         if self.function is not None:
             found = self._called(inner)
             self._check(found)
-            return found, eps * float(np.linalg.norm(found, axis=1).max(initial=0.0))
-        matrix, noise2 = np.empty(inner.products.shape), np.float64(0.0)
+            return found, eps * _longest_row(found)
+        matrix, noise = np.empty(inner.products.shape), 0.0
         for rows in blocks(len(matrix)):
             with np.errstate(over="ignore", invalid="ignore"):
                 matrix[rows], slope = self._of(inner.of_rows(rows), eps)
                 if slope is not None:
-                    noise2 = np.maximum(noise2, np.einsum("ij,ij->i", slope, slope).max(initial=0.0))
+                    noise = max(noise, _longest_row(slope))
             self._check(matrix[rows], rows.start)
-        return matrix, eps * float(np.sqrt(noise2)) if np.isfinite(noise2) else np.inf
+        return matrix, eps * noise if np.isfinite(noise) else math.inf
 
     def _of(self, inner: Inner, eps: float) -> tuple[F64, F64 | None]:
         """Values, and how much each changes in eps of the products, if those are not exact."""
@@ -224,7 +233,14 @@ class Kernel:
         given = dict(self.params)
         if "squared_distances" in inspect.signature(self.function).parameters:
             given["squared_distances"] = inner.squared_distances()
-        found = np.array(self.function(inner.gram(), **given), np.float64)
+        found = np.asarray(self.function(inner.gram(), **given))
+        if found.dtype.kind not in "biuf":
+            raise ConfigError(
+                f"kernel {self.name} gave values of dtype {found.dtype}, but real numbers are allowed",
+                "Give a function that returns them.",
+                key="model.kernel",
+            )
+        found = found.astype(np.float64)
         if found.shape != inner.products.shape:
             raise ConfigError(
                 f"kernel {self.name} gave an array of shape {found.shape} for a Gram matrix of shape {inner.products.shape}",
@@ -284,13 +300,7 @@ class Kernels:
         return sum(math.prod(len(values) for values in self._values(name)) for name in self.names)
 
     def cases(self, n_features: int, inner: Inner) -> list[Kernel]:
-        """The kernels, each with its parameters.
-
-        Raises
-        ------
-        ConfigError
-            When a gamma can't be found.
-        """
+        """The kernels, each with its parameters."""
         median = median_gamma(inner) if "median" in self.gammas and self._need_gamma else 0.0
         found: list[Kernel] = []
         for name in self.names:
@@ -313,6 +323,15 @@ class Kernels:
         return [given[parameter] for parameter in USES.get(name, ())]
 
 
+def _longest_row(values: F64) -> float:
+    """The largest norm of a row, without squares that overflow."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if not 0 < largest < math.inf:
+        return largest
+    scaled = values / largest
+    return largest * float(np.sqrt(np.einsum("ij,ij->i", scaled, scaled).max()))
+
+
 def blocks(n: int) -> Iterator[slice]:
     """Rows that are worked on together, so that what is in between stays small."""
     for start in range(0, n, BLOCK_ROWS):
@@ -320,14 +339,9 @@ def blocks(n: int) -> Iterator[slice]:
 
 
 def median_gamma(inner: Inner) -> float:
-    """1 / the median of the squared distances of different samples.
+    """1 / the median of the squared distances of different samples; NaN where that is 0.
 
     The median heuristic (Garreau, Jitkrittum and Kanagawa, arXiv:1707.07269, 2017), with gamma = 1 / median.
-
-    Raises
-    ------
-    ConfigError
-        When that median is 0.
     """
     n = len(inner.rows)
     found = np.empty(n * (n - 1) // 2)
@@ -337,13 +351,7 @@ def median_gamma(inner: Inner) -> float:
         found[start : start + number] = row
         start += number
     median = float(np.median(found, overwrite_input=True)) if found.size else 0.0
-    if not median > 0:
-        raise ConfigError(
-            "model.gamma is median, but the median of the squared distances between samples is 0: most are alike",
-            "Set model.gamma to a number.",
-            key="model.gamma",
-        )
-    return 1.0 / median
+    return 1.0 / median if median > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -401,8 +409,10 @@ def notes(kernel: Kernel, matrix: F64) -> list[str]:
 def held(n: int, n_components: int, kernels: Kernels) -> dict[str, int]:
     """Bytes of what every kernel of a Gram matrix takes besides its eigensolve, by name."""
     found = {
-        "results of kernels": 2 * 8 * n * n_components * kernels.n_cases,
-        "kernel being made": 4 * 8 * BLOCK_ROWS * n,
+        "eigenvalues and vectors of kernels": 8 * n * (n_components + 2) * kernels.n_cases,
+        "scores and alpha of a kernel, being written": 4 * 8 * n * n_components,
+        "certificate, some numbers for each component": CERTIFICATE_BYTES * n_components * kernels.n_cases,
+        "kernel being made": 6 * 8 * min(BLOCK_ROWS, n) * n,
     }
     if "median" in kernels.gammas:
         found["distances of samples, for their median"] = 4 * n * n

@@ -33,6 +33,12 @@ def read_labels(uri: str, array: str | None, n_samples: int) -> NDArray[Any]:
             "Give a label for each sample, in their order.",
             key="model.labels",
         )
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        raise InputError(
+            f"{uri}: the label of sample {int(np.argmax(np.isnan(found)))} is NaN",
+            "Give each sample a label.",
+            "model.labels",
+        )
     return found
 
 

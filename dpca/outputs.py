@@ -33,6 +33,9 @@ FORMAT_VERSION = 1
 RESERVED_DIMS = frozenset(
     {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
     | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
+    | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
+    | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
+    | {"effective_rank", "neighbour_accuracy"}
 )
 
 
@@ -277,14 +280,16 @@ class Outputs:
                 dimension_names=tuple(dims),
                 attributes=dict(attributes or {}),
             )
-            array[...] = values
+            # Zeros are written too, so that a chunk that is gone is not taken for them.
+            array.with_config({"write_empty_chunks": True})[...] = values
 
     def adopt(self, name: str, source: Path) -> None:
-        """Copy an array of another result, file by file."""
+        """Copy an array of another result, file by file, in the place of what is there."""
+        self.remove(name)
         with writing(self._called(name)):
             for path in sorted(source.rglob("*")):
                 target = self._root / name / path.relative_to(source)
-                if path.is_file() and not target.exists():
+                if path.is_file():
                     durable.make_directories(target.parent)
                     with open(path, "rb") as file:
                         durable.write(target, partial(shutil.copyfileobj, file))

@@ -13,7 +13,52 @@ from dpca.accumulators.factors import F64
 from dpca.kernels import Inner, Kernel
 
 ITERATIONS, CONVERGED = 500, 1e-9
-FLAT = 1e-6
+SAME = 1e-6
+"""A kernel that varies by less between any two scores is the same for all."""
+
+
+def weights_of(
+    kernel: Kernel,
+    how: bool | str,
+    points: F64,
+    fitted: F64,
+    alpha: F64,
+    ridge: float,
+    gram: F64 | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[F64, F64]:
+    """Which combinations of the training samples pre-images are: A X_c + b m', with m the mean.
+
+    Parameters
+    ----------
+    how : True for ridge regression, "fixed_point" for that, False for the linear kernel's own
+    points, fitted : scores, (m, k) and those of the fit, (n, k)
+    alpha : of the fit, (n, k)
+    ridge : of the regression
+    gram : X_c X_c', (n, n), for the fixed point
+    say : told what did not converge
+
+    Returns
+    -------
+    A, b : (m, n) and (m,)
+    """
+    ones = np.ones(len(points))
+    if not how:
+        return linear_weights(points, alpha), ones
+    if how == "fixed_point":
+        assert gram is not None
+        return fixed_point_weights(kernel, points, fitted, alpha, gram, say), ones
+    weights = ridge_weights(kernel, points, fitted, ridge)
+    # A (X_c + 1 m') where the kernel saw the means; else they are not the regression's to find.
+    return weights, ones if kernel.about_mean else weights.sum(axis=1)
+
+
+def held_to_find(how: bool | str, m: int, n: int, k: int) -> int:
+    """Bytes of what the weights of m points take to find, with n training samples."""
+    scores = 2 * 8 * n * k
+    if how == "fixed_point":
+        return scores + 8 * n * n + 7 * 8 * m * n
+    return scores + (3 * 8 * n * n + 4 * 8 * m * n if how else 2 * 8 * m * n)
 
 
 def ridge_weights(kernel: Kernel, points: F64, fitted: F64, alpha: float) -> F64:
@@ -44,7 +89,7 @@ def is_flat(kernel: Kernel, fitted: F64) -> bool:
     """
     if kernel.name != "rbf":
         return False
-    return bool(kernel.gamma * Inner.of_points(fitted, fitted).squared_distances().max(initial=0.0) < FLAT)
+    return bool(kernel.gamma * Inner.of_points(fitted, fitted).squared_distances().max(initial=0.0) < SAME)
 
 
 def linear_weights(points: F64, alpha: F64) -> F64:
@@ -77,7 +122,7 @@ def fixed_point_weights(
     n, squares = len(gram), np.diagonal(gram)
     images = points @ alpha.T
     images += (1 - images.sum(axis=1))[:, None] / n
-    nearest = np.eye(n)[Inner.of_points(points, fitted).squared_distances().argmin(axis=1)]
+    nearest = Inner.of_points(points, fitted).squared_distances().argmin(axis=1)
     weights, moved = images.copy(), np.ones(len(points), bool)
     for _ in range(ITERATIONS):
         if not moved.any():
@@ -89,7 +134,10 @@ def fixed_point_weights(
         found = images[moved] * np.exp(-kernel.gamma * np.maximum(distances, 0.0))
         total = found.sum(axis=1)
         cancels = total <= CONVERGED * np.abs(found).sum(axis=1)
-        found = np.where(cancels[:, None], nearest[moved], found / np.where(cancels, 1.0, total)[:, None])
+        found /= np.where(cancels, 1.0, total)[:, None]
+        if cancels.any():
+            found[cancels] = 0.0
+            found[cancels, nearest[moved][cancels]] = 1.0
         change = np.abs(found - weights[moved]).max(axis=1)
         weights[moved] = found
         moved[moved] = change > CONVERGED * np.abs(found).max(axis=1)

@@ -71,10 +71,10 @@ def prepared(
     scheduler = None if cluster == "local" else cluster.scheduler
     with connect(scheduler, None if given.workers == "auto" else given.workers) as executor:
         with loaded.located():
-            model, scratch = model_of(config, source), scratch_of(config)
+            axis = config.input.samples_axis if gram is None else gram.samples_axis
+            model, scratch = model_of(config, source, axis), scratch_of(config)
             components = config.output.components and model.kernels is None
             workers = executor.workers(None if given.memory == "auto" else int(given.memory))
-            axis = config.input.samples_axis if gram is None else gram.samples_axis
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
                 made = plan_in_memory(source.layout, axis, model, rung, workers)
@@ -121,10 +121,10 @@ def kernels_of(config: Config) -> Kernels | None:
     )
 
 
-def model_of(config: Config, source: Source) -> Model:
+def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
     """What a configuration asks for, with defaults that depend on the data filled in."""
     shape = source.layout.shape
-    n_samples = shape[check_axis(source.layout, config.input.samples_axis)]
+    n_samples = shape[check_axis(source.layout, samples_axis)]
     n_features = source.layout.n_values // n_samples
     given, asked, kernels = config.preprocess, config.model, kernels_of(config)
     n_components = asked.n_components

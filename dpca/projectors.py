@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from dpca.against import Combinations
 from dpca.applying import Scores
+from dpca.config import Input
 from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, InputError
-from dpca.kernel_decomposition import kernel_matrix
+from dpca.kernel_decomposition import check_columns, kernel_rows
 from dpca.kernels import Centering, Inner, Kernel
 from dpca.ledger import Ledger
 from dpca.model import Rung
 from dpca.outputs import Outputs
-from dpca.preimages import fixed_point_weights, is_flat, linear_weights, ridge_weights
+from dpca.preimages import held_to_find, is_flat, weights_of
 from dpca.preprocess import F64
 from dpca.progress import Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
-from dpca.results import Result
+from dpca.results import Result, kept_matrix
 from dpca.runplan import RunPlan, Workers
 from dpca.sources import Source, open_source
 from dpca.sources.base import Layout, size_of
@@ -48,6 +49,10 @@ class Projector(Protocol):
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
         """Do it."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Refuse what was computed from training data that changed meanwhile."""
         ...
 
 
@@ -74,6 +79,9 @@ class ByComponents:
 
         project(self.source, self.fit.fitted, self.fit.rules, self.made, executor, progress, of_group, ledger)
 
+    def check_unchanged(self) -> None:
+        """Nothing: components are enough."""
+
 
 class Restorer(Protocol):
     """Scores to samples."""
@@ -91,6 +99,10 @@ class Restorer(Protocol):
         self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
     ) -> None:
         """Do it."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """As of a projector."""
         ...
 
 
@@ -134,6 +146,9 @@ class FromComponents:
         scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
         reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, executor, progress, ledger)
 
+    def check_unchanged(self) -> None:
+        """Nothing: components are enough."""
+
 
 @dataclass(frozen=True)
 class KernelFit:
@@ -162,8 +177,13 @@ class KernelFit:
         arrays = result.arrays
 
         def array(name: str) -> F64:
-            stored = arrays[name]
-            return np.asarray(stored[...] if number is None else stored[number], np.float64)
+            try:
+                stored = arrays[name]
+                return np.asarray(stored[...] if number is None else stored[number], np.float64)
+            except (OSError, ValueError, RuntimeError, KeyError) as cause:
+                raise InputError(
+                    f"{result.path}: its {name} can't be read: {cause}", "Restore it, or run it again with --overwrite."
+                ) from cause
 
         columns = array("kernel_mean")
         numerics = result.manifest["numerics"]
@@ -206,7 +226,7 @@ def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tupl
     return number, documents[number]
 
 
-def training_source(result: Result, moved_to: str | None = None) -> Source:
+def training_source(result: Result, moved_to: Input | None = None) -> Source:
     """The training data of a result, as they were when it was made.
 
     Parameters
@@ -218,15 +238,33 @@ def training_source(result: Result, moved_to: str | None = None) -> Source:
     DataError
         When they are not there, or are not the same any more.
     """
-    given = result.manifest["config"]["input"]
-    uri = moved_to or given["uri"]
+    where = moved_to or Input.model_validate(result.manifest["config"]["input"])
     try:
-        source = open_source(uri, given["array"], given["absent_chunks"], None, given["missing_values"])
+        source = open_source(
+            where.uri,
+            where.array,
+            where.absent_chunks,
+            where.storage_options if moved_to else None,
+            where.missing_values,
+            where.read_seconds,
+        )
     except InputError as cause:
         raise DataError(
-            f"{result.path}: a kernel needs its training data again, which can't be opened at {uri}: {cause.message}",
+            f"{result.path}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
             "Put them back, or say where they are now with --training.",
         ) from cause
+    check_training(result, source)
+    return source
+
+
+def check_training(result: Result, source: Source) -> None:
+    """Refuse training data that are not what a result was made of.
+
+    Raises
+    ------
+    DataError
+        Names what differs.
+    """
     now = {**source.fingerprint(), "samples_axis": result.samples_axis}
     found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
     if found:
@@ -234,7 +272,6 @@ def training_source(result: Result, moved_to: str | None = None) -> Source:
             f"{source.layout.name}: the training data of {result.path} changed since it was made: {'; '.join(found[:5])}",
             "Restore them, or run it again with --overwrite.",
         )
-    return source
 
 
 @dataclass
@@ -275,6 +312,9 @@ class ByKernel:
             ledger,
         )
 
+    def check_unchanged(self) -> None:
+        check_training(self.result, self.training)
+
 
 @dataclass
 class ByMatrix:
@@ -282,69 +322,21 @@ class ByMatrix:
 
     kernel: KernelFit
     source: Source
+    axis: int
 
     @property
     def n_components(self) -> int:
         return int(self.kernel.alpha.shape[1])
 
     def plan(self, workers: Workers) -> None:
-        return None
+        check_columns(self.source, self.axis, len(self.kernel.alpha))
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
-        matrix, n = kernel_matrix(self.source), len(self.kernel.alpha)
-        if matrix.shape[1] != n:
-            raise InputError(
-                f"{self.source.layout.name}: has shape {matrix.shape}, but the kernel of new samples with the {n} of the "
-                f"fit has {n} columns",
-                "Give k(x_new, x_i), a row for each new sample.",
-            )
-        receive(slice(0, len(matrix)), self.kernel.project(matrix))
+        for rows, values in kernel_rows(self.source, self.axis):
+            receive(rows, self.kernel.project(values))
 
-
-def combinations(
-    result: Result, fit: KernelFit, chosen: NDArray[np.int64], n_components: int, say: Callable[[str], None]
-) -> Combinations:
-    """What combinations of the training samples the pre-images of some of them are, by so many components.
-
-    Parameters
-    ----------
-    say : told what the user should know of them
-
-    Raises
-    ------
-    ConfigError
-        When the kernel is not linear, and the model has no way to find them.
-    """
-    model, kernel = result.manifest["config"]["model"], fit.kernel
-    if kernel.name == "precomputed":
-        raise ConfigError(
-            f"{result.path}: is of a kernel matrix, which has no features: there are no samples to combine",
-            "Run it with the samples and a kernel of theirs.",
-        )
-    scores, alpha = fit.scores[:, :n_components], fit.alpha[:, :n_components]
-    if model["fit_inverse_transform"] == "fixed_point":
-        if "gram" not in result.arrays:
-            raise ConfigError(
-                f"{result.path}: keeps no Gram matrix, which fixed_point needs",
-                "Run it again with output.gram: true, and --overwrite.",
-            )
-        gram = np.asarray(result.arrays["gram"][...], np.float64)
-        weights = fixed_point_weights(kernel, scores[chosen], scores, alpha, gram, say)
-        return Combinations(weights, np.ones(len(chosen)))
-    if model["fit_inverse_transform"]:
-        if is_flat(kernel, scores):
-            say(
-                f"kernel {kernel} is the same between all scores, so that ridge regression gives the mean for each; "
-                "model.fit_inverse_transform: fixed_point would not"
-            )
-        weights = ridge_weights(kernel, scores[chosen], scores, model["alpha"])
-        return Combinations(weights, np.ones(len(chosen)) if kernel.about_mean else weights.sum(axis=1))
-    if kernel.name != "linear":
-        raise ConfigError(
-            f"{result.path}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is false",
-            f"Run it again with model.fit_inverse_transform: true and --from-gram {result.path}, which reads no data.",
-        )
-    return Combinations(linear_weights(scores[chosen], alpha), np.ones(len(chosen)))
+    def check_unchanged(self) -> None:
+        """Nothing: there are no training data."""
 
 
 @dataclass
@@ -353,14 +345,33 @@ class FromTraining:
 
     result: Result
     kernel: KernelFit
-    wanted: Combinations
+    chosen: NDArray[np.int64]
+    k: int
+    """How many components are used."""
     training: Source
+    say: Callable[[str], None]
+    """Told what the user should know of them."""
     made: RunPlan = field(init=False)
+
+    def __post_init__(self) -> None:
+        kernel, how = self.kernel.kernel, self.how
+        if kernel.name != "linear" and not how:
+            raise ConfigError(
+                f"{self.result.path}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
+                "false",
+                f"Run it again with model.fit_inverse_transform: true and --from-gram {self.result.path}, which reads no data.",
+            )
+
+    @property
+    def how(self) -> bool | str:
+        """As of the config's fit_inverse_transform."""
+        found: bool | str = self.result.manifest["config"]["model"]["fit_inverse_transform"]
+        return found
 
     @property
     def shape(self) -> tuple[int, ...]:
         shape = list(self.result.feature_shape)
-        shape.insert(self.result.samples_axis, len(self.wanted.weights))
+        shape.insert(self.result.samples_axis, len(self.chosen))
         return tuple(shape)
 
     @property
@@ -368,8 +379,10 @@ class FromTraining:
         return size_of(self.shape, self.kernel.rung.dtype)
 
     def plan(self, workers: Workers) -> RunPlan:
-        dtype, n = self.kernel.rung.dtype, len(self.wanted.weights)
-        self.made = plan_preimages(self.training, self.result.samples_axis, n, dtype, workers)
+        found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
+        self.made = plan_preimages(
+            self.training, self.result.samples_axis, len(self.chosen), self.kernel.rung.dtype, workers, found
+        )
         return self.made
 
     def restore(
@@ -379,7 +392,7 @@ class FromTraining:
             self.training,
             self.result.fitted,
             self.result.rules,
-            self.wanted,
+            self._combinations(),
             self.made,
             dims,
             outputs if self.made.plan.regular else Outputs(outputs.store, executor.guard()),
@@ -388,3 +401,20 @@ class FromTraining:
             self.kernel.rung.dtype,
             ledger,
         )
+
+    def check_unchanged(self) -> None:
+        check_training(self.result, self.training)
+
+    def _combinations(self) -> Combinations:
+        fit, how, model = self.kernel, self.how, self.result.manifest["config"]["model"]
+        scores, alpha = fit.scores[:, : self.k], fit.alpha[:, : self.k]
+        gram = kept_matrix(self.result, "gram") if how == "fixed_point" else None
+        if how is True and is_flat(fit.kernel, scores):
+            self.say(
+                f"kernel {fit.kernel} is the same between all scores, so that ridge regression gives the mean for each; "
+                "model.fit_inverse_transform: fixed_point would not"
+            )
+        weights, means = weights_of(
+            fit.kernel, how, scores[self.chosen], scores, alpha, model["alpha"], gram, say=self.say
+        )
+        return Combinations(weights, means)

@@ -171,6 +171,12 @@ class ResultDirectory:
             durable.make_directories(self.staged_arrays(begun.run))
             begun.write(self.begun)
 
+    def change(self, begun: Begun) -> None:
+        """Go on with a run as another: what was declared to be its result is none any more."""
+        with writing(str(self.path)):
+            durable.remove(self.ledger / COMMIT)
+            begun.write(self.begun)
+
     def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
         """Declare what was built to be the result; from here on `publish` can always end it."""
         with writing(str(self.path)):
@@ -249,8 +255,18 @@ class Result:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What was measured of the answer."""
-        found: dict[str, Any] = json.loads((self.path / CERTIFICATE).read_text(encoding="utf-8"))
+        """What was measured of the answer.
+
+        Raises
+        ------
+        InputError
+            When it is not there, or damaged.
+        """
+        found = _mapping(self.path / CERTIFICATE)
+        if "verdict" not in found:
+            raise InputError(
+                f"{self.path}: its {CERTIFICATE} is gone or damaged", "Restore it, or run it again with --overwrite."
+            )
         return found
 
     @property
@@ -354,6 +370,25 @@ def open_result(path: str | Path) -> Result:
     if not {"run", "config", "input", "asked", "fingerprint"} <= set(manifest):
         raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
     return Result(place, manifest, arrays)
+
+
+def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
+    """An array that a result keeps for later, whole.
+
+    Raises
+    ------
+    InputError
+        When it is not there, or not what was written.
+    """
+    if name not in result.arrays:
+        raise InputError(
+            f"{result.path}: keeps no Gram matrix (there is no {name})",
+            "Run it again with output.gram: true and svd_solver: gram_eigh, and --overwrite.",
+        )
+    outputs = Outputs(str(result.path / ARRAYS))
+    if damage := outputs.damage(name):
+        raise InputError(damage, "Restore it, or run it again with --overwrite.")
+    return np.asarray(result.arrays[name][...], np.float64)
 
 
 def read_status(path: Path) -> dict[str, Any]:

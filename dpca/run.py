@@ -152,6 +152,8 @@ def run(
                 if Path(before.scratch) != scratch:
                     durable.remove(Path(before.scratch))
                 durable.remove_partials(directory.ledger)
+                if differences(before.config, begun.config):
+                    directory.change(begun)
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
             found = _decompose(config, ready, outputs, executor, progress, os.path.join(scratch, begun.run), ledger)
             _check_unchanged(begun, ready)
@@ -166,7 +168,7 @@ def run(
         except BaseException as error:
             if lock.held():
                 _keep_what_is_finished(directory, ledger, scratch)
-                error = _explained(error, directory, ledger, loaded)
+                error = _explained(error, directory, ledger, loaded, from_gram)
                 progress.finish(*_last_status(error))
             elif not isinstance(error, LockedError):
                 error = LockedError(*lock.taken_over)
@@ -278,9 +280,12 @@ def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: 
             durable.remove(scratch)
 
 
-def _explained(error: BaseException, directory: ResultDirectory, ledger: Ledger, loaded: Loaded) -> BaseException:
+def _explained(
+    error: BaseException, directory: ResultDirectory, ledger: Ledger, loaded: Loaded, from_gram: str | Path | None
+) -> BaseException:
     """What ended a run, with where it is in the config and how to go on."""
-    go_on = f"What is finished is kept: {loaded.command} --resume goes on."
+    given = "" if from_gram is None else f" --from-gram {from_gram}"
+    go_on = f"What is finished is kept: {loaded.command}{given} --resume goes on."
     if isinstance(error, Stopped) and not ledger.empty:
         error.remedy = go_on
     if not isinstance(error, DpcaError):

@@ -204,8 +204,10 @@ def cross(
     )
 
 
-def plan_preimages(training: Source, axis: int, n_wanted: int, dtype: np.dtype[Any], workers: Workers) -> RunPlan:
-    """The plan of pre-images of so many points.
+def plan_preimages(
+    training: Source, axis: int, n_wanted: int, dtype: np.dtype[Any], workers: Workers, to_find: int
+) -> RunPlan:
+    """The plan of pre-images of so many points, whose weights take `to_find` bytes to be found.
 
     Raises
     ------
@@ -225,7 +227,7 @@ def plan_preimages(training: Source, axis: int, n_wanted: int, dtype: np.dtype[A
             "samples of a slab": slab + 2 * m * plan.panel_width * 8,
             "chunk being written": results.held_to_write(slab),
         }
-        sums = [Array("weights", 8 * n * n_wanted)]
+        sums = [Array("weights, and what they are found with", to_find)]
         return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads)
 
     def readings() -> Iterator[RunPlan]:

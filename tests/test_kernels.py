@@ -100,8 +100,11 @@ def test_gamma_median(n):
 
 
 def test_gamma_median_of_samples_that_are_alike():
+    alike = Inner.of_fit(np.zeros((4, 4)), np.zeros(4), 0.0)
+    linear, rbf = Kernels(("linear", "rbf"), ("median",), sweep=True).cases(3, alike)
+    assert not linear.matrix(alike)[0].any()
     with pytest.raises(ConfigError, match="median of the squared distances between samples is 0: most are alike"):
-        median_gamma(Inner.of_fit(np.zeros((4, 4)), np.zeros(4), 0.0))
+        rbf.matrix(alike)
 
 
 def test_every_combination_is_a_case_once():

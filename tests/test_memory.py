@@ -170,6 +170,13 @@ def test_kernels_take_no_more_memory_than_planned(n, d, budget):
         assert kept <= budget * MIB, (command, kept / MIB)
 
 
+def test_many_kernels_take_no_more_memory_than_planned():
+    gammas = ", ".join(f"{1e-6 * 1.5**number:.3g}" for number in range(30))
+    model = f"model={{kind: kernel_pca, kernel: [rbf], gamma: [{gammas}], n_components: rank}}"
+    peak, planned, _ = measured_run(zarr_of((700, 4000)), "1 GiB", "--set", model)
+    assert_kept(peak, idle_bytes(), planned)
+
+
 IN_PYTHON = """
 import os, sys
 import dask.array as da, zarr

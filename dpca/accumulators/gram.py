@@ -160,7 +160,8 @@ def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
     ascending, leading = _decomposed(matrix)
     eigenvalues = ascending[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
-    floor: float = len(matrix) * float(np.finfo(np.float64).eps) * largest
+    magnitude = max(largest, -float(eigenvalues[-1]))
+    floor: float = len(matrix) * float(np.finfo(np.float64).eps) * magnitude
     if semidefinite:
         floor = max(floor, -2.0 * float(eigenvalues[-1]))
     total = float(np.trace(matrix) if semidefinite else eigenvalues[eigenvalues > floor].sum())

@@ -31,6 +31,10 @@ class MemorySource:
         self._array = array
         self._offset = (0,) * array.ndim
 
+    def copied(self) -> MemorySource:
+        """The same over memory of its own."""
+        return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name)
+
     def restrict(self, region: Region) -> MemorySource:
         part = object.__new__(MemorySource)
         part.layout = self.layout

@@ -6,7 +6,9 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, parts
@@ -120,3 +122,28 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command):
         if path.is_file():
             assert (Path("out.zarr") / path.relative_to("whole.zarr")).read_bytes() == path.read_bytes()
     assert not [entry for entry in os.listdir() if entry.startswith(".out")]
+
+
+def test_a_result_that_was_not_published_is_of_the_kernel_that_is_asked_for(sweep):
+    """Begun as one kernel, ended as another but for its last step, and asked for as the first again."""
+    rbf, poly = ("--set", "model.kernel=rbf"), ("--set", "model.kernel=poly")
+    assert dpca("run", sweep, *rbf, "--set", "output.path=expected") == 0
+    killed(sweep, slab=7, how=rbf)
+    publish_fails = "import dpca.results\ndpca.results.ResultDirectory.publish = lambda *_: os._exit(9)\n"
+    assert disturbed(publish_fails, "run", sweep, "--resume", *poly).returncode == 9
+    assert dpca("run", sweep, "--resume", *rbf) == 0
+    assert bits("r") == bits("expected")
+
+
+def test_a_run_that_was_reading_goes_on_from_a_kept_gram_matrix(sweep):
+    """Means and scales are the kept result's, in its chunks."""
+    scaled = ("--set", "preprocess.scale=std", "--set", "model={kind: kernel_pca, kernel: linear}")
+    assert dpca("run", sweep, *scaled, "--set", "output.path=full") == 0
+    killed(sweep, slab=7, how=scaled)
+    assert dpca("run", sweep, *scaled, "--resume", "--from-gram", "full") == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
+    found, expected = (zarr.open_array(path, mode="r")[...] for path in ("s.zarr/scores", "r/result.zarr/scores"))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    for name in ("mean", "scale"):
+        pair = (zarr.open_array(f"{path}/result.zarr/{name}", mode="r")[...] for path in ("r", "full"))
+        np.testing.assert_array_equal(*pair)
