@@ -11,7 +11,7 @@ demo: $(READY)
 
 ## test: lint, types, import direction, tests
 test: $(READY) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .
