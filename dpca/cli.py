@@ -14,6 +14,7 @@ import click
 # Imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.apply import Applied, Place
+    from dpca.batch import Waiting
     from dpca.results import Result
     from dpca.run import Finished
 
@@ -271,6 +272,127 @@ def reconstruct(
         training=training,
     )
     _print_applied(applied, "reconstruction")
+
+
+@commands.group()
+def batch() -> None:
+    """A run as a job array: init, then partition and finalize in turn; no scheduler, no ports.
+
+    \b
+    Example: dpca batch init big.yaml --partitions 64
+             dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
+             dpca batch finalize results/big
+    """
+
+
+@batch.command(name="init")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--partitions", metavar="N", type=int, help="Tasks of the array; one a span if left out.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@overrides_option
+@debug_option
+def batch_init(config: Path, partitions: int | None, overwrite: bool, overrides: tuple[str, ...]) -> None:
+    """Begin a run: plan it, make its arrays, and say how many partitions there are.
+
+    \b
+    Example: dpca batch init big.yaml --partitions 64
+    """
+    from dpca.batch import init as begin
+    from dpca.config_file import load
+
+    loaded = load(config, overrides)
+    _print_batch(begin(loaded, config, partitions=partitions, overwrite=overwrite), Path(loaded.config.output.path))
+
+
+@batch.command(name="partition")
+@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--index", required=True, type=int, help="Which, from 0.")
+@debug_option
+def batch_partition(result: Path, index: int) -> None:
+    """Compute one partition of the stage that a run is in; again, in any order and beside others, as often as you like.
+
+    \b
+    Example: dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
+    """
+    from dpca.batch import partition
+
+    ended = partition(result, index, lambda sentence: click.echo(f"dpca: {sentence}", err=True))
+    words = [f"{len(ended.computed)} spans computed"] * bool(ended.computed or not ended.found)
+    words += [f"{len(ended.found)} were there"] * bool(ended.found)
+    click.echo(f"partition {index} of {ended.stage}: {', '.join(words)}")
+
+
+@batch.command(name="finalize")
+@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@debug_option
+def batch_finalize(result: Path) -> None:
+    """Add up what partitions have computed: on to the next stage, or to the result.
+
+    Exit code 1, and every one named, where partitions are missing or damaged.
+
+    \b
+    Example: dpca batch finalize results/big
+    """
+    from dpca.batch import finalize
+
+    _print_batch(finalize(result), result)
+
+
+@batch.command(name="status")
+@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@debug_option
+def batch_status(result: Path, as_json: bool) -> None:
+    """Which partitions of the stage that a run is in are missing.
+
+    \b
+    Example: dpca batch status results/big --json
+    """
+    from dpca.batch import status as look
+
+    found = look(result)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif found["state"] == "done":
+        click.echo(f"{result}: done")
+    else:
+        missing = found["partitions_missing"]
+        click.echo(
+            f"{result}: stage {found['stage']}, {found['partitions'] - len(missing)} of {found['partitions']} partitions are "
+            f"there" + (f"; missing: {_ranges(missing)}" if missing else ", dpca batch finalize goes on")
+        )
+
+
+def _print_batch(found: Finished | Waiting, place: Path) -> None:
+    from dpca.batch import Waiting
+
+    if not isinstance(found, Waiting):
+        _print_finished(found)
+        return
+    if found.opened:
+        click.echo(
+            f"{place}: stage {found.stage} has {found.partitions} partitions: dpca batch partition {place} --index 0 to "
+            f"{found.partitions - 1}, then dpca batch finalize {place}"
+        )
+        return
+    _say(
+        f"dpca: error: {place}: stage {found.stage}: partitions {_ranges(found.indices)} of {found.partitions} are missing or "
+        "damaged",
+        *(f"span {number}: {why}" for number, why in found.missing if why != "missing"),
+        f"Compute them: dpca batch partition {place} --index I, for each; in Slurm sbatch --array={_ranges(found.indices)}.",
+    )
+    sys.exit(1)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0-3,7 for 0, 1, 2, 3, 7, as Slurm writes them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 @commands.command()

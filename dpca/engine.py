@@ -211,6 +211,9 @@ def run_pass(
     """
     n_parts = work.n_parts
     like = total if like is None else like
+    if stage is not None and (by_parts := getattr(executor, "by_parts", None)):
+        found: T = by_parts(task, work, shared, total, merge, stage, like, progress, window)
+        return found
     begin, total = stage.begin(total) if stage else (0, total)
     first = 0 if work.writes else begin  # what was added up before is looked at, if it wrote anything
     watch = _Watch(work.source.layout.read_seconds if work.source is not None else math.inf)
@@ -343,6 +346,23 @@ def fold(
     while pending:
         total = settle(total)
     return total
+
+
+def part_of(
+    task: Callable[..., P],
+    work: Work,
+    shared: tuple[Any, ...],
+    number: int,
+    stage: Stage,
+    added: bool,
+    report: Report,
+) -> None:
+    """One part of a stage, in this process; `added` where what it found counts already, and only what it writes is lacking."""
+    part = work.part(number)
+    bound_allocator()
+    found = task(part, *shared, number, report)
+    if not added:
+        stage.keep(number, found)
 
 
 def _call(

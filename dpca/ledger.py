@@ -115,6 +115,23 @@ class Stage:
         """
         return self._read(self._path(number), like)
 
+    @property
+    def name(self) -> str:
+        """As people say it."""
+        return self._key.partition(" ")[2]
+
+    def whole(self, number: int, like: Any) -> bool:
+        """Whether a part is there and what was written."""
+        try:
+            self.load(number, like)
+        except Damaged:
+            return False
+        return True
+
+    def forget(self, number: int) -> None:
+        """Give up a part."""
+        durable.remove(self._path(number))
+
     def lost(self, damage: Damaged, number: int) -> None:
         """Give up a part that is damaged."""
         self.say(f"{damage}: it is computed again")
@@ -125,6 +142,11 @@ class Stage:
         for files in (self._files(_SUM), self._files(_PART)):
             for path in files.values():
                 durable.remove(path)
+
+    @property
+    def n_added(self) -> int:
+        """How many parts are in a sum that is kept."""
+        return max(self._files(_SUM), default=0)
 
     def begin(self, empty: T) -> tuple[int, T]:
         """How many parts are added up in a sum that is kept, and that sum; 0 and `empty` if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ class Prepared:
 
 @contextmanager
 def prepared(
-    loaded: Loaded, settled: Settled | None = None, from_gram: str | Path | None = None
+    loaded: Loaded,
+    settled: Settled | None = None,
+    from_gram: str | Path | None = None,
+    executor: Executor | None = None,
 ) -> Iterator[tuple[Prepared, Executor]]:
     """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
 
@@ -54,6 +57,7 @@ def prepared(
     ----------
     settled : of the run that is gone on with
     from_gram : an earlier result of the same data, whose Gram matrix is used
+    executor : where it runs, instead of what the config says
 
     Raises
     ------
@@ -69,7 +73,8 @@ def prepared(
         source = open_input(config) if gram is None else RecordedSource(gram)
     cluster, given = config.compute.cluster, config.compute
     scheduler = None if cluster == "local" else cluster.scheduler
-    with connect(scheduler, None if given.workers == "auto" else given.workers) as executor:
+    connecting = connect(scheduler, None if given.workers == "auto" else given.workers)
+    with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
             axis = config.input.samples_axis if gram is None else gram.samples_axis
             model, scratch = model_of(config, source, axis), scratch_of(config)

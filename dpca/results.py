@@ -149,7 +149,7 @@ class ResultDirectory:
         """What is here that dpca did not write, where nothing shows that the directory is one of its own."""
         present = set(os.listdir(self.path)) if self.path.exists() else set()
         ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
-        known = {BEGUN, COMMIT, "scratch"}
+        known = {BEGUN, COMMIT, "batch.json", "scratch"}
         strange = [name for name in ledger - known if not (name.startswith(".") or RUN.fullmatch(name))]
         if strange:
             return [f"{LEDGER}/{name}" for name in sorted(strange)]

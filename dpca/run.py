@@ -33,6 +33,8 @@ from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import Peak, watched_memory
 from dpca.outputs import Outputs, SyncedStore
+from dpca.partitions import Collecting, Ended, Incomplete, Partition
+from dpca.partitions import Prepared as PreparedOutputs
 from dpca.planning import n_stages
 from dpca.prepare import Prepared, open_input, prepared
 from dpca.probe import probe
@@ -87,6 +89,7 @@ def run(
     resume: bool = False,
     keep_ledger: bool = False,
     from_gram: str | Path | None = None,
+    executor: Executor | None = None,
     display: Display | None = None,
 ) -> Finished:
     """Carry out a configuration.
@@ -101,11 +104,14 @@ def run(
     resume : go on with an unfinished run, if there is one
     keep_ledger : leave the finished parts beside the result
     from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
+    executor : where it runs, instead of what the config says
 
     Raises
     ------
     DpcaError
         Of the kind that says whose fault it is: its `exit_code` is the command's.
+    Incomplete
+        Where others compute, and have not ended.
     Stopped
         When a signal asked for it.
     """
@@ -118,7 +124,7 @@ def run(
         if before is None:
             directory.check_free(overwrite)
     with (
-        prepared(loaded, before.settled if before else None, from_gram) as (ready, executor),
+        prepared(loaded, before.settled if before else None, from_gram, executor) as (ready, executor),
         watched_memory() as peak,
         _locked(directory, before, loaded) as lock,
     ):
@@ -151,7 +157,8 @@ def run(
             else:
                 if Path(before.scratch) != scratch:
                     durable.remove(Path(before.scratch))
-                durable.remove_partials(directory.ledger)
+                if not isinstance(executor, Collecting):  # else someone may be writing
+                    durable.remove_partials(directory.ledger)
                 if differences(before.config, begun.config):
                     directory.change(begun)
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
@@ -165,6 +172,9 @@ def run(
             directory.commit(found.certificate, document)
             durable.remove(scratch)
             directory.publish(keep_ledger)
+        except Incomplete as error:
+            progress.finish("waiting", error.message)
+            raise
         except BaseException as error:
             if lock.held():
                 _keep_what_is_finished(directory, ledger, scratch)
@@ -175,6 +185,43 @@ def run(
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
     return Finished(directory.path, time.perf_counter() - began)
+
+
+def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
+    """Carry out a partition of the stage that a run is in: some of its spans, and nothing else.
+
+    Nothing is locked: any number of partitions may run at a time, in any order, and again.
+
+    Raises
+    ------
+    DpcaError
+        When the run is not there, or not of this config; when its stages are complete.
+    """
+    directory = ResultDirectory(loaded.config.output.path)
+    before = directory.unfinished()
+    if before is None:
+        raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")
+    executor = Partition(index, of)
+    with prepared(loaded, before.settled, executor=executor) as (ready, _), watched_memory() as peak:
+        begun = Begun.now(
+            _relevant(loaded.config),
+            _fingerprint(ready.source, ready.made.plan.samples_axis),
+            ready.made.settled,
+            before.scratch,
+        )
+        with loaded.located():
+            before.check(directory.path, begun)
+        progress = Progress(check=keep_to(ready.made.processes[0], peak))
+        ledger = Ledger(directory.parts(before.run).absolute(), before.run, ready.source.layout.bytes, say)
+        outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
+        ready = replace(ready, made=replace(ready.made, keeps_data=False))
+        try:
+            _decompose(
+                loaded.config, ready, outputs, executor, progress, os.path.join(before.scratch, before.run), ledger
+            )
+        except Ended as ended:
+            return ended
+    raise LedgerError(f"{directory.path}: all of its stages are complete", "End it with dpca batch finalize.")
 
 
 def _decompose(

@@ -1,0 +1,161 @@
+"""A run as a job array: the same bits as `dpca run`, whatever order, repetition or damage."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged
+from tests.stores import random_array
+from tests.test_crashes import bits
+
+CASES = {
+    "samples kept": ((12, 6000), (12, 600), "model: {n_components: 3}"),
+    "gram in single, then in double": ((12, 6000), (12, 600), "model: {n_components: 12}"),
+    "samples stream by": ((3000, 12), (300, 12), "model: {n_components: 3}"),
+    "standardized, without components": (
+        (12, 6000),
+        (12, 600),
+        "preprocess: {scale: std}\nmodel: {n_components: 3}",
+    ),
+    "kernels": ((12, 6000), (12, 600), "model: {kind: kernel_pca, kernel: [rbf, poly], n_components: 3}"),
+}
+
+
+@pytest.fixture(params=CASES)
+def config(request, monkeypatch):
+    shape, chunks, keys = CASES[request.param]
+    x = random_array(0, shape, "f4" if "single" in request.param else "f8")
+    if "single" in request.param:
+        x[7:] = x[:5] + 1e-6 * x[7:]  # the last components are below what single precision supports
+    zarr.create_array("x.zarr", data=x, chunks=chunks)
+    components = "" if "without" not in request.param else ", components: false"
+    Path("c.yaml").write_text(f"input: {{uri: x.zarr}}\n{keys}\noutput: {{path: r{components}}}\n")
+    in_small_slabs(monkeypatch)
+    return "c.yaml"
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Ten spans."""
+    zarr.create_array("x.zarr", data=random_array(0, (12, 6000), "f8"), chunks=(12, 600))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    in_small_slabs(monkeypatch)
+    return "c.yaml"
+
+
+def test_it_has_the_bits_of_a_run(config, capsys):
+    assert dpca("run", config, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", config, "--partitions", "4") == 0
+    rng, stages = random.Random(0), []
+    for _ in range(6):
+        capsys.readouterr()
+        assert dpca("batch", "status", "r", "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        if found["state"] == "done":
+            break
+        stages.append(found["stage"])
+        assert found["partitions_missing"] == list(range(found["partitions"]))
+        order = [*range(found["partitions"]), 2, 0]  # some of them twice
+        rng.shuffle(order)
+        for index in order:
+            assert dpca("batch", "partition", "r", "--index", index) == 0
+        assert dpca("batch", "finalize", "r") == 0
+    assert found["state"] == "done"
+    assert len(stages) == len(set(stages)) >= 1
+    assert bits("r") == bits("expected")
+    assert sorted(os.listdir("r")) == ["certificate.json", "manifest.json", "result.zarr", "status.json"]
+    assert dpca("batch", "finalize", "r") == 0  # again: nothing is left to do
+
+
+def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
+    assert dpca("run", wide, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", wide, "--partitions", "5") == 0
+    assert "stage gram in double has 5 partitions: dpca batch partition r --index 0 to 4" in capsys.readouterr().out
+    for index in (0, 1, 3):
+        assert dpca("batch", "partition", "r", "--index", index) == 0
+    (part,) = Path("r/ledger").glob("*/parts/*/8.npz")
+    flipped(part)
+    capsys.readouterr()
+    assert dpca("batch", "finalize", "r") == 1
+    error = capsys.readouterr().err
+    assert "r: stage gram in double: partitions 2-4 of 5 are missing or damaged" in error
+    assert "span 8: " in error
+    assert "sbatch --array=2-4" in error
+    assert not Path("r/manifest.json").exists()
+    for index in (2, 3, 4):
+        assert dpca("batch", "partition", "r", "--index", index) == 0
+    assert "partition 3 of gram in double: 1 spans computed, 1 were there" in capsys.readouterr().out
+    assert dpca("batch", "finalize", "r") == 0
+    for index in range(5):
+        assert dpca("batch", "partition", "r", "--index", index) == 0
+    Path(staged("components")[3]).unlink()
+    assert dpca("batch", "finalize", "r") == 1
+    assert "is gone" in capsys.readouterr().err
+    assert dpca("batch", "status", "r") == 0
+    for index in range(5):
+        assert dpca("batch", "partition", "r", "--index", index) == 0
+    assert dpca("batch", "finalize", "r") == 0
+    assert bits("r") == bits("expected")
+
+
+def test_partitions_run_beside_each_other_and_one_is_killed(wide):
+    assert dpca("run", wide, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", wide) == 0
+    command = [sys.executable, "-m", "dpca", "batch", "partition", "r", "--index"]
+    for _ in range(2):
+        killed = disturbed(
+            "import dpca.durable\ndpca.durable.DISK.rename = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n",
+            *("batch", "partition", "r", "--index", "4"),
+        )
+        assert killed.returncode == -signal.SIGKILL
+        running = [subprocess.Popen([*command, str(index)]) for index in range(10)]
+        assert [process.wait() for process in running] == [0] * 10
+        assert dpca("batch", "finalize", "r") == 0
+    assert bits("r") == bits("expected")
+
+
+def test_from_another_directory(wide, monkeypatch):
+    """Relative paths of the config start where the run was begun."""
+    place = os.getcwd()
+    assert dpca("batch", "init", wide, "--partitions", "1") == 0
+    for command in (("partition", "--index", "0"), ("finalize",)) * 2:
+        Path(place, "elsewhere").mkdir(exist_ok=True)
+        monkeypatch.chdir(Path(place, "elsewhere"))
+        assert dpca("batch", command[0], "../r", *command[1:]) == 0
+    monkeypatch.chdir(place)
+    assert Path("r/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("partition", "r", "--index", "0"), "r: holds no run of dpca batch that is under way"),
+        (("finalize", "r"), "r: holds no run of dpca batch that is under way"),
+        (("status", "r"), "r: holds no run of dpca batch that is under way"),
+        (("init", "c.yaml", "--partitions", "0"), "--partitions is 0"),
+    ],
+)
+def test_what_is_not_there(wide, arguments, sentence, capsys):
+    assert dpca("batch", *arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_partition_that_there_is_not_and_a_config_that_changed(wide, capsys):
+    assert dpca("batch", "init", wide, "--partitions", "3") == 0
+    assert dpca("batch", "partition", "r", "--index", "3") == 2
+    assert "--index is 3, but a stage has 3 partitions" in capsys.readouterr().err
+    Path("c.yaml").write_text(Path("c.yaml").read_text().replace("n_components: 3", "n_components: 4"))
+    assert dpca("batch", "partition", "r", "--index", "0") == 2
+    assert "the config changed since the run began: model.n_components" in capsys.readouterr().err
+    zarr.open_array("x.zarr", mode="r+")[0, 0] = np.nan
+    assert dpca("batch", "init", "c.yaml") == 2
+    assert "holds an unfinished run" in capsys.readouterr().err
