@@ -190,7 +190,7 @@ class Kernel:
             return found, eps * _longest_row(found)
         matrix, noise = np.empty(inner.products.shape), 0.0
         for rows in blocks(len(matrix)):
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 matrix[rows], slope = self._of(inner.of_rows(rows), eps)
                 if slope is not None:
                     noise = max(noise, _longest_row(slope))
@@ -225,7 +225,13 @@ class Kernel:
         if self.name == "sigmoid":
             np.tanh(values, out=values)
             return values, None if scale is None else scale * (self.gamma * (1 - values**2))
-        slope = None if scale is None else scale * (self.gamma * self.degree * values ** (self.degree - 1))
+        if scale is None:
+            return values**self.degree, None
+        slope = scale * (self.gamma * self.degree * np.abs(values) ** (self.degree - 1))
+        if self.degree == 0:
+            slope[...] = 0.0
+        elif self.degree < 1:  # whose derivative at 0 is infinite; what an eps changes is not
+            slope = np.fmin(slope, (self.gamma * eps * scale) ** self.degree / eps)
         return values**self.degree, slope
 
     def _called(self, inner: Inner) -> F64:
@@ -285,7 +291,6 @@ class Kernels:
     """How pre-images are found: by ridge regression, of the linear kernel too; or, of rbf, by fixed-point iteration."""
     indefinite: Literal["truncate", "error"] = "truncate"
     """What becomes of negative eigenvalues beyond rounding: they are left out and reported, or refused."""
-
     remove_zero_eig: bool = False
     """Whether components of eigenvalue 0 are left out where a number of them was asked for, too."""
 

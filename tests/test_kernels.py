@@ -159,3 +159,12 @@ def test_kernels_that_say_nothing_are_known(kernel, expected):
     else:
         (sentence,) = found
         assert re.search(expected, sentence)
+
+
+@pytest.mark.parametrize("degree", [0.0, 0.5, 1.0])
+def test_the_noise_of_small_degrees_is_finite(degree):
+    x = np.abs(samples(0, 40, 5))
+    x[3] = 0.0  # where the derivative of a root is infinite
+    values, noise = Kernel("poly", 1.0, degree, 0.0).matrix(inner_of(x, x), float(np.finfo(np.float32).eps))
+    assert np.isfinite(values).all()
+    assert noise < 0.05 * np.abs(values).max()
