@@ -16,7 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from dpca import durable
-from dpca.clusters import connect
+from dpca.clusters import SchedulerPlace, connect
 from dpca.config import Input
 from dpca.config_file import load_input
 from dpca.engine import Executor
@@ -59,8 +59,8 @@ class Place:
     """Bytes; None for half of what is free."""
     workers: int | None = None
     """Threads on this machine; None for all cores."""
-    scheduler: str | None = None
-    """Address of a running Dask scheduler; None for this machine."""
+    scheduler: SchedulerPlace | None = None
+    """A running Dask scheduler; None for this machine."""
     display: Display | None = None
 
 

@@ -43,6 +43,7 @@ def out_option(command: Any) -> Any:
 def where_options(command: Any) -> Any:
     """Where a command without a config runs, and what it may take."""
     for option in (
+        click.option("--scheduler-file", metavar="PATH", help="The file that a running Dask scheduler wrote."),
         click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
         click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),
         click.option("--memory", metavar="AMOUNT", help="Such as 8GiB; half of what is free if left out."),
@@ -467,10 +468,11 @@ def _axis(given: str | None) -> int | str | None:
     return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
 
 
-def _place(memory: str | None, workers: int | None, scheduler: str | None) -> Place:
+def _place(memory: str | None, workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Place:
     from dask.utils import parse_bytes
 
     from dpca.apply import Place
+    from dpca.clusters import SchedulerPlace
     from dpca.errors import ConfigError
     from dpca.progress import display_for
 
@@ -480,7 +482,10 @@ def _place(memory: str | None, workers: int | None, scheduler: str | None) -> Pl
         amount = 0
     if amount is not None and amount < 1:
         raise ConfigError(f"--memory is {memory!r}, but an amount such as 8GiB is allowed", "Write it like that.")
-    return Place(amount, workers, scheduler, display_for())
+    if scheduler and scheduler_file:
+        raise ConfigError("--scheduler and --scheduler-file are both given", "Give one of them.")
+    where = SchedulerPlace(scheduler, scheduler_file) if scheduler or scheduler_file else None
+    return Place(amount, workers, where, display_for())
 
 
 def _print_applied(applied: Applied, array: str) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dask.system import CPU_COUNT
 
 from dpca.engine import Distributed, Executor, Threads
-from dpca.errors import ClusterError
+from dpca.errors import ClusterError, ConfigError
 
 CONNECT_SECONDS = 30
 
@@ -20,34 +24,71 @@ def local(workers: int | None = None) -> Threads:
     return Threads(workers or CPU_COUNT)
 
 
+@dataclass(frozen=True)
+class SchedulerPlace:
+    """Where a Dask scheduler runs."""
+
+    address: str | None = None
+    file: str | None = None
+    """Of its address, instead of that."""
+    tls: tuple[str, str, str] | None = None
+    """Paths of the authority's certificate, the client's, and its key."""
+
+    def __str__(self) -> str:
+        return repr(self.address) if self.file is None else f"the address in {self.file}"
+
+
 @contextmanager
-def connect(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
+def connect(scheduler: SchedulerPlace | None, workers: int | None) -> Iterator[Executor]:
     """The executor of a configuration.
 
     Parameters
     ----------
-    scheduler : address of a running Dask scheduler, or None for this machine
+    scheduler : where a Dask scheduler runs, or None for this machine
     workers : threads on this machine; None for all cores
 
     Raises
     ------
+    ConfigError
+        When a certificate or the scheduler's file is not there.
     ClusterError
         When no scheduler answers.
     """
     if scheduler is None:
         yield local(workers)
         return
-    from distributed import Client
+    from distributed import Client, Security
 
+    for path in (scheduler.file, *(scheduler.tls or ())):
+        if path is not None and not os.path.isfile(path):
+            raise ConfigError(f"{path}: is not a file", "Name one that this process can read.", key="compute.cluster")
+    how: dict[str, Any] = {"timeout": CONNECT_SECONDS, "set_as_default": False}
+    if scheduler.tls:
+        ca, cert, key = scheduler.tls
+        how["security"] = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    address = scheduler.address if scheduler.file is None else _address_in(scheduler.file)
     try:
-        client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as cause:
+        client = Client(address, **how)
+    except (OSError, TimeoutError, ValueError, TypeError) as cause:
         raise ClusterError(
-            f"no Dask scheduler answers at {scheduler!r}: {cause}",
-            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
+            f"no Dask scheduler answers at {scheduler}: {cause}",
+            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786; a tls:// address "
+            "needs compute.cluster.tls.",
         ) from cause
     with client:
         yield Distributed(client)
+
+
+def _address_in(path: str) -> str:
+    """What a scheduler wrote into its file."""
+    try:
+        return str(json.loads(Path(path).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise ConfigError(
+            f"{path}: is not what a Dask scheduler writes ({type(cause).__name__}: {cause})",
+            "Start it with dask scheduler --scheduler-file PATH, and wait until it runs.",
+            key="compute.cluster.scheduler_file",
+        ) from cause
 
 
 def of_client(client: Any | None) -> Executor:

@@ -152,17 +152,32 @@ class Model(_Section):
     ] = None
 
 
+class Tls(_Section):
+    """Paths of PEM files, as Dask's own settings have them."""
+
+    ca: Annotated[str, Field(min_length=1, description="Certificate of the authority that signed the others.")]
+    cert: Annotated[str, Field(min_length=1, description="Certificate of this client.")]
+    key: Annotated[str, Field(min_length=1, description="Its key.")]
+
+
 class Scheduler(_Section):
     """A Dask scheduler that runs already."""
 
-    scheduler: Annotated[str, Field(min_length=1, description="Its address, such as tcp://host:8786.")]
+    scheduler: Annotated[
+        str | None, Field(min_length=1, description="Its address, such as tcp://host:8786, or tls://host:8786.")
+    ] = None
+    scheduler_file: Annotated[
+        str | None, Field(min_length=1, description="Instead of its address: the file that it wrote it to.")
+    ] = None
+    tls: Annotated[Tls | None, Field(description="Certificates, where it speaks TLS.")] = None
 
 
 class Compute(_Section):
     """Where it is computed."""
 
     cluster: Annotated[
-        Literal["local"] | Scheduler, Field(description="local: the cores of this machine; or {scheduler: ADDRESS}.")
+        Literal["local"] | Scheduler,
+        Field(description="local: the cores of this machine; or {scheduler: ADDRESS} or {scheduler_file: PATH}."),
     ] = "local"
     workers: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
@@ -233,7 +248,14 @@ OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "al
 
 def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
-    model, preprocess = config.model, config.preprocess
+    model, preprocess, cluster = config.model, config.preprocess, config.compute.cluster
+    if isinstance(cluster, Scheduler) and (cluster.scheduler is None) == (cluster.scheduler_file is None):
+        how = "neither" if cluster.scheduler is None else "both"
+        raise ConfigError(
+            f"compute.cluster has {how} of scheduler and scheduler_file, but one of them is allowed",
+            "Give the address of the scheduler, or the file that it wrote it to.",
+            key="compute.cluster",
+        )
     names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
     if model.kind == "pca":
         for key in OF_KERNELS:

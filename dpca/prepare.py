@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.clusters import connect
+from dpca.clusters import SchedulerPlace, connect
 from dpca.config import DEFAULT_COMPONENTS, Config
 from dpca.config_file import Loaded
 from dpca.engine import Executor
@@ -72,8 +72,11 @@ def prepared(
             check_same(gram, config)
         source = open_input(config) if gram is None else RecordedSource(gram)
     cluster, given = config.compute.cluster, config.compute
-    scheduler = None if cluster == "local" else cluster.scheduler
-    connecting = connect(scheduler, None if given.workers == "auto" else given.workers)
+    place = None
+    if cluster != "local":
+        tls = None if cluster.tls is None else (cluster.tls.ca, cluster.tls.cert, cluster.tls.key)
+        place = SchedulerPlace(cluster.scheduler, cluster.scheduler_file, tls)
+    connecting = connect(place, None if given.workers == "auto" else given.workers)
     with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
             axis = config.input.samples_axis if gram is None else gram.samples_axis

@@ -54,7 +54,7 @@ def test_every_key_has_a_default_but_two():
         ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but 'local' or {scheduler: ADDRESS} is allowed", ""),
         ("compute:\n  cluster: {scheduler: 3}\n", "compute.cluster.scheduler is 3, but a valid string is allowed", ""),
         ("compute:\n  cluster: {schedular: x}\n", "c.yaml:6:13: unknown key compute.cluster.schedular", "Did you mean compute.cluster.scheduler?"),
-        ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster.scheduler is missing", "Set compute.cluster.scheduler."),
+        ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster has neither of scheduler and scheduler_file", "Give the address"),
         ("compute:\n  workers: 0\n", "c.yaml:6:12: compute.workers is 0, but 'auto' or at least 1 is allowed", ""),
         ("model: 3\n", "c.yaml:5:8: model is 3, but a mapping of keys is allowed", ""),
     ],

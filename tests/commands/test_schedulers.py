@@ -1,0 +1,101 @@
+"""Runs on a Dask scheduler that is there already: by its address, by its file, with TLS."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Security
+
+from tests.clusters import local_cluster
+from tests.commands.calls import X, dpca
+
+
+@pytest.fixture
+def config():
+    zarr.create_array("x.zarr", data=X, chunks=(5, 20, 7))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: near}\n")
+    assert dpca("run", "c.yaml") == 0
+    return "c.yaml"
+
+
+def far(config, cluster):
+    return dpca("run", config, "--set", f"compute.cluster={cluster}", "--set", "output.path=far")
+
+
+def assert_same():
+    for name in ("gram", "scores", "components", "mean"):
+        near, far = (zarr.open_array(f"{path}/result.zarr/{name}", mode="r")[...] for path in ("near", "far"))
+        np.testing.assert_array_equal(near, far)
+
+
+def test_a_scheduler_is_found_by_its_file(config, tmp_path):
+    with local_cluster(tmp_path) as cluster, cluster.get_client() as client:
+        client.write_scheduler_file("scheduler.json")
+        assert far(config, "{scheduler_file: scheduler.json}") == 0
+        assert_same()
+        where = ("--out", "s.zarr", "--scheduler-file", "scheduler.json")
+        assert dpca("transform", "near", "x.zarr", *where) == 0
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    """An authority of this test's own, and what it signed for both sides."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=tmp_path)
+
+    new = ("-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj")
+    openssl("req", "-x509", *new, "/CN=ca", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", "-new", *new[:3], "-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "request.pem")
+    openssl(
+        "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "cert.pem"
+    )
+    return {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+
+
+def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 5)
+    ca, cert, key = certificates["ca"], certificates["cert"], certificates["key"]
+    security = Security(
+        tls_ca_file=ca,
+        require_encryption=True,
+        **{
+            f"tls_{who}_{what}": path
+            for who in ("client", "scheduler", "worker")
+            for what, path in (("cert", cert), ("key", key))
+        },
+    )
+    with local_cluster(tmp_path, security=security, protocol="tls") as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        assert far(config, f"{{scheduler: '{address}', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}") == 0
+        assert_same()
+        assert (
+            dpca("run", config, "--set", f"compute.cluster={{scheduler: '{address}'}}", "--set", "output.path=r") == 1
+        )
+        assert "a tls:// address needs compute.cluster.tls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cluster", "code", "sentence"),
+    [
+        ("{scheduler: 'tcp://127.0.0.1:1', scheduler_file: s.json}", 2, "compute.cluster has both of scheduler and"),
+        ("{scheduler_file: s.json}", 2, "s.json: is not a file"),
+        ("{scheduler: 'tls://127.0.0.1:1', tls: {ca: a.pem, cert: b.pem, key: c.pem}}", 2, "a.pem: is not a file"),
+        ("{scheduler: 'tls://127.0.0.1:1', tls: {ca: a.pem}}", 2, "compute.cluster.tls.cert is missing"),
+        ("{scheduler_file: broken.json}", 2, "broken.json: is not what a Dask scheduler writes (KeyError: 'address')"),
+        ("{scheduler_file: old.json}", 1, "no Dask scheduler answers at the address in old.json"),
+    ],
+)
+def test_what_is_not_there(config, cluster, code, sentence, capsys, monkeypatch):
+    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 1)
+    Path("broken.json").write_text("{}")
+    Path("old.json").write_text('{"address": "tcp://127.0.0.1:1"}')
+    assert far(config, cluster) == code
+    assert sentence in capsys.readouterr().err
+    assert not Path("far").exists()
