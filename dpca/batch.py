@@ -89,6 +89,11 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
         return _waiting(document, error, opened=True)
 
 
+def is_under_way(place: Path) -> bool:
+    """Whether a run as a job array has begun there, and not ended."""
+    return (place / "ledger" / BATCH).exists() and ResultDirectory(place).unfinished() is not None
+
+
 def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
     """Compute a partition of the stage that a run is in; what is there already is not computed again.
 

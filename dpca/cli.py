@@ -275,6 +275,45 @@ def reconstruct(
     _print_applied(applied, "reconstruction")
 
 
+@commands.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Print the scripts; begin and submit nothing.")
+@click.option(
+    "--partitions", metavar="N", type=click.IntRange(min=1), help="Tasks of the array; one a span if left out."
+)
+@click.option(
+    "--sbatch", "options", multiple=True, metavar="OPTION", help="Of sbatch, such as --partition=long; repeat it."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@overrides_option
+@debug_option
+def submit(
+    config: Path,
+    dry_run: bool,
+    partitions: int | None,
+    options: tuple[str, ...],
+    overwrite: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """A run as a job array of Slurm: memory and time from the plan, and a script that goes on from stage to stage.
+
+    \b
+    Example: dpca submit big.yaml --partitions 64 --sbatch=--account=physics --dry-run
+    """
+    from dpca.config_file import load
+    from dpca.submit import submit as hand_over
+
+    made = hand_over(
+        load(config, overrides), config, partitions=partitions, options=options, overwrite=overwrite, dry_run=dry_run
+    )
+    if dry_run:
+        for name, text in made.scripts.items():
+            click.echo(f"# {made.directory / name}\n{text}")
+        return
+    array, last = made.jobs
+    click.echo(f"submitted array {array}, and {last} after it; scripts and logs: {made.directory}")
+
+
 @commands.group()
 def batch() -> None:
     """A run as a job array: init, then partition and finalize in turn; no scheduler, no ports.

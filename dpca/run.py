@@ -15,7 +15,7 @@ from dpca.certificate import caveats
 from dpca.config import OF_KERNELS, Config
 from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
-from dpca.engine import Executor
+from dpca.engine import Executor, Threads
 from dpca.errors import (
     AssumptionError,
     DataError,
@@ -57,8 +57,12 @@ class Finished:
     """Of this command."""
 
 
-def plan(loaded: Loaded) -> dict[str, Any]:
+def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
     """What a run would do, hold, write and take (`dpca.forecast`); measures for a few seconds.
+
+    Parameters
+    ----------
+    executor : for where it would run, instead of what the config says; measured is this machine
 
     Raises
     ------
@@ -66,9 +70,10 @@ def plan(loaded: Loaded) -> dict[str, Any]:
         When no plan fits; and as `prepared` does.
     """
     config = loaded.config
-    with prepared(loaded) as (ready, executor):
+    with prepared(loaded, executor=executor) as (ready, where):
         output, began = Path(config.output.path), time.perf_counter()
-        rates = probe(ready.source, ready.model, ready.made, executor, ready.scratch, output, ready.components)
+        running = Threads(1) if isinstance(where, Collecting) else where
+        rates = probe(ready.source, ready.model, ready.made, running, ready.scratch, output, ready.components)
         return forecast(
             ready.source,
             ready.model,

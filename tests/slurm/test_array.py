@@ -1,0 +1,88 @@
+"""Job arrays on a real Slurm: from stage to stage by themselves, with tasks killed, requeued and run twice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zarr
+
+from tests.commands.calls import dpca
+from tests.resume.disturbed import in_small_slabs
+from tests.stores import random_array
+from tests.test_crashes import bits
+
+DPCA = [sys.executable, "-m", "dpca"]
+
+
+@pytest.fixture
+def config(monkeypatch, slurm):
+    """Sixteen spans."""
+    zarr.create_array("x.zarr", data=random_array(0, (16, 64_000), "f8"), chunks=(16, 4000))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    in_small_slabs(monkeypatch)
+    monkeypatch.setenv("PATH", slurm.environment["PATH"])
+    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+    assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+    return "c.yaml"
+
+
+def ended(slurm, capsys):
+    """Wait for what was submitted, and all that follows it; the states of all tasks."""
+    words = capsys.readouterr().out.split()
+    array, last = words[words.index("array") + 1].rstrip(","), words[words.index("and") + 1]
+    states = []
+    while not Path("r/manifest.json").exists():
+        states += [*slurm.wait(array).values(), *slurm.wait(last).values()]
+        assert states[-1] == "COMPLETED", (states, slurm.logs(), logs())
+        following = sorted(int(job) for job in slurm("squeue", "-h", "-o", "%A").split())
+        if following:
+            array, last = following[0], following[-1]
+    return states
+
+
+def logs():
+    return "\n".join(path.read_text() for path in Path("r.slurm").glob("*.log"))
+
+
+def test_scripts_are_what_sbatch_takes(slurm, config, capsys):
+    assert dpca("submit", config, "--dry-run", "--partitions", "8", "--sbatch=--partition=high") == 0
+    printed = capsys.readouterr().out
+    assert not Path("r").exists()
+    assert not Path("r.slurm").exists()
+    for text in printed.split("# " + os.path.abspath("r.slurm"))[1:]:
+        name, _, script = text.partition("\n")
+        Path("script").write_text(script)
+        slurm("sbatch", "--test-only", "script")
+        assert "#SBATCH --partition=high" in script, name
+
+
+def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config, capsys):
+    assert dpca("submit", config, "--partitions", "8") == 0
+    assert set(ended(slurm, capsys)) == {"COMPLETED"}
+    assert bits("r") == bits("expected")
+
+
+def test_a_task_that_is_requeued_and_one_that_runs_twice(slurm, config, capsys):
+    assert dpca("submit", config, "--partitions", "8") == 0
+    words = capsys.readouterr().out.split()
+    array = words[words.index("array") + 1].rstrip(",")
+    while slurm.states(array).get("0", "PENDING") == "PENDING":
+        pass
+    slurm("scontrol", "requeue", f"{array}_0", check=False)  # killed in the middle, or done again
+    again = subprocess.run([*DPCA, "batch", "partition", "r", "--index", "1"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    while not Path("r/manifest.json").exists():
+        queued = slurm("squeue", "-h", "-o", "%A").split()
+        assert queued or Path("r/manifest.json").exists(), (slurm.logs(), logs())
+        for job in sorted(set(map(int, queued))):
+            slurm.wait(job)
+    assert "missing" not in logs()
+    assert bits("r") == bits("expected")
+
+
+def test_sbatch_that_is_not_there(config, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert dpca("submit", config) == 1
+    assert "sbatch is not here" in capsys.readouterr().err
