@@ -11,7 +11,8 @@ demo: $(READY)
 
 ## test: lint, types, import direction, tests
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: $(READY)
 	$(BIN)/ruff check .

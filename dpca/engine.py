@@ -34,7 +34,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 DEATHS = 4
 """How many workers a span may cost, by the default of Dask's setting distributed.scheduler.allowed-failures (3)."""
+LOOK_SECONDS = 5.0
+"""How often to look at what is waited for, besides when something is done."""
 ABANDON_SECONDS = 8.0
 """How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
 
@@ -67,7 +69,7 @@ class Future(Protocol):
     """What futures of a thread pool and of Dask have in common."""
 
     def done(self) -> bool: ...
-    def result(self) -> Any: ...
+    def result(self, timeout: float | None = None) -> Any: ...
     def exception(self) -> BaseException | None: ...
     def add_done_callback(self, function: Callable[[Any], Any], /) -> Any: ...
 
@@ -320,17 +322,27 @@ def fold(
     changed: SimpleQueue[None] = SimpleQueue()  # one entry for each that is done
 
     def settle(total: T) -> T:
-        while not pending[0][1].done():
-            try:
-                changed.get(timeout=watch.left)
-            except Empty:
-                if watch.left == 0.0:
-                    raise stalled(pending[0][0]) from None
+        while True:
+            while not pending[0][1].done():
+                with suppress(Empty):
+                    changed.get(timeout=LOOK_SECONDS if watch.left is None else min(watch.left, LOOK_SECONDS))
+                look()
             check()
+            try:
+                found = [pending[0][1].result(timeout=LOOK_SECONDS)]
+            except TimeoutError:
+                # On a cluster what was done is not any more when the worker that has it dies: it is done again.
+                look()
+                continue
+            watch.rewind()
+            pending.popleft()
+            # No name holds on to what was added up while the next is waited for.
+            return merge(total, found.pop())
+
+    def look() -> None:
         check()
-        watch.rewind()
-        # No name holds on to what was added up while the next is waited for.
-        return merge(total, pending.popleft()[1].result())
+        if watch.left == 0.0:
+            raise stalled(pending[0][0])
 
     def check() -> None:
         for number, future in pending:

@@ -176,8 +176,8 @@ class KernelPCA(Streaming):
     def inverse_transform(self, X: Any) -> Any:
         """Pre-images of scores, in the layout of the fit: one read of the training data.
 
-        By fixed-point iteration where that was asked for; by kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`; of the linear
-        kernel, without it, as PCA does: X^ = 1 m' + Z_new W'.
+        By kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`, or by fixed-point
+        iteration where that is "fixed_point"; of the linear kernel, without it, as PCA does: X^ = 1 m' + Z_new W'.
 
         Parameters
         ----------
@@ -272,17 +272,18 @@ class KernelPCA(Streaming):
         source = as_source(X)
         if isinstance(source, MemorySource) and self.copy_X:
             source = source.copied()
+        self._source, self._fingerprint = source, source.fingerprint()
         executor, kernels = of_client(self.client), self._kernels()
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         made, scratch = self._plan(source, model, executor)
         outputs = Outputs({} if in_memory and executor.shares_memory else self._directory())
-        keep_gram = self.fit_inverse_transform == "fixed_point"
+        keep_gram = self._needs_gram
         found = decompose_kernels(
             source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=keep_gram
         )
         self._gram = np.asarray(found.outputs.array("gram")[...], np.float64) if keep_gram else None
-        self._keep(source, found, made)
+        self._keep(source, found)
         return found
 
     def _plan(self, source: Source, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
@@ -290,18 +291,21 @@ class KernelPCA(Streaming):
         if self.kernel == "precomputed":
             rung = Rung("gram_eigh", np.dtype(np.float64))
             return plan_in_memory(source.layout, self.samples_axis, model, rung, workers), scratch
-        keep_gram = self.fit_inverse_transform == "fixed_point"
-        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": keep_gram}
+        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": self._needs_gram}
         return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
+
+    @property
+    def _needs_gram(self) -> bool:
+        """Whether the Gram matrix is needed after the fit."""
+        return self.fit_inverse_transform == "fixed_point"
 
     def _rules(self) -> Rules:
         # Streamed about the mean, which keeps the digits of distances; the kernel has it back where it sees it.
         return Rules(True, self.scale, self.missing, self.ddof)
 
-    def _keep(self, source: Source, found: KernelDecomposition, made: RunPlan) -> None:
+    def _keep(self, source: Source, found: KernelDecomposition) -> None:
         """Set the fitted attributes."""
         case, (spectrum, plan) = found.cases[0], (found.spectrum, found.plan)
-        self._source, self._fingerprint = source, source.fingerprint()
         self._case, self._rung, self._axis = case, found.rung, plan.samples_axis
         self.eigenvalues_ = spectrum.eigenvalues[: spectrum.n_components]
         self.eigenvectors_ = spectrum.vectors

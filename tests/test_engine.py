@@ -1,4 +1,5 @@
 import pickle
+import threading
 import weakref
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.accumulators.gram import Gram
-from dpca.engine import Distributed, Session, Threads, fold
+from dpca.engine import Distributed, Session, Threads, _Watch, fold
 from dpca.errors import ClusterError, DataError
 from dpca.sources import as_source, open_source
 from tests.clusters import local_cluster
@@ -209,3 +210,35 @@ def test_blas_threads_are_restored_after_a_pass(stored):
     before = blas()
     decompose_array(open_source(stored), 4, **PLAN)
     assert blas() == before
+
+
+class Lost(Future):
+    """Done, until its result is asked for: the worker that had it is gone. Then it is done again."""
+
+    asked = 0
+
+    def done(self):
+        return self.asked != 1 or super().done()
+
+    def exception(self, timeout=None):
+        return None
+
+    def result(self, timeout=None):
+        self.asked += 1
+        if self.asked == 1:
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_what_was_done_and_is_lost_is_waited_for_again(monkeypatch):
+    monkeypatch.setattr("dpca.engine.LOOK_SECONDS", 0.01)
+    future = Lost()
+    threading.Timer(0.1, future.set_result, [7]).start()
+    assert fold(lambda _: future, range(1), 0, lambda a, b: a + b, 1) == 7
+    assert future.asked == 2
+
+
+def test_what_is_lost_for_good_is_no_wait_without_an_end(monkeypatch):
+    monkeypatch.setattr("dpca.engine.LOOK_SECONDS", 0.01)
+    with pytest.raises(TimeoutError):
+        fold(lambda _: Lost(), range(1), 0, lambda a, b: a + b, 1, watch=_Watch(0.1))

@@ -14,6 +14,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, killed, parts
 from tests.test_crashes import bits
 
+pytestmark = pytest.mark.alone
+
 POISON = """
 import os, signal, threading
 import dpca.passes

@@ -13,6 +13,8 @@ from tests.resume.disturbed import in_small_slabs
 from tests.stores import random_array
 from tests.test_crashes import bits
 
+pytestmark = pytest.mark.alone
+
 DPCA = [sys.executable, "-m", "dpca"]
 
 
