@@ -272,7 +272,6 @@ class KernelPCA(Streaming):
         source = as_source(X)
         if isinstance(source, MemorySource) and self.copy_X:
             source = source.copied()
-        self._source, self._fingerprint = source, source.fingerprint()
         executor, kernels = of_client(self.client), self._kernels()
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
@@ -306,6 +305,8 @@ class KernelPCA(Streaming):
     def _keep(self, source: Source, found: KernelDecomposition) -> None:
         """Set the fitted attributes."""
         case, (spectrum, plan) = found.cases[0], (found.spectrum, found.plan)
+        # After the fit: to open an HDF5 file that is being written flushes it.
+        self._source, self._fingerprint = source, source.fingerprint()
         self._case, self._rung, self._axis = case, found.rung, plan.samples_axis
         self.eigenvalues_ = spectrum.eigenvalues[: spectrum.n_components]
         self.eigenvectors_ = spectrum.vectors
