@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, dpca_process
 from tests.resume.disturbed import in_small_slabs
 from tests.stores import random_array
 from tests.test_crashes import bits
@@ -30,9 +30,15 @@ def config(monkeypatch, slurm):
     return "c.yaml"
 
 
-def ended(slurm, capsys):
+def submitted(config):
+    """What was said, in words. In a process of its own, whose memory is the plan's."""
+    done = dpca_process("submit", config, "--partitions", "8")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def ended(slurm, words):
     """Wait for what was submitted, and all that follows it; the states of all tasks."""
-    words = capsys.readouterr().out.split()
     array, last = words[words.index("array") + 1].rstrip(","), words[words.index("and") + 1]
     states = []
     while not Path("r/manifest.json").exists():
@@ -60,15 +66,13 @@ def test_scripts_are_what_sbatch_takes(slurm, config, capsys):
         assert "#SBATCH --partition=high" in script, name
 
 
-def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config, capsys):
-    assert dpca("submit", config, "--partitions", "8") == 0
-    assert set(ended(slurm, capsys)) == {"COMPLETED"}
+def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config):
+    assert set(ended(slurm, submitted(config))) == {"COMPLETED"}
     assert bits("r") == bits("expected")
 
 
-def test_a_task_that_is_requeued_and_one_that_runs_twice(slurm, config, capsys):
-    assert dpca("submit", config, "--partitions", "8") == 0
-    words = capsys.readouterr().out.split()
+def test_a_task_that_is_requeued_and_one_that_runs_twice(slurm, config):
+    words = submitted(config)
     array = words[words.index("array") + 1].rstrip(",")
     while slurm.states(array).get("0", "PENDING") == "PENDING":
         pass
@@ -84,7 +88,8 @@ def test_a_task_that_is_requeued_and_one_that_runs_twice(slurm, config, capsys):
     assert bits("r") == bits("expected")
 
 
-def test_sbatch_that_is_not_there(config, monkeypatch, capsys):
+def test_sbatch_that_is_not_there(config, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert dpca("submit", config) == 1
-    assert "sbatch is not here" in capsys.readouterr().err
+    done = dpca_process("submit", config)
+    assert done.returncode == 1
+    assert "sbatch is not here" in done.stderr
