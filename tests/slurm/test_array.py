@@ -9,7 +9,6 @@ import pytest
 import zarr
 
 from tests.commands.calls import dpca, dpca_process
-from tests.resume.disturbed import in_small_slabs
 from tests.stores import random_array
 from tests.test_crashes import bits
 
@@ -20,10 +19,9 @@ DPCA = [sys.executable, "-m", "dpca"]
 
 @pytest.fixture
 def config(monkeypatch, slurm):
-    """Sixteen spans."""
+    """Four spans."""
     zarr.create_array("x.zarr", data=random_array(0, (16, 64_000), "f8"), chunks=(16, 4000))
     Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
-    in_small_slabs(monkeypatch)
     monkeypatch.setenv("PATH", slurm.environment["PATH"])
     monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
     assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
