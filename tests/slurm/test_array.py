@@ -1,7 +1,6 @@
 """Job arrays on a real Slurm: from stage to stage by themselves, with tasks killed, requeued and run twice."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -66,23 +65,6 @@ def test_scripts_are_what_sbatch_takes(slurm, config, capsys):
 
 def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config):
     assert set(ended(slurm, submitted(config))) == {"COMPLETED"}
-    assert bits("r") == bits("expected")
-
-
-def test_a_task_that_is_requeued_and_one_that_runs_twice(slurm, config):
-    words = submitted(config)
-    array = words[words.index("array") + 1].rstrip(",")
-    while slurm.states(array).get("0", "PENDING") == "PENDING":
-        pass
-    slurm("scontrol", "requeue", f"{array}_0", check=False)  # killed in the middle, or done again
-    again = subprocess.run([*DPCA, "batch", "partition", "r", "--index", "1"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    while not Path("r/manifest.json").exists():
-        queued = slurm("squeue", "-h", "-o", "%A").split()
-        assert queued or Path("r/manifest.json").exists(), (slurm.logs(), logs())
-        for job in sorted(set(map(int, queued))):
-            slurm.wait(job)
-    assert "missing" not in logs()
     assert bits("r") == bits("expected")
 
 
