@@ -1,0 +1,214 @@
+"""A result in formats that other programs open: NetCDF, HDF5, .npz, tables, AnnData.
+
+Arrays stream, but for AnnData, which holds what it writes. Each library is imported where it is used (extra `export`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import h5py
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dpca import durable
+from dpca.errors import InputError, OutputExistsError, OverBudgetError, writing
+from dpca.machine import memory_budget
+from dpca.results import ARRAYS, Result, sample_names
+from dpca.slabs import split
+from dpca.units import describe_memory
+
+Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
+SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
+BLOCK_BYTES = 64 * 2**20
+SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
+
+
+def export(
+    result: Result, to: Format, out: Path | None = None, labels: NDArray[Any] | None = None, overwrite: bool = False
+) -> list[Path]:
+    """Write a result in another format.
+
+    Parameters
+    ----------
+    to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays; csv is two tables, of the scores with
+        the samples' names and labels, and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"]
+    out : the file, or of csv the beginning of both names; beside the result if None
+    labels : (n_samples,), for the table of csv and the observations of anndata
+
+    Returns
+    -------
+    What was written.
+
+    Raises
+    ------
+    OutputExistsError
+        When it is there, and is not to be replaced.
+    InputError
+        When a format needs a library that is not installed, or can't hold the result.
+    OverBudgetError
+        When AnnData would take more memory than half of what is free.
+    """
+    place = result.path.with_name(result.path.name + SUFFIXES[to]) if out is None else out
+    files = (
+        [place] if to != "csv" else [place.with_name(f"{place.name}-{table}.csv") for table in ("scores", "spectrum")]
+    )
+    for file in files:
+        if file.is_dir() or (file.exists() and not overwrite):
+            raise OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
+    if to == "csv":
+        _write_table(files[0], _scores(result, labels))
+        _write_table(files[1], _spectrum(result))
+        return files
+    aside = place.with_name(f".{place.name}.partial")
+    try:
+        with writing(str(place)):
+            _WRITERS[to](result, aside, labels)
+            durable.move(aside, place) if not place.exists() else aside.replace(place)
+    except ImportError as cause:
+        raise InputError(f"{to} needs {cause.name}, which is not installed", "pip install 'dpca[export]'.") from cause
+    finally:
+        aside.unlink(missing_ok=True)
+    return files
+
+
+def _netcdf(result: Result, path: Path, _: Any) -> None:
+    import h5netcdf  # noqa: F401  what xarray writes with
+    import xarray
+
+    with xarray.open_zarr(result.path / ARRAYS, chunks={}) as dataset:
+        for array in (dataset, *dataset.variables.values()):  # NetCDF has no truth values
+            array.attrs = {key: int(value) if isinstance(value, bool) else value for key, value in array.attrs.items()}
+        dataset.to_netcdf(path, engine="h5netcdf")
+
+
+def _hdf5(result: Result, path: Path, _: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.attrs.update(_plain(result.arrays.attrs))
+        for name, array in _arrays(result):
+            text = array.dtype.kind not in "biuf"
+            dtype: Any = h5py.string_dtype() if text else array.dtype
+            chunks = array.chunks if array.ndim and array.size else None
+            dataset = file.create_dataset(name, array.shape, dtype, chunks=chunks)
+            dataset.attrs.update(_plain(array.attrs))
+            for region, block in _blocks(array):
+                dataset[region] = block.astype(object) if text else block
+            for axis, dim in enumerate(getattr(array.metadata, "dimension_names", None) or ()):
+                dataset.dims[axis].label = dim or ""
+
+
+def _npz(result: Result, path: Path, _: Any) -> None:
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for name, array in _arrays(result):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if array.dtype.kind not in "biuf":
+                    np.lib.format.write_array(
+                        member, np.array(np.asarray(array[...]).tolist(), str), allow_pickle=False
+                    )
+                    continue
+                header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+                np.lib.format.write_array_header_2_0(member, header)
+                for _region, block in _blocks(array):
+                    member.write(np.ascontiguousarray(block).tobytes())
+
+
+def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
+    import anndata
+    import pandas as pd
+
+    if "components" not in result.arrays or result.arrays["scores"].ndim != 2:
+        raise InputError(
+            f"{result.path}: has no components, or several kernels, which AnnData has no place for",
+            "Export it as netcdf.",
+        )
+    components = result.arrays["components"]
+    needed, budget = 3 * components.nbytes, memory_budget()
+    if needed > budget.bytes:
+        raise OverBudgetError(
+            f"{result.path}: AnnData would take {describe_memory(needed)}, but there are {describe_memory(budget.bytes)}, "
+            f"{budget.origin}",
+            "Export it as netcdf, which streams.",
+        )
+    k = components.shape[0]
+    table = pd.DataFrame(index=sample_names(result))
+    if labels is not None:
+        table["label"] = labels
+    features = pd.DataFrame(index=[str(number) for number in range(math.prod(components.shape[1:]))])
+    made = anndata.AnnData(
+        obs=table,
+        var=features,
+        obsm={"X_pca": np.asarray(result.arrays["scores"][...])},
+        varm={"PCs": np.asarray(components[...]).reshape(k, -1).T},
+        uns={
+            "pca": {
+                "variance": np.asarray(result.arrays["explained_variance"][...]),
+                "variance_ratio": np.asarray(result.arrays["explained_variance_ratio"][...]),
+            }
+        },
+    )
+    made.write_h5ad(path)
+
+
+_WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {
+    "netcdf": _netcdf,
+    "hdf5": _hdf5,
+    "npz": _npz,
+    "anndata": _anndata,
+}
+
+
+def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
+    array = result.arrays["scores"]
+    if array.ndim != 2:
+        raise InputError(f"{result.path}: has scores of several kernels, which are no table", "Export it as netcdf.")
+    scores = np.asarray(array[...], np.float64)
+    yield ["sample", *(["label"] if labels is not None else []), *(f"score_{i}" for i in range(scores.shape[1]))]
+    for number, (name, row) in enumerate(zip(sample_names(result), scores.tolist(), strict=True)):
+        yield [name, *([labels[number]] if labels is not None else []), *map(repr, row)]
+
+
+def _spectrum(result: Result) -> Iterator[list[Any]]:
+    columns = {name: np.asarray(result.arrays[name][...], np.float64) for name in SPECTRUM if name in result.arrays}
+    columns = {name: values for name, values in columns.items() if values.ndim == 1}
+    yield ["component", *columns]
+    for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True)):
+        yield [number, *map(repr, row)]
+
+
+def _write_table(path: Path, rows: Iterator[list[Any]]) -> None:
+    """A table in UTF-8, with every digit of its numbers."""
+
+    def save(file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        csv.writer(text).writerows(rows)
+        text.flush()
+        text.detach()
+
+    with writing(str(path)):
+        durable.write(path, save)
+
+
+def _arrays(result: Result) -> Iterator[tuple[str, zarr.Array[Any]]]:
+    yield from sorted(result.arrays.arrays())
+
+
+def _blocks(array: zarr.Array[Any]) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+    """Parts of an array that follow each other in C order, of at most 64 MiB where they can be."""
+    if not array.ndim:
+        yield (), np.asarray(array[...])
+        return
+    limit = BLOCK_BYTES // max(1, np.dtype(array.dtype).itemsize if array.dtype.kind in "biuf" else 64)
+    for region, _start, _stop in split(array.shape, max(1, limit)):
+        yield region, np.asarray(array[region])
+
+
+def _plain(attributes: Any) -> dict[str, Any]:
+    """Attributes that HDF5 holds."""
+    return {key: value for key, value in dict(attributes).items() if isinstance(value, str | int | float | bool)}

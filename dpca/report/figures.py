@@ -1,0 +1,267 @@
+"""The figures of a report, as SVG. The only file that knows matplotlib (extra `report`).
+
+Text stays text, and ink is the page's own colour, so that a figure is at home on light and on dark. Colours are Okabe and
+Ito's, which tell apart without colour vision, and never tell alone: shapes and positions say the same.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from dpca.report.findings import Axis, Component, Picture, Quality, Scree
+
+P = ParamSpec("P")
+
+INK = "#102030"
+"""Stands for the page's own colour."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
+MARKERS = "os^DvPX*"
+MANY_POINTS = 2000
+"""More than so many are one picture, not as many shapes."""
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+}
+
+
+def _styled(draw: Callable[P, str]) -> Callable[P, str]:
+    """What a caller has set for figures of its own stays as it was."""
+
+    @wraps(draw)
+    def drawing(*arguments: P.args, **named: P.kwargs) -> str:
+        with mpl.rc_context(STYLE):
+            return draw(*arguments, **named)
+
+    return drawing
+
+
+@_styled
+def of_eigenvalues(found: Scree) -> str:
+    """Eigenvalues with their sampling errors and the noise's edge."""
+    k, shown = found.n_components, int(np.count_nonzero(found.eigenvalues > 0))
+    figure = _figure(4.2, 3.1)
+    axes = figure.subplots()
+    numbers, values = np.arange(shown), found.eigenvalues[:shown]
+    axes.semilogy(numbers, values, color=INK, linewidth=0.8, alpha=0.5)
+    first, kept = numbers[:k], values[:k]
+    errors = np.clip(found.errors[: len(kept)], 0, 0.99) * kept
+    axes.errorbar(first, kept, errors, fmt="none", ecolor=COLORS[0], capsize=2, linewidth=1)
+    reliable = found.reliable[: len(kept)]
+    axes.plot(first[reliable], kept[reliable], "o", color=COLORS[0], markersize=4, label="kept")
+    if not reliable.all():
+        how: dict[str, Any] = {"markerfacecolor": "none", "color": COLORS[1], "label": "kept, not reliable"}
+        axes.plot(first[~reliable], kept[~reliable], "s", **how)
+    if found.edge is not None:
+        axes.axhline(found.edge, color=COLORS[2], linestyle="--", linewidth=1, label="edge of white noise")
+    axes.set(xlabel="component", ylabel="eigenvalue")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.legend(loc="upper right")
+    return _svg(figure, "eigenvalues")
+
+
+@_styled
+def of_shares(found: Scree) -> str:
+    """The cumulative share of the variance, and what rules say of how many components there are."""
+    k, shown = found.n_components, int(np.count_nonzero(found.eigenvalues > 0))
+    figure = _figure(4.2, 3.1)
+    axes = figure.subplots()
+    numbers, shares = np.arange(1, shown + 1), np.cumsum(found.ratio[:shown])
+    axes.plot(numbers, shares, color=INK, linewidth=1)
+    axes.plot(numbers[:k], shares[:k], "o", color=COLORS[0], markersize=4)
+    rules = {name: value for name, value in found.suggested.items() if isinstance(value, int) and name != "rank"}
+    for (name, value), color, style in zip(
+        rules.items(), COLORS[1:], ("--", "-.", ":", (0, (5, 1, 1, 1))), strict=False
+    ):
+        axes.axvline(value, color=color, linestyle=style, linewidth=1, label=f"{name}: {value}")
+    axes.set(xlabel="number of components", ylabel="share of the variance", ylim=(0, 1.02))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if rules:
+        axes.legend(loc="lower right")
+    return _svg(figure, "shares")
+
+
+@_styled
+def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
+    """The first scores against each other."""
+    count = min(4, scores.shape[1])
+    if count < 2:
+        return ""
+    figure = _figure(2.1 * (count - 1) + 1.6, 2.1 * (count - 1))
+    panels = figure.subplots(count - 1, count - 1, squeeze=False)
+    drawn: list[Any] = []
+    for row in range(1, count):
+        for column in range(count - 1):
+            axes = panels[row - 1][column]
+            if column >= row:
+                axes.axis("off")
+                continue
+            drawn = _points(axes, scores[:, column], scores[:, row], labels)
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+            axes.yaxis.set_major_locator(MaxNLocator(3))
+            if row == count - 1:
+                axes.set_xlabel(f"score {column}")
+            if column == 0:
+                axes.set_ylabel(f"score {row}")
+    _legend(figure, drawn, labels)
+    return _svg(figure, "scores")
+
+
+@_styled
+def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None) -> str:
+    """The first scores against the samples' order, or their coordinate."""
+    count = min(3, scores.shape[1])
+    figure = _figure(6.4, 1.2 * count + 0.5)
+    at = axis.positions(len(scores))
+    panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    for number, axes in enumerate(panels):
+        axes.plot(at, scores[:, number], color=INK, linewidth=0.4, alpha=0.4, rasterized=len(scores) > MANY_POINTS)
+        _points(axes, at, scores[:, number], labels)
+        axes.set_ylabel(f"score {number}")
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+    panels[-1].set_xlabel(axis.label)
+    return _svg(figure, "order")
+
+
+@_styled
+def of_component(number: int, found: Component, views: tuple[Picture, ...], axes_of: list[Axis]) -> str:
+    """A component in the shape of the data."""
+    if len(views[0].axes) == 1:
+        return _line(number, found, views[0], axes_of[0])
+    shapes = [view.shape for view in views]
+    width = sum(shape[1] for shape in shapes)
+    height = 3.0 if len(views) > 1 else min(4.0, 3.6 * shapes[0][0] / shapes[0][1] + 0.7)
+    figure = _figure(min(7.4, max(2.6, 1.5 + height * width / max(shape[0] for shape in shapes))), height)
+    panels = figure.subplots(1, len(views), squeeze=False, width_ratios=[shape[1] for shape in shapes])[0]
+    limit = float(np.nanmax([np.nanmax(np.abs(values), initial=0) for values in found.views])) or 1.0
+    image: Any = None
+    for panel, view, values in zip(panels, views, found.views, strict=True):
+        down, across = (axes_of[axis] for axis in view.axes)
+        extent, upward = _extent(down, across, view)
+        image = panel.imshow(
+            values,
+            cmap="RdBu_r",
+            vmin=-limit,
+            vmax=limit,
+            extent=extent,
+            origin="lower" if upward else "upper",
+            interpolation="nearest",
+            aspect="equal" if down.known == across.known else "auto",
+        )
+        panel.set(xlabel=across.label, ylabel=down.label)
+        panel.xaxis.set_major_locator(MaxNLocator(4))
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+    figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=30)
+    return _svg(figure, f"component{number}")
+
+
+@_styled
+def of_outliers(found: Quality) -> str:
+    """Leverage against what the components leave."""
+    figure = _figure(4.2, 3.4)
+    axes = figure.subplots()
+    many = len(found.leverage) > MANY_POINTS
+    axes.plot(found.leverage, found.outside, "o", color=COLORS[0], markersize=3, alpha=0.7, rasterized=many)
+    axes.set(xlabel="leverage", ylabel="share of its squares outside", ylim=(-0.02, 1.02))
+    return _svg(figure, "outliers")
+
+
+@_styled
+def of_similarity(found: Quality) -> str:
+    """Cosines of centred samples, ordered by the first score."""
+    figure = _figure(4.2, 3.4)
+    axes = figure.subplots()
+    image = axes.imshow(found.similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    every = "" if found.every == 1 else f", one of {found.every}"
+    axes.set(xlabel=f"samples by score 0{every}", ylabel="", xticks=[], yticks=[])
+    figure.colorbar(image, ax=axes, shrink=0.8, label="cosine")
+    return _svg(figure, "similarity")
+
+
+def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
+    figure = _figure(6.4, 1.8)
+    axes = figure.subplots()
+    (values,) = found.views
+    at = axis.positions(len(values) * view.step[0])[:: view.step[0]][: len(values)]
+    if len(values) > 60:
+        axes.vlines(at, 0, values, color=COLORS[0], linewidth=0.7, rasterized=len(values) > MANY_POINTS)
+    else:
+        axes.stem(at, values, linefmt=COLORS[0], markerfmt="o", basefmt=" ")
+    axes.axhline(0, color=INK, linewidth=0.5)
+    axes.set(xlabel=axis.label, ylabel=f"component {number}")
+    axes.xaxis.set_major_locator(MaxNLocator(8))
+    return _svg(figure, f"component{number}")
+
+
+def _extent(down: Axis, across: Axis, view: Picture) -> tuple[tuple[float, float, float, float], bool]:
+    """Edges of an image in the units of its axes, and whether its first row is at the bottom."""
+    (height, width), (pitch, _) = view.shape, view.step
+    left, right = across.edges(width * pitch)
+    first, last = down.edges(height * pitch)
+    upward = down.known and first < last
+    return ((left, right, first, last) if upward else (left, right, last, first)), upward
+
+
+def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> list[Any]:
+    size = 9 if len(x) <= 500 else 3
+    how = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": len(x) > MANY_POINTS}
+    if labels is None:
+        return [axes.scatter(x, y, color=COLORS[0], **how)]
+    kinds = np.unique(labels)
+    if len(kinds) > len(COLORS):
+        if labels.dtype.kind in "biuf":
+            return [axes.scatter(x, y, c=labels.astype(float), cmap="viridis", **how)]
+        return [axes.scatter(x, y, c=np.unique(labels, return_inverse=True)[1], cmap="turbo", **how)]
+    return [
+        axes.scatter(x[labels == kind], y[labels == kind], color=color, marker=marker, label=str(kind), **how)
+        for kind, color, marker in zip(kinds, COLORS, MARKERS, strict=False)
+    ]
+
+
+def _legend(figure: Figure, drawn: list[Any], labels: NDArray[Any] | None) -> None:
+    if labels is None or not drawn:
+        return
+    if len(drawn) > 1:
+        figure.legend(handles=drawn, loc="upper right", markerscale=2)
+    elif labels.dtype.kind in "biuf":
+        figure.colorbar(drawn[0], ax=figure.axes, shrink=0.6, label="label")
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The element alone, as wide as its place, in the page's ink; the same for the same figure."""
+    written = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(written, format="svg", metadata={"Date": None}, dpi=110)
+    text = written.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    width = re.search(r'width="([\d.]+)pt"', text)
+    assert width is not None
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    style = f'style="--natural: {float(width[1]) * 4 / 3:.0f}px"'
+    return text.replace(INK, "currentColor").replace("<svg", f'<svg {style} role="img"', 1)
