@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench curves shells memory precision crashes faults clean
+.PHONY: demo test clusters looks lint bench curves latency graph shells memory precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(READY)
@@ -11,14 +11,22 @@ demo: $(READY)
 
 ## test: lint, types, import direction, tests
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 -m "not alone"
+	$(BIN)/python -m pytest -n 2 -m "not alone and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone
+
+## clusters: runs on a Slurm and on hosts of the tests' own (ten minutes; needs root, slurm-wlm, munge and iproute2)
+clusters: $(READY)
+	$(BIN)/python -m pytest -m clusters
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+## looks: reports, in a browser (a minute; needs chromium)
+looks: $(VENV)/.report
+	$(BIN)/python -m pytest -m looks
 
 ## bench: dpca beside its peers and the floor of this machine, case by case (an hour; needs 16 GB of disk)
 bench: $(VENV)/.peers
@@ -27,6 +35,14 @@ bench: $(VENV)/.peers
 ## curves: time and memory against features, samples and workers, as tables and a figure (half an hour; 8 GB of disk)
 curves: $(VENV)/.peers
 	$(BIN)/python -m workflows.benchmarks.curves
+
+## latency: a run from an object store, with and without 50 ms added to every request (five minutes)
+latency: $(READY)
+	$(BIN)/python -m workflows.benchmarks.latency
+
+## graph: what reaches a scheduler, of arrays of up to a million chunks (three minutes)
+graph: $(READY)
+	$(BIN)/python -m workflows.benchmarks.graph
 
 ## shells: concentric shells in 100,000 dimensions, by kernels, and a picture of them (a minute; 240 MB of disk)
 shells: $(VENV)/.figures
@@ -58,6 +74,10 @@ $(READY): pyproject.toml
 
 $(VENV)/.peers: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
+	touch $@
+
+$(VENV)/.report: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report]'
 	touch $@
 
 $(VENV)/.figures: $(READY)

@@ -19,8 +19,8 @@ from dpca import durable
 from dpca.clusters import SchedulerPlace, connect
 from dpca.config import Input
 from dpca.config_file import load_input
-from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
+from dpca.executors import Executor
 from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import watched_memory
@@ -42,7 +42,7 @@ from dpca.run import keep_to
 from dpca.runplan import RunPlan
 from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
-from dpca.sources import Source, list_arrays, open_source
+from dpca.sources import Source, list_arrays
 from dpca.sources.base import Coordinate, Layout
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import NUMERICS, differences
@@ -103,9 +103,7 @@ def transform(
     """
     fit = open_result(result)
     where = given if isinstance(given, Input) else _input_of(fit, given)
-    source = open_source(
-        where.uri, where.array, where.absent_chunks, where.storage_options, where.missing_values, where.read_seconds
-    )
+    source = where.open()
     axis = source.layout.axis_of(where.samples_axis)
     projector = _projector(fit, source, axis, kernel_case, training)
     n_samples = source.layout.shape[axis]

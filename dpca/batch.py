@@ -71,6 +71,7 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
     """
     if partitions is not None and partitions < 1:
         raise ConfigError(f"--partitions is {partitions}", "Give 1 or more.")
+    loaded.check_overrides()
     try:
         return run(loaded, overwrite=overwrite, executor=Collecting())
     except Incomplete as error:
@@ -92,6 +93,45 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
 def is_under_way(place: Path) -> bool:
     """Whether a run as a job array has begun there, and not ended."""
     return (place / "ledger" / BATCH).exists() and ResultDirectory(place).unfinished() is not None
+
+
+def begun_with(place: Path, partitions: int | None) -> int:
+    """How many partitions a run under way has.
+
+    Raises
+    ------
+    ConfigError
+        When others are asked for.
+    """
+    found = int(_read(place)["partitions"])
+    if partitions not in (None, found):
+        raise ConfigError(
+            f"--partitions is {partitions}, but the run under way in {place} was begun with {found}",
+            "Leave it out, or begin anew with --overwrite.",
+        )
+    return found
+
+
+def go_on_with(place: Path, loaded: Loaded) -> None:
+    """Have what follows of a run computed with another compute, such as its memory.
+
+    Raises
+    ------
+    ConfigError
+        When other keys are set than it was begun with.
+    """
+    document = _read(place)
+    before, now = (
+        [given for given in overrides if not given.startswith("compute")]
+        for overrides in (document["overrides"], loaded.overrides)
+    )
+    if before != now:
+        begun = " ".join(f"--set {given}" for given in before) or "no --set"
+        raise ConfigError(
+            f"the run under way in {place} was begun with {begun}", "Say the same, or begin anew with --overwrite."
+        )
+    with writing(str(place)):
+        durable.write_json(place / "ledger" / BATCH, {**document, "overrides": list(loaded.overrides)})
 
 
 def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:

@@ -1,4 +1,4 @@
-"""Which executor a run gets: this machine, or a scheduler at an address."""
+"""Which executor a run gets: this machine, a scheduler that runs already, or one of its own on Slurm."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 from dask.system import CPU_COUNT
 
-from dpca.engine import Distributed, Executor, Threads
 from dpca.errors import ClusterError, ConfigError
+from dpca.executors import Distributed, Executor, Threads
+from dpca.jobqueue import SlurmJobs, SlurmStep, outside, submitting
 
 CONNECT_SECONDS = 30
 
@@ -38,13 +39,16 @@ class SchedulerPlace:
         return repr(self.address) if self.file is None else f"the address in {self.file}"
 
 
+Place = SchedulerPlace | SlurmJobs | SlurmStep
+
+
 @contextmanager
-def connect(scheduler: SchedulerPlace | None, workers: int | None) -> Iterator[Executor]:
+def connect(place: Place | None, workers: int | None) -> Iterator[Executor]:
     """The executor of a configuration.
 
     Parameters
     ----------
-    scheduler : where a Dask scheduler runs, or None for this machine
+    place : where a Dask scheduler runs, or will; None for this machine
     workers : threads on this machine; None for all cores
 
     Raises
@@ -54,9 +58,21 @@ def connect(scheduler: SchedulerPlace | None, workers: int | None) -> Iterator[E
     ClusterError
         When no scheduler answers.
     """
-    if scheduler is None:
+    if place is None:
         yield local(workers)
-        return
+    elif isinstance(place, SlurmJobs):
+        with submitting(place) as jobs:
+            yield jobs
+    elif isinstance(place, SlurmStep):
+        with outside(place) as planned:
+            yield planned
+    else:
+        with _existing(place) as existing:
+            yield existing
+
+
+@contextmanager
+def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
     from distributed import Client, Security
 
     for path in (scheduler.file, *(scheduler.tls or ())):

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
 
 from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError
 from dpca.sources.base import READ_SECONDS
+from dpca.units import WALLTIME, walltime_seconds
+
+if TYPE_CHECKING:
+    from dpca.sources import Source
 
 DEFAULT_COMPONENTS = 20
 
@@ -45,9 +49,35 @@ class Input(_Section):
         float,
         Field(gt=0, description="How long no slab may be read until storage counts as hanging, and the run ends."),
     ] = READ_SECONDS
+    library: Annotated[
+        Literal["fsspec", "obstore"], Field(description="What opens a URL: as many protocols, or faster ones.")
+    ] = "fsspec"
     storage_options: Annotated[
-        dict[str, Any], Field(description="Options of a URL's file system; never written to a result.")
+        dict[str, Any],
+        Field(
+            description="Of a URL: what fsspec's file system is given, or obstore's from_url; never written to a result."
+        ),
     ] = {}
+
+    def open(self) -> Source:
+        """The source that is there.
+
+        Raises
+        ------
+        InputError
+            As `dpca.sources.open_source` does.
+        """
+        from dpca.sources import open_source
+
+        return open_source(
+            self.uri,
+            self.array,
+            self.absent_chunks,
+            self.storage_options,
+            self.missing_values,
+            self.read_seconds,
+            self.library,
+        )
 
 
 class Preprocess(_Section):
@@ -147,7 +177,8 @@ class Model(_Section):
     labels: Annotated[
         Labels | None,
         Field(
-            description="Of kernel_pca: a label for each sample; how often a sample's neighbour in the scores has its own."
+            description="A label for each sample: colours the report; of kernel_pca, how often a sample's neighbour in the "
+            "scores has its own."
         ),
     ] = None
 
@@ -160,24 +191,72 @@ class Tls(_Section):
     key: Annotated[str, Field(min_length=1, description="Its key.")]
 
 
-class Scheduler(_Section):
-    """A Dask scheduler that runs already."""
+_CORES = Field(ge=1, description="Threads of each worker: spans that it computes at the same time.")
+_INTERFACE = Field(min_length=1, description="Network interface to listen on, such as ib0.")
+
+
+class SlurmCluster(_Section):
+    """Workers in Slurm jobs that the run submits and replaces, by dask-jobqueue, whose names these are.
+
+    What is left out is as the site's jobqueue.yaml of Dask has it.
+    """
+
+    cores: Annotated[int, _CORES]
+    memory: Annotated[ByteSize, Field(description="Of each worker, such as 16 GiB: what its job asks for.")]
+    walltime: Annotated[
+        str,
+        Field(
+            pattern=WALLTIME,
+            description="Of each job, as sbatch has it: 04:00:00. Workers retire after 85 % of it and are replaced; a span "
+            "has to end within a tenth.",
+        ),
+    ]
+    maximum: Annotated[int, Field(ge=1, description="Workers at the same time, at most.")]
+    minimum: Annotated[int, Field(ge=0, description="And at least.")] = 1
+    queue: Annotated[str | None, Field(min_length=1, description="Partition of Slurm.")] = None
+    account: Annotated[str | None, Field(min_length=1, description="Whom it is charged to.")] = None
+    interface: Annotated[str | None, _INTERFACE] = None
+    job_extra_directives: Annotated[
+        list[str], Field(description="Further options of sbatch, such as --constraint=skylake.")
+    ] = []
+    job_script_prologue: Annotated[
+        list[str], Field(description="Commands before a worker starts: module load ...")
+    ] = []
+
+
+class SlurmRunner(_Section):
+    """Tasks of one Slurm job, started by srun: a scheduler, the run and workers. `dpca submit` writes such a job."""
+
+    workers: Annotated[int, Field(ge=1, description="The job step has two tasks more.")]
+    cores: Annotated[int, _CORES] = 1
+    memory: Annotated[ByteSize, Field(description="Of each worker, such as 16 GiB.")]
+    interface: Annotated[str | None, _INTERFACE] = None
+
+
+class Cluster(_Section):
+    """A Dask cluster: one of scheduler, scheduler_file, slurm and slurm_runner."""
 
     scheduler: Annotated[
-        str | None, Field(min_length=1, description="Its address, such as tcp://host:8786, or tls://host:8786.")
+        str | None,
+        Field(min_length=1, description="Address of one that runs, such as tcp://host:8786, or tls://host:8786."),
     ] = None
     scheduler_file: Annotated[
         str | None, Field(min_length=1, description="Instead of its address: the file that it wrote it to.")
     ] = None
-    tls: Annotated[Tls | None, Field(description="Certificates, where it speaks TLS.")] = None
+    tls: Annotated[Tls | None, Field(description="Certificates, where that scheduler speaks TLS.")] = None
+    slurm: Annotated[SlurmCluster | None, Field(description="Workers in jobs that the run submits.")] = None
+    slurm_runner: Annotated[SlurmRunner | None, Field(description="Workers in the job that the run is in.")] = None
 
 
 class Compute(_Section):
     """Where it is computed."""
 
     cluster: Annotated[
-        Literal["local"] | Scheduler,
-        Field(description="local: the cores of this machine; or {scheduler: ADDRESS} or {scheduler_file: PATH}."),
+        Literal["local"] | Cluster,
+        Field(
+            description="local: the cores of this machine; or {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or "
+            "{slurm_runner: ...}."
+        ),
     ] = "local"
     workers: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
@@ -203,6 +282,9 @@ class Output(_Section):
     path: Annotated[str, Field(min_length=1, description="A directory; must not hold a result, unless --overwrite.")]
     components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
+    report: Annotated[
+        bool, Field(description="Write report.html, if what draws it is installed: pip install 'dpca[report]'.")
+    ] = True
 
 
 class Config(_Section):
@@ -228,6 +310,7 @@ class Config(_Section):
 ALLOWED = {
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
     + ", ".join(RULES),
+    "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
     "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",
     "model.gamma": "a number from 0, median, null or a list of them",
     "model.degree": "a number from 0 or a list of them",
@@ -249,16 +332,11 @@ OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "al
 def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     model, preprocess, cluster = config.model, config.preprocess, config.compute.cluster
-    if isinstance(cluster, Scheduler) and (cluster.scheduler is None) == (cluster.scheduler_file is None):
-        how = "neither" if cluster.scheduler is None else "both"
-        raise ConfigError(
-            f"compute.cluster has {how} of scheduler and scheduler_file, but one of them is allowed",
-            "Give the address of the scheduler, or the file that it wrote it to.",
-            key="compute.cluster",
-        )
+    if isinstance(cluster, Cluster):
+        _check_cluster(cluster)
     names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
     if model.kind == "pca":
-        for key in OF_KERNELS:
+        for key in set(OF_KERNELS) - {"labels"}:
             if getattr(model, key) != Model.model_fields[key].default:
                 raise ConfigError(
                     f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
@@ -304,4 +382,34 @@ def check_together(config: Config) -> None:
             f"model.fit_inverse_transform is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
             "Leave it out.",
             key="model.fit_inverse_transform",
+        )
+
+
+def _check_cluster(cluster: Cluster) -> None:
+    """One way to find or start workers, and what belongs to it."""
+    ways = ("scheduler", "scheduler_file", "slurm", "slurm_runner")
+    given = [way for way in ways if getattr(cluster, way) is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            f"compute.cluster has {' and '.join(given) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
+            "Give the address of a scheduler, the file that it wrote it to, or how to start workers.",
+            key="compute.cluster",
+        )
+    if cluster.tls and given[0].startswith("slurm"):
+        raise ConfigError(
+            f"compute.cluster has tls and {given[0]}, but certificates are for a scheduler that runs already",
+            "Leave tls out.",
+            key="compute.cluster.tls",
+        )
+    if cluster.slurm and not walltime_seconds(cluster.slurm.walltime):
+        raise ConfigError(
+            f"compute.cluster.slurm.walltime is {cluster.slurm.walltime}, which is no time",
+            "Give hours, minutes and seconds, such as '04:00:00'.",
+            key="compute.cluster.slurm.walltime",
+        )
+    if cluster.slurm and cluster.slurm.minimum > cluster.slurm.maximum:
+        raise ConfigError(
+            f"compute.cluster.slurm.minimum is {cluster.slurm.minimum}, which is more than its maximum, {cluster.slurm.maximum}",
+            "Correct one of them.",
+            key="compute.cluster.slurm.minimum",
         )

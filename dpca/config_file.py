@@ -18,6 +18,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from dpca.config import ALLOWED, Config, Input, check_together
 from dpca.errors import ConfigError, DpcaError
+from dpca.sources.credentials import without_credentials
 
 Path_ = tuple[str | int, ...]
 
@@ -35,8 +36,25 @@ class Loaded:
 
     @property
     def command(self) -> str:
-        """The command that runs it, as one would type it."""
-        return shlex.join(["dpca", "run", self.path, *(word for key in self.overrides for word in ("--set", key))])
+        """The command that runs it, as one would type it; what is secret of it is not said."""
+        return shlex.join(
+            ["dpca", "run", self.path, *(word for given in self.overrides for word in ("--set", _shown(given)))]
+        )
+
+    def check_overrides(self) -> None:
+        """Refuse secrets in overrides that are to be written down.
+
+        Raises
+        ------
+        ConfigError
+            Names the first.
+        """
+        for given in self.overrides:
+            if _shown(given) != given:
+                raise ConfigError(
+                    f"--set {_shown(given)}: would be written into a script, for everyone to read",
+                    "Give credentials in the environment, or in the config.",
+                )
 
     def locate(self, error: DpcaError) -> DpcaError:
         """The error with the line of its key in front, where the file sets that key."""
@@ -108,6 +126,15 @@ def load_input(path: str | Path) -> Input:
         raise ConfigError(*_explain(errors, given, at, name, Input)) from None
 
 
+def _shown(override: str) -> str:
+    """An override without what nobody but a store may see."""
+    key, _, value = override.partition("=")
+    secret = key.startswith("input.storage_options") or (
+        key == "input" and ("storage_options" in value or "@" in value)
+    )
+    return f"{key}={'(hidden)' if secret else without_credentials(value)}" if key.startswith("input") else override
+
+
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -156,19 +183,19 @@ def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) ->
     key, equals, text = override.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
-        raise ConfigError(f"--set {override}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
-    value, _ = _parse(text, f"--set {override}")
+        raise ConfigError(f"--set {_shown(override)}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
+    value, _ = _parse(text, f"--set {_shown(override)}")
     inner = values
     for part in path[:-1]:
         child = inner.setdefault(part, {})
         if child is None:
             child = inner[part] = {}
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {override}: {part} is {child!r}, which has no keys", "Set the whole of it.")
+            raise ConfigError(f"--set {_shown(override)}: {part} has no keys", "Set the whole of it.")
         inner = child
     inner[path[-1]] = value
     for length in range(1, len(path) + 1):
-        marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {override}"
+        marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {_shown(override)}"
 
 
 def _explain(
@@ -200,14 +227,17 @@ def _explain(
             remedies.append(f"Set {absent}.")
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
-            allowed = allowed.replace("a valid dictionary or instance of Scheduler", "{scheduler: ADDRESS}")
+            allowed = allowed.replace(
+                "a valid dictionary or instance of Cluster", "{scheduler: ADDRESS}, {slurm: ...} or the like"
+            )
             allowed = re.sub("a valid dictionary or instance of .*", "a mapping of keys", allowed)
             if error["type"].startswith("byte_size"):
                 allowed = "an amount such as 8 GiB"
             if key in ALLOWED:
                 lines.pop(path, None)
                 allowed = ALLOWED[key]
-            text = f"{marks.get(path, name)}: {key} is {value!r}, but "
+            found = "(hidden)" if "storage_options" in path else repr(value)
+            text = f"{marks.get(path, name)}: {key} is {found}, but "
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
     for path in list(lines):

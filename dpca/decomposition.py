@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from dpca.backproject import Measured
 from dpca.certificate import certify
-from dpca.engine import Executor, run_stage
+from dpca.engine import run_stage
 from dpca.errors import AssumptionError
+from dpca.executors import Executor, Traffic
 from dpca.ledger import Ledger
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs, create_outputs, write_spectrum
@@ -60,6 +61,8 @@ class Decomposition:
     """absent_chunks, missing_values, constant_features, passes, bytes_decoded."""
     seconds: dict[str, float]
     """Of each stage."""
+    traffic: dict[str, Traffic]
+    """Of each stage that sends anything over a network."""
 
     @property
     def scores(self) -> NDArray[np.float64]:
@@ -159,6 +162,7 @@ def decompose(
             "bytes_copied_to_scratch": made.scratch_bytes,
         },
         seconds=steps.seconds,
+        traffic=steps.traffic,
     )
 
 

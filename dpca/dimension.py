@@ -159,6 +159,12 @@ def suggestions(given: Eigenvalues) -> dict[str, int | str]:
     return {name: rule(given) for name, rule in applicable.items()}
 
 
+def noise_edge(given: Eigenvalues) -> float | None:
+    """The largest eigenvalue that white noise would have, as of `marchenko_pastur`; None where the noise is not white."""
+    noise = _white_noise(given)
+    return None if noise is None else (1 + math.sqrt(given.beta)) ** 2 * noise
+
+
 def noise_misfit(given: Eigenvalues) -> float:
     """Largest distance of the distribution of the noise eigenvalues from Marchenko and Pastur's (Kolmogorov).
 
@@ -189,10 +195,16 @@ def allowed_misfit(p: int) -> float:
 
 def _above(given: Eigenvalues, limit: float) -> int | str:
     """Eigenvalues above `limit` times the noise, if the noise is white."""
-    noise = _noise(given)
-    if noise <= 0 or noise_misfit(given) > allowed_misfit(given.most):
+    noise = _white_noise(given)
+    if noise is None:
         return NOT_MET
     return int(np.count_nonzero(given.values[: given.most] > limit * noise))
+
+
+def _white_noise(given: Eigenvalues) -> float | None:
+    """s^2 q, as of `_noise`; None where the noise is not white."""
+    noise = _noise(given)
+    return None if noise <= 0 or noise_misfit(given) > allowed_misfit(given.most) else noise
 
 
 def _noise(given: Eigenvalues) -> float:

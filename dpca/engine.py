@@ -1,4 +1,4 @@
-"""Runs the spans of a pass and adds up what they return. The only file that knows a scheduler.
+"""Runs the spans of a pass and adds up what they return.
 
 How Dask carries a pass, and why
 --------------------------------
@@ -19,95 +19,33 @@ are added to the total in the order of spans. So the number of partials that exi
 beforehand (a graph handed over whole may hold as many as it has spans), and the bits of the sum are the
 same whatever finished first: floating-point addition is not associative.
 
-On this machine tasks run in a pool of threads, on a cluster through a Dask client; both hand out futures,
-and nothing here depends on which. One BLAS thread a task: two tasks with one thread each beat one with two
+On this machine tasks run in a pool of threads, on a cluster through a Dask client (`dpca.executors`). One BLAS thread a task: two tasks with one thread each beat one with two
 by 1.4-1.6 (measured), and the number of BLAS threads changes the bits.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 import time
-import uuid
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from threadpoolctl import threadpool_limits
-
-from dpca.errors import Cancelled, ClusterError, DpcaError, StorageError
+from dpca.errors import StorageError, WorkerDied
+from dpca.executors import Executor, Future
 from dpca.ledger import Damaged, Ledger, Receipt, Stage
-from dpca.machine import Budget, bound_allocator, memory_budget, release_memory
+from dpca.machine import bound_allocator, release_memory
 from dpca.passes import Report
 from dpca.progress import Progress
-from dpca.runplan import Workers
-from dpca.signals import THREADS
 from dpca.sources.base import describe
-from dpca.units import describe_memory
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-DEATHS = 4
-"""How many workers a span may cost, by the default of Dask's setting distributed.scheduler.allowed-failures (3)."""
 LOOK_SECONDS = 5.0
 """How often to look at what is waited for, besides when something is done."""
-ABANDON_SECONDS = 8.0
-"""How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-
-class Future(Protocol):
-    """What futures of a thread pool and of Dask have in common."""
-
-    def done(self) -> bool: ...
-    def result(self, timeout: float | None = None) -> Any: ...
-    def exception(self) -> BaseException | None: ...
-    def add_done_callback(self, function: Callable[[Any], Any], /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Session:
-    """A pass under way."""
-
-    submit: Callable[..., Future]
-    """Start `function(*arguments, report)`."""
-    share: Callable[[Any], Any]
-    """Make a value an argument that many tasks take, so that it travels to a worker once."""
-
-
-class Executor(Protocol):
-    """Where spans run."""
-
-    @property
-    def n_workers(self) -> int:
-        """Tasks that can run at the same time."""
-        ...
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether tasks run in this process and see its memory."""
-        ...
-
-    def workers(self, memory: int | None) -> Workers:
-        """Where tasks run, for planning; `memory` in bytes is what a process may take, None for the default."""
-        ...
-
-    def guard(self) -> Any:
-        """A lock that all tasks can take, as a context manager that travels to them."""
-        ...
-
-    def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
-        """A pass of at most `n_tasks` tasks at the same time; leaving it stops those that still run."""
-        ...
 
 
 class Work(Protocol):
@@ -177,6 +115,7 @@ def run_stage(
             window=at_once.window,
             stage=stage,
             like=like,
+            say=progress.say,
         )
 
 
@@ -192,6 +131,7 @@ def run_pass(
     window: int,
     stage: Stage | None = None,
     like: Any = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> T:
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
@@ -210,6 +150,7 @@ def run_pass(
     window : parts submitted and not yet added up, at least `n_tasks`
     stage : where finished parts are kept, if they are
     like : of the types of what tasks return; None if those are the total's
+    say : told when no worker is there
     """
     n_parts = work.n_parts
     like = total if like is None else like
@@ -264,10 +205,11 @@ def run_pass(
         def explain(number: int, error: BaseException) -> BaseException:
             if type(error).__name__ != "KilledWorker":  # of distributed, which may not be there
                 return error
-            return ClusterError(
-                f"{_named(work, number)} was given up: every worker that took it died, {DEATHS} times over ({error})",
-                "Look into the workers' logs: memory that ran out, or a chunk that kills its reader. What other spans "
-                "found is kept.",
+            deaths = getattr(error, "allowed_failures", 3) + 1
+            return WorkerDied(
+                f"{_named(work, number)} was given up: every worker that took it died, {deaths} times over ({error})",
+                "Look into the workers' logs: memory that ran out, a chunk that kills its reader, or jobs that were "
+                "cancelled or preempted. What other spans found is kept.",
             )
 
         def stalled(number: int) -> BaseException:
@@ -277,7 +219,19 @@ def run_pass(
                 key="input.read_seconds",
             )
 
-        return fold(submit, range(first, n_parts), total, add, window, explain, watch, stalled)
+        waiting = False
+
+        def look() -> None:
+            nonlocal waiting
+            if not session.waits():
+                waiting = False
+                return
+            if not waiting:
+                say("no worker is there; waiting for one")
+            waiting = True
+            watch.rewind()  # nobody reads, so storage is not what is silent
+
+        return fold(submit, range(first, n_parts), total, add, window, explain, watch, stalled, look)
 
 
 def _named(work: Any, number: int) -> str:
@@ -311,11 +265,12 @@ def fold(
     explain: Callable[[int, BaseException], BaseException] = lambda _, error: error,
     watch: _Watch | None = None,
     stalled: Callable[[int], BaseException] = lambda number: TimeoutError(number),
+    before_look: Callable[[], None] = lambda: None,
 ) -> T:
     """Submit numbers in order, at most `window` ahead of the sum, and add up their results in order.
 
     One that fails ends it at once, whatever those before it are doing; `explain` says with what error.
-    So does none that goes on, when nothing has happened for too long by the `watch`.
+    So does none that goes on, when nothing has happened for too long by the `watch`; `before_look` may rewind it.
     """
     watch = watch or _Watch()
     pending: deque[tuple[int, Future]] = deque()
@@ -341,6 +296,7 @@ def fold(
 
     def look() -> None:
         check()
+        before_look()
         if watch.left == 0.0:
             raise stalled(pending[0][0])
 
@@ -406,156 +362,3 @@ def _call(
     if not added:
         stage.keep(number, found)
     return Receipt(number, damage, found if shared and not added else None)
-
-
-class Threads:
-    """The embedded default: threads in this process, nothing to start.
-
-    NumPy's products, Zarr's decoding and file reads all release the GIL, so threads are as fast as
-    processes here and share one interpreter's memory.
-    """
-
-    shares_memory = True
-
-    def __init__(self, n_workers: int) -> None:
-        self.n_workers = n_workers
-
-    def workers(self, memory: int | None) -> Workers:
-        return Workers(0, self.n_workers, memory_budget(memory))
-
-    def guard(self) -> Any:
-        return threading.Lock()
-
-    @contextmanager
-    def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
-        stop = threading.Event()
-
-        def report(n_bytes: int) -> None:
-            if stop.is_set():
-                raise Cancelled("stopped: the run ended before this span did")
-            progress(n_bytes)
-
-        # Limits are for the whole process, so they are set once around the pass, not inside tasks.
-        pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
-        with threadpool_limits(1, user_api="blas"):
-
-            def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-                submitted[:] = [future for future in submitted if not future.done()]
-                submitted.append(pool.submit(function, *arguments, report))
-                return submitted[-1]
-
-            try:
-                yield Session(submit, share=lambda value: value)
-            finally:
-                # Spans in hand stop at their next slab, spans not begun never start; one that hangs is left behind.
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
-
-
-class Distributed:
-    """An existing Dask scheduler. Tasks report through its events."""
-
-    shares_memory = False
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.address: str = client.scheduler_info()["address"]
-
-    @property
-    def n_workers(self) -> int:
-        return sum(self.client.nthreads().values())
-
-    def workers(self, memory: int | None) -> Workers:
-        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        if not found:
-            raise self._no_workers()
-        processes, threads = len(found), max(worker["nthreads"] for worker in found)
-        limit = min((worker["memory_limit"] for worker in found if worker["memory_limit"]), default=None)
-        here = memory_budget()
-        if memory is not None and (limit is None or memory <= limit):
-            budget = Budget(memory, "as asked for")
-        elif limit is None:
-            budget = Budget(here.bytes // processes, f"its share of {here.origin}")
-        elif memory is not None:
-            origin = f"the workers' limit, which is less than the {describe_memory(memory)} asked for"
-            budget = Budget(limit, origin, lowered=True)
-        else:
-            # Dask begins to spill at 60 % of a worker's limit, and pauses it at 80 %.
-            budget = Budget(limit * 6 // 10, f"60 % of the workers' limit of {describe_memory(limit)}")
-        return Workers(processes, threads, budget, here)
-
-    def _share(self, value: Any) -> Any:
-        """A value as a task of its own: what is scattered is lost with the worker that holds it."""
-        with warnings.catch_warnings():
-            # Dask would rather have what is large scattered; this travels to the scheduler once.
-            warnings.filterwarnings("ignore", "Sending large graph")
-            return self.client.submit(_itself, value, pure=False)
-
-    def _no_workers(self) -> ClusterError:
-        return ClusterError(f"the scheduler at {self.address} has no workers", "Start some: dask worker ADDRESS.")
-
-    def guard(self) -> Any:
-        from distributed import Lock
-
-        return Lock(f"dpca-{uuid.uuid4().hex}")
-
-    @contextmanager
-    def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
-        if not self.n_workers:
-            raise self._no_workers()
-        topic = f"dpca-{uuid.uuid4().hex}"
-        self.client.subscribe_topic(topic, lambda event: progress(event[1]))
-        self.client.register_plugin(_one_blas_thread(), name=topic)
-        submitted: list[Any] = []
-
-        def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            # Dask keeps a result as long as its future lives: forget those that were added up.
-            submitted[:] = [future for future in submitted if not future.done()]
-            future = self.client.submit(function, *arguments, TopicReport(topic), pure=False)
-            submitted.append(future)
-            return future
-
-        try:
-            yield Session(submit, self._share)
-        except DpcaError:
-            raise
-        except (OSError, TimeoutError) as cause:
-            raise ClusterError(
-                f"the scheduler at {self.address} stopped answering: {cause}",
-                "Check that it and its workers still run.",
-            ) from cause
-        finally:
-            self.client.cancel(submitted)
-            self.client.unsubscribe_topic(topic)
-            self.client.unregister_worker_plugin(topic)
-
-
-def _itself(value: T) -> T:
-    return value
-
-
-class TopicReport:
-    """Reports from a worker to the client through the scheduler's events."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-
-    def __call__(self, n_bytes: int) -> None:
-        from distributed import get_worker
-
-        get_worker().log_event(self._topic, n_bytes)
-
-
-def _one_blas_thread() -> Any:
-    """A worker plugin that holds BLAS to one thread while it is registered."""
-    from distributed.diagnostics.plugin import WorkerPlugin
-
-    class OneBlasThread(WorkerPlugin):
-        def setup(self, worker: Any) -> None:
-            self._limits = threadpool_limits(1, user_api="blas")
-
-        def teardown(self, worker: Any) -> None:
-            self._limits.restore_original_limits()
-
-    return OneBlasThread()

@@ -92,6 +92,10 @@ class ClusterError(DpcaError):
     """The scheduler or its workers cannot be reached or stopped working."""
 
 
+class WorkerDied(ClusterError):
+    """Every worker that took a span died."""
+
+
 class OverBudgetError(DpcaError, MemoryError):
     """The run would take more memory or scratch than it may."""
 

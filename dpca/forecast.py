@@ -65,7 +65,8 @@ def forecast(
         scratch : bytes, path and bytes free there
         memory : budget_bytes and where it is from; expected_peak_bytes, and peak_bytes if solvers follow the first;
             for every process each stage's arrays
-        time : seconds in all and of each stage, the rates that were measured, and probe_seconds, what that took
+        time : seconds in all, of each stage, and of a span of the slower pass in one task; the rates that were
+            measured, and probe_seconds, what that took
         advice : sentences
     """
     plan, layout = made.plan, source.layout
@@ -162,6 +163,7 @@ def forecast(
         "time": {
             "seconds": sum(seconds.values()),
             "stages": seconds,
+            "span_seconds": _span_seconds(made, layout, rates, output_bytes),
             "rates": _rates(rates, m),
             "probe_seconds": probe_seconds,
         },
@@ -258,6 +260,12 @@ def _seconds(
                 * model.most_components(made.plan.n_samples, made.plan.n_features)
             )
     return seconds
+
+
+def _span_seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int) -> float:
+    """Seconds of a span in one task, of the slower pass."""
+    work = rates.read * layout.bytes + max(rates.product, rates.backprojection) * layout.n_values
+    return (work + rates.write * output_bytes) / made.n_parts
 
 
 def _rates(rates: Rates, m: int) -> dict[str, float]:

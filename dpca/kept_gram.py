@@ -19,7 +19,6 @@ from dpca.planning import plan_layout
 from dpca.results import Result, kept_matrix
 from dpca.runplan import Attempt
 from dpca.slabs import Plan
-from dpca.sources import open_source
 from dpca.sources.base import Layout, Reader, Region
 from dpca.sources.credentials import without_credentials
 from dpca.steps import Summed
@@ -119,9 +118,8 @@ def _of_other_values(result: Result, found: list[str], key: str) -> ConfigError:
 
 def _check_unchanged(result: Result, config: Config) -> None:
     """Refuse the Gram matrix of data that are there, and not the same any more; their values are not read."""
-    given = config.input
     try:
-        source = open_source(given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values)
+        source = config.input.open()
         now = {**source.fingerprint(), "samples_axis": result.samples_axis}
     except (InputError, StorageError):
         return  # a Gram matrix outlives its data

@@ -19,8 +19,8 @@ from dpca import kernel_cases
 from dpca.accumulators.factors import F64
 from dpca.certificate import caveats, certify
 from dpca.decomposition import Decomposition, streamed
-from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.executors import Executor
 from dpca.kernel_cases import Case
 from dpca.kernels import USES, Inner, Kernel
 from dpca.ledger import Ledger
@@ -148,6 +148,7 @@ def decompose_kernels(
             "bytes_copied_to_scratch": made.scratch_bytes,
         },
         seconds=steps.seconds,
+        traffic=steps.traffic,
         cases=solved.cases,
     )
 

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from dpca.against import PREIMAGE, Combinations
 from dpca.applying import Fitted
 from dpca.clusters import of_client
-from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.estimator import Streaming, in_python
+from dpca.executors import Executor
 from dpca.kernel_decomposition import KernelDecomposition, check_columns, decompose_kernels, kernel_rows
 from dpca.kernels import USES, Inner, Kernels
 from dpca.model import Model, Precision, Rung

@@ -138,8 +138,12 @@ class Lock:
             try:
                 whole.write_text(json.dumps(self._content()), encoding="utf-8")
                 os.link(whole, self._directory / f"lock.{number}")
-            except (FileExistsError, FileNotFoundError):
-                return False  # the latter where the last owner has just removed the directory
+            except FileExistsError:
+                # Over NFS also where a request that was sent twice finds what it did itself (open(2), O_EXCL).
+                if whole.stat().st_nlink < 2:
+                    return False
+            except FileNotFoundError:
+                return False  # the last owner has just removed the directory
             finally:
                 whole.unlink(missing_ok=True)
         self._number = number

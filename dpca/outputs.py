@@ -26,7 +26,8 @@ from dpca import durable
 from dpca.errors import StorageError, writing
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
 from dpca.sources.base import Coordinate, Source, describe
-from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate, watched
+from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate
+from dpca.sources.zarr_store import watched
 from dpca.spectrum import SIGN_RULE, Spectrum
 
 FORMAT_VERSION = 1

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.engine import Work, part_of
 from dpca.errors import ClusterError, ConfigError, DpcaError
+from dpca.executors import Threads
 from dpca.ledger import Damaged, Stage
 from dpca.machine import memory_budget
 from dpca.outputs import Outputs
@@ -43,7 +44,11 @@ class Ended(Exception):
 class _ByParts:
     """What both have of an executor: this process, one task at a time."""
 
-    n_workers, shares_memory = 1, True
+    n_workers, shares_memory, traffic = 1, True, None
+
+    @property
+    def stand_in(self) -> Threads:
+        return Threads(1)
 
     def workers(self, memory: int | None) -> Workers:
         return Workers(0, 1, memory_budget(memory))

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.clusters import SchedulerPlace, connect
+from dpca.clusters import Place, SchedulerPlace, connect
 from dpca.config import DEFAULT_COMPONENTS, Config
 from dpca.config_file import Loaded
-from dpca.engine import Executor
 from dpca.errors import ConfigError
+from dpca.executors import Executor
+from dpca.jobqueue import SlurmJobs, SlurmStep
 from dpca.kept_gram import RecordedSource, check_same, rung_of
 from dpca.kernels import Kernels
 from dpca.labels import read_labels
@@ -26,7 +27,7 @@ from dpca.planning import check_axis, plan_in_memory, plan_run
 from dpca.preprocess import Rules
 from dpca.results import LEDGER, Result, ResultDirectory, open_result
 from dpca.runplan import RunPlan, Scratch, Settled
-from dpca.sources import Source, open_source
+from dpca.sources import Source
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,9 @@ def prepared(
         gram = None if from_gram is None else open_result(from_gram)
         if gram is not None:
             check_same(gram, config)
-        source = open_input(config) if gram is None else RecordedSource(gram)
-    cluster, given = config.compute.cluster, config.compute
-    place = None
-    if cluster != "local":
-        tls = None if cluster.tls is None else (cluster.tls.ca, cluster.tls.cert, cluster.tls.key)
-        place = SchedulerPlace(cluster.scheduler, cluster.scheduler_file, tls)
-    connecting = connect(place, None if given.workers == "auto" else given.workers)
+        source = config.input.open() if gram is None else RecordedSource(gram)
+    given = config.compute
+    connecting = connect(place_of(config), None if given.workers == "auto" else given.workers)
     with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
             axis = config.input.samples_axis if gram is None else gram.samples_axis
@@ -102,12 +99,24 @@ def prepared(
         yield Prepared(source, model, made, scratch, components, labels, gram), executor
 
 
-def open_input(config: Config) -> Source:
-    """The source that a configuration names."""
-    given = config.input
-    return open_source(
-        given.uri, given.array, given.absent_chunks, given.storage_options, given.missing_values, given.read_seconds
-    )
+def place_of(config: Config) -> Place | None:
+    """Where a configuration runs; None for this machine."""
+    cluster = config.compute.cluster
+    if cluster == "local":
+        return None
+    logs = str(beside(config.output.path))
+    if cluster.slurm:
+        return SlurmJobs(**cluster.slurm.model_dump(), logs=logs)
+    if cluster.slurm_runner:
+        return SlurmStep(**cluster.slurm_runner.model_dump(), logs=logs)
+    tls = None if cluster.tls is None else (cluster.tls.ca, cluster.tls.cert, cluster.tls.key)
+    return SchedulerPlace(cluster.scheduler, cluster.scheduler_file, tls)
+
+
+def beside(output: str) -> Path:
+    """Where scripts and logs of a run on Slurm go."""
+    place = Path(output).absolute()
+    return place.with_name(f"{place.name}.slurm")
 
 
 def kernels_of(config: Config) -> Kernels | None:

@@ -19,8 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from dpca.accumulators import SOLVERS, gram, tally_of
 from dpca.backproject import BackprojectionPartial
-from dpca.engine import Executor, run_pass
+from dpca.engine import run_pass
 from dpca.errors import writing
+from dpca.executors import Executor
 from dpca.model import Model
 from dpca.passes import Pass
 from dpca.planning import plan_layout, second_pass

@@ -21,7 +21,8 @@ from dpca.applying import (
     projection_span,
     reconstruction_span,
 )
-from dpca.engine import Executor, run_stage
+from dpca.engine import run_stage
+from dpca.executors import Executor
 from dpca.ledger import Ledger
 from dpca.outputs import Outputs
 from dpca.planning import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dpca.against import Combinations
 from dpca.applying import Scores
 from dpca.config import Input
-from dpca.engine import Executor
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.executors import Executor
 from dpca.kernel_decomposition import check_columns, kernel_rows
 from dpca.kernels import Centering, Inner, Kernel
 from dpca.ledger import Ledger
@@ -28,7 +28,7 @@ from dpca.progress import Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.results import Result, kept_matrix
 from dpca.runplan import RunPlan, Workers
-from dpca.sources import Source, open_source
+from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.unfinished import differences, without_place
@@ -238,16 +238,9 @@ def training_source(result: Result, moved_to: Input | None = None) -> Source:
     DataError
         When they are not there, or are not the same any more.
     """
-    where = moved_to or Input.model_validate(result.manifest["config"]["input"])
+    where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
     try:
-        source = open_source(
-            where.uri,
-            where.array,
-            where.absent_chunks,
-            where.storage_options if moved_to else None,
-            where.missing_values,
-            where.read_seconds,
-        )
+        source = where.open()
     except InputError as cause:
         raise DataError(
             f"{result.path}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +34,7 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "status.json",
     "ledger",
 )
+REPORT = "report.html"
 BEGUN, COMMIT, PARTS = "run.json", "commit.json", "parts"
 _LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
@@ -212,6 +214,7 @@ class ResultDirectory:
             run = document["manifest"]["run"]
             if run != self._finished():
                 durable.remove(self.path / MANIFEST)
+                durable.remove(self.path / REPORT)
             if self.staged_arrays(run).exists():
                 durable.remove(self.path / ARRAYS)
                 durable.move(self.staged_arrays(run), self.path / ARRAYS)
@@ -370,6 +373,24 @@ def open_result(path: str | Path) -> Result:
     if not {"run", "config", "input", "asked", "fingerprint"} <= set(manifest):
         raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
     return Result(place, manifest, arrays)
+
+
+def sample_names(result: Result) -> list[str]:
+    """What each sample is called: by its coordinate, else by its number."""
+    scores = result.arrays["scores"]
+    dims = scores.metadata.dimension_names or ()
+    axis = dims.index("sample") if "sample" in dims else scores.ndim - 2
+    return names_along(result, dims[axis] or "sample" if dims else "sample", range(scores.shape[axis]))
+
+
+def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
+    """What some positions along a dimension are called: by its coordinate, else by their numbers."""
+    coordinate = result.coordinate(dim)
+    if coordinate is None:
+        return [str(number) for number in numbers]
+    whole = len(numbers) == coordinate.values.shape[0]
+    stored = coordinate.values[...] if whole else [coordinate.values[number] for number in numbers]
+    return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in np.asarray(stored)]
 
 
 def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from dpca.certificate import caveats
 from dpca.config import OF_KERNELS, Config
 from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
-from dpca.engine import Executor, Threads
 from dpca.errors import (
     AssumptionError,
+    ConfigError,
     DataError,
     DpcaError,
     InputError,
@@ -25,8 +26,11 @@ from dpca.errors import (
     LockedError,
     OverBudgetError,
     StorageError,
+    WorkerDied,
 )
+from dpca.executors import Executor
 from dpca.forecast import forecast
+from dpca.jobqueue import SPAN_SHARE, SlurmJobs, SlurmStep, check_here, in_step, joined
 from dpca.kept_gram import adopt, kept_gram
 from dpca.kernel_decomposition import KernelDecomposition, caveats_of_kernels, decompose_kernels
 from dpca.ledger import Ledger
@@ -36,7 +40,7 @@ from dpca.outputs import Outputs, SyncedStore
 from dpca.partitions import Collecting, Ended, Incomplete, Partition
 from dpca.partitions import Prepared as PreparedOutputs
 from dpca.planning import n_stages
-from dpca.prepare import Prepared, open_input, prepared
+from dpca.prepare import Prepared, place_of, prepared
 from dpca.probe import probe
 from dpca.progress import Display, Progress
 from dpca.results import ResultDirectory, as_plain, environment, open_result
@@ -45,7 +49,7 @@ from dpca.signals import Stopped
 from dpca.sources import Source
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences, without_place
-from dpca.units import describe_memory
+from dpca.units import describe_memory, describe_seconds
 
 
 @dataclass(frozen=True)
@@ -69,21 +73,61 @@ def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
     OverBudgetError
         When no plan fits; and as `prepared` does.
     """
-    config = loaded.config
     with prepared(loaded, executor=executor) as (ready, where):
-        output, began = Path(config.output.path), time.perf_counter()
-        running = Threads(1) if isinstance(where, Collecting) else where
-        rates = probe(ready.source, ready.model, ready.made, running, ready.scratch, output, ready.components)
-        return forecast(
-            ready.source,
-            ready.model,
-            ready.made,
-            rates,
-            ready.scratch,
-            config.output.path,
-            components=ready.components,
-            keep_gram=config.output.gram,
-            probe_seconds=time.perf_counter() - began,
+        return _forecast(loaded.config, ready, where)
+
+
+def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
+    """`dpca.forecast` of a run, after a short measurement."""
+    output, began = Path(config.output.path), time.perf_counter()
+    here, made = executor, ready.made
+    if executor.stand_in is not None:
+        here, made = executor.stand_in, replace(made, n_tasks=1)
+    rates = probe(ready.source, ready.model, made, here, ready.scratch, output, ready.components)
+    return forecast(
+        ready.source,
+        ready.model,
+        ready.made,
+        rates,
+        ready.scratch,
+        config.output.path,
+        components=ready.components,
+        keep_gram=config.output.gram,
+        probe_seconds=time.perf_counter() - began,
+    )
+
+
+@contextmanager
+def _ready(
+    loaded: Loaded, before: Begun | None, from_gram: str | Path | None, executor: Executor | None
+) -> Iterator[tuple[Prepared, Executor]]:
+    """`prepared`, for a run that begins, or goes on with what is there."""
+    with prepared(loaded, before.settled if before else None, from_gram, executor) as (ready, executor):
+        if before is None and ready.made.reads:
+            with loaded.located():
+                _check_walltime(loaded.config, ready, executor)
+        yield ready, executor
+
+
+def _check_walltime(config: Config, ready: Prepared, executor: Executor) -> None:
+    """Refuse jobs that would end before a span does.
+
+    Raises
+    ------
+    ConfigError
+        Names the walltime that would do.
+    """
+    place = place_of(config)
+    if not isinstance(place, SlurmJobs):
+        return
+    check_here()
+    seconds = _forecast(config, ready, executor)["time"]["span_seconds"]
+    if seconds > SPAN_SHARE * place.walltime_seconds:
+        raise ConfigError(
+            f"compute.cluster.slurm.walltime is {place.walltime}, but a span of this run takes about "
+            f"{describe_seconds(seconds)} (measured here), and has to end within a tenth of it",
+            f"Ask for {math.ceil(seconds / SPAN_SHARE / 60)} minutes or more.",
+            key="compute.cluster.slurm.walltime",
         )
 
 
@@ -120,6 +164,20 @@ def run(
     Stopped
         When a signal asked for it.
     """
+    place = place_of(loaded.config)
+    if executor is None and isinstance(place, SlurmStep) and in_step():
+        with ExitStack() as step:
+            with loaded.located():
+                executor = step.enter_context(joined(place))
+            return run(
+                loaded,
+                overwrite=overwrite,
+                resume=resume,
+                keep_ledger=keep_ledger,
+                from_gram=from_gram,
+                executor=executor,
+                display=display,
+            )
     began = time.perf_counter()
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
     with loaded.located():
@@ -129,7 +187,7 @@ def run(
         if before is None:
             directory.check_free(overwrite)
     with (
-        prepared(loaded, before.settled if before else None, from_gram, executor) as (ready, executor),
+        _ready(loaded, before, from_gram, executor) as (ready, executor),
         watched_memory() as peak,
         _locked(directory, before, loaded) as lock,
     ):
@@ -173,7 +231,14 @@ def run(
             notes += _notes(ready, found)
             manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
             lock.check()
-            document = {"run": begun.run, "notes": notes, **manifest, "asked": begun.config, "fingerprint": begun.input}
+            document = {
+                "run": begun.run,
+                "job": begun.job,
+                "notes": notes,
+                **manifest,
+                "asked": begun.config,
+                "fingerprint": begun.input,
+            }
             directory.commit(found.certificate, document)
             durable.remove(scratch)
             directory.publish(keep_ledger)
@@ -183,13 +248,30 @@ def run(
         except BaseException as error:
             if lock.held():
                 _keep_what_is_finished(directory, ledger, scratch)
+                if isinstance(error, WorkerDied):
+                    error = _with_plan(error, ready.made.processes[-1])
                 error = _explained(error, directory, ledger, loaded, from_gram)
                 progress.finish(*_last_status(error))
             elif not isinstance(error, LockedError):
                 error = LockedError(*lock.taken_over)
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
+        if config.output.report and ready.model.kernels is None:
+            _report(directory.path, ready, progress)
     return Finished(directory.path, time.perf_counter() - began)
+
+
+def _report(place: Path, ready: Prepared, progress: Progress) -> None:
+    """Write report.html; a result is one without it, whatever happens."""
+    try:
+        from dpca.report.page import write_report
+    except ImportError:
+        progress.say("no report.html: what draws it is not installed (pip install 'dpca[report]')")
+        return
+    try:
+        write_report(open_result(place), ready.labels)
+    except Exception as error:
+        progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
 
 
 def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
@@ -271,7 +353,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     manifest = open_result(directory.path).manifest
     found = differences(manifest["asked"], asked)
     try:
-        source = open_input(loaded.config)
+        source = loaded.config.input.open()
         now = _fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
         found += differences(without_place(manifest["fingerprint"]), without_place(now))
     except InputError:
@@ -354,11 +436,36 @@ def _explained(
     )
 
 
+def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
+    """What a worker that died was to hold at most, and what it may."""
+    return WorkerDied(
+        f"{error.message}; the plan has {describe_memory(worker.peak_bytes)} for a worker, which may take "
+        f"{describe_memory(worker.budget.bytes)}, {worker.budget.origin}",
+        error.remedy,
+        error.key,
+    )
+
+
 def _last_status(error: BaseException) -> tuple[str, str]:
     """State and message of a run that did not end well."""
     if isinstance(error, Stopped | KeyboardInterrupt):
         return "interrupted", f"stopped by {error}"
     return "failed", error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}"
+
+
+def goes_on(place: Path, overwrite: bool) -> bool:
+    """Whether this is a job that was requeued, and has something to go on with, whatever it was told to begin with.
+
+    Parameters
+    ----------
+    overwrite : whether it was told to replace what is there: then only what this very job began counts
+    """
+    if os.environ.get("SLURM_RESTART_COUNT", "0") in ("", "0"):
+        return False
+    directory, job = ResultDirectory(place), os.environ.get("SLURM_JOB_ID")
+    before = directory.unfinished()
+    begun_by = before.job if before else open_result(place).manifest.get("job") if directory.has_result else None
+    return not overwrite or (job is not None and begun_by == job)
 
 
 def _relevant(config: Config) -> dict[str, Any]:
@@ -368,7 +475,7 @@ def _relevant(config: Config) -> dict[str, Any]:
     """
     resolved = _without_secrets(config)
     del resolved["compute"]
-    for name in ("uri", "array", "samples_axis", "storage_options", "read_seconds"):
+    for name in ("uri", "array", "samples_axis", "library", "storage_options", "read_seconds"):
         del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
@@ -462,6 +569,7 @@ def _manifest(
             "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
         },
         "workers": n_workers,
+        "network": {stage: vars(traffic) for stage, traffic in found.traffic.items()},
         "counts": found.counts,
         "seconds": {**found.seconds, "total": seconds},
         "environment": environment(),

@@ -13,6 +13,8 @@ from types import FrameType
 
 STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
 """SIGUSR1 is what Slurm is asked to send before the walltime ends."""
+REPEAT_SECONDS = 2.0
+"""How long the same signal counts as one, but Ctrl-C."""
 GRACE_SECONDS = 0.5
 """For threads that have nothing left to do, to end."""
 THREADS = "dpca-"
@@ -40,14 +42,17 @@ def stopping() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    stopped = False
+    stopped: tuple[str, float] | None = None
 
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal stopped
-        name = signal.Signals(number).name
-        if stopped:
-            os._exit(Stopped(name).exit_code)
-        stopped = True
+        name, now = signal.Signals(number).name, time.monotonic()
+        if stopped is not None:
+            # A batch system may say the same twice, to a job and to its processes; a person says it again.
+            if name == "SIGINT" or name != stopped[0] or now - stopped[1] > REPEAT_SECONDS:
+                os._exit(Stopped(name).exit_code)
+            return
+        stopped = (name, now)
         raise Stopped(name)
 
     before = {name: signal.signal(getattr(signal, name), stop) for name in STOPPING if hasattr(signal, name)}

@@ -23,8 +23,9 @@ from dpca.accumulators.tallies import Counts, FeatureTally, Moments, Present, St
 from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
-from dpca.engine import Executor, run_stage
+from dpca.engine import run_stage
 from dpca.errors import PrecisionError
+from dpca.executors import Executor, Traffic
 from dpca.ledger import Ledger
 from dpca.model import Model, Rung
 from dpca.outputs import Outputs
@@ -117,6 +118,7 @@ class Steps:
         self._outputs, self._dims = outputs, dims
         self._executor, self._progress = executor, progress
         self.seconds: dict[str, float] = {}
+        self.traffic: dict[str, Traffic] = {}
         self.choices: list[str] = []
         self.passes = self.bytes_decoded = self.retries = 0
 
@@ -418,6 +420,15 @@ class Steps:
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        """Count what a stage sends over the network of a cluster."""
+        before = self._executor.traffic
+        yield
+        after = self._executor.traffic
+        if before is not None and after is not None:
+            self.traffic[name] = self.traffic.get(name, Traffic()) + (after - before)
+
     def _read(
         self, name: str, attempt: Attempt, task: Callable[..., P], work: Any, *shared: Any, total: P, merge: Merge[P]
     ) -> P:
@@ -438,7 +449,7 @@ class Steps:
         merge: Merge[P],
     ) -> P:
         """A stage, with what the plan says of an attempt."""
-        with self._timed(name):
+        with self._timed(name), self._watched(name):
             return run_stage(
                 name,
                 n_bytes,

@@ -19,7 +19,8 @@ from dpca import outputs as results
 from dpca import preprocess
 from dpca.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
 from dpca.applying import Fitted
-from dpca.engine import Executor, run_stage
+from dpca.engine import run_stage
+from dpca.executors import Executor
 from dpca.kernels import Inner
 from dpca.ledger import Ledger, held_to_keep
 from dpca.outputs import Outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -38,11 +39,14 @@ class Begun:
     settled: Settled
     scratch: str
     """Where a copy of the input goes."""
+    job: str | None = None
+    """The job of a batch system that began it."""
 
     @classmethod
     def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled, scratch: str) -> Begun:
         """A run that begins here."""
-        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled, scratch)
+        job = os.environ.get("SLURM_JOB_ID")
+        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled, scratch, job)
 
     def write(self, path: Path) -> None:
         """Write it durably."""
@@ -59,6 +63,7 @@ class Begun:
             "numerics": self.numerics,
             "plan": _plain(self.settled.as_json()),
             "scratch": self.scratch,
+            "job": self.job,
         }
 
     @classmethod
@@ -81,7 +86,13 @@ class Begun:
                 raise _useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
             settled = Settled.of_json(stored["plan"])
             return cls(
-                run_of(stored), stored["config"], stored["input"], stored["numerics"], settled, str(stored["scratch"])
+                run_of(stored),
+                stored["config"],
+                stored["input"],
+                stored["numerics"],
+                settled,
+                str(stored["scratch"]),
+                stored.get("job"),
             )
         except (KeyError, TypeError, ValueError) as cause:
             if isinstance(cause, LedgerError):

@@ -1,6 +1,8 @@
-"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times."""
+"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times; walltimes read."""
 
 from __future__ import annotations
+
+import re
 
 
 def describe_bytes(count: float) -> str:
@@ -36,3 +38,25 @@ def by(shape: tuple[int, ...]) -> str:
 def enough(n_bytes: int) -> str:
     """A budget that holds so much, as a config may say it."""
     return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"
+
+
+WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
+
+
+def walltime_seconds(walltime: str) -> int:
+    """Seconds of a walltime as sbatch takes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
+
+    Raises
+    ------
+    ValueError
+        When it is none of these.
+    """
+    match = re.match(WALLTIME, walltime)
+    if match is None:
+        raise ValueError(walltime)
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is None and len(parts) < 3:
+        parts.insert(0, 0)  # without days, hours come first only where there are three
+    hours, minutes, seconds = [*parts, 0, 0][:3]
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds

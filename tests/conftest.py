@@ -34,3 +34,9 @@ def _in_own_directory(tmp_path, monkeypatch):
 def _no_pauses(monkeypatch):
     """Reads that fail are tried again at once."""
     monkeypatch.setattr("dpca.sources.base.RETRY_SECONDS", (0, 0, 0))
+
+
+@pytest.fixture(autouse=True)
+def _no_reports(monkeypatch):
+    """They take two seconds each, where what draws them is installed: only their own tests make them."""
+    monkeypatch.setattr("dpca.run._report", lambda *_: None)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dpca.decomposition import decompose
-from dpca.engine import Threads
+from dpca.executors import Threads
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.outputs import Outputs

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dpca.sources.hdf5 import Hdf5Source
     from dpca.sources.npy import NpySource
     from dpca.sources.zarr_array import ZarrSource
+    from dpca.sources.zarr_store import Library
 
 __all__ = ["Layout", "Reader", "Region", "Source", "as_source", "list_arrays", "open_source"]
 
@@ -35,6 +36,7 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     missing_values: Sequence[float] = (),
     read_seconds: float = READ_SECONDS,
+    library: Library = "fsspec",
 ) -> Source:
     """Open what lives at a path or URL, by what it holds rather than by its suffix.
 
@@ -44,6 +46,7 @@ def open_source(
     absent_chunks : "fill" or "error"
     missing_values : stored values that mark a missing one, besides NaN and what the file itself says
     read_seconds : how long no slab may be read until storage counts as hanging
+    library : what opens a URL; storage_options are what it is given
 
     Raises
     ------
@@ -55,7 +58,7 @@ def open_source(
     if kind == "zarr":
         from dpca.sources.zarr_array import ZarrSource
 
-        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options), missing_values, read_seconds)
+        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options, library), missing_values, read_seconds)
     if kind == "npy":
         from dpca.sources.npy import NpySource
 
@@ -114,7 +117,7 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     uri = os.fspath(uri)
     kind = _kind(uri)
     if kind == "zarr":
-        from dpca.sources.zarr_array import list_zarr
+        from dpca.sources.zarr_store import list_zarr
 
         found = list_zarr(uri, storage_options)
     elif kind == "hdf5":

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import NDBuffer
-from zarr.core.buffer import Buffer as ZarrBuffer
-from zarr.core.buffer import BufferPrototype, default_buffer_prototype
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import LocalStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.base import (
@@ -36,6 +37,7 @@ from dpca.sources.base import (
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
 from dpca.sources.zarr_chunks import ChunkFiles, check_blosc, codecs_of, key_of, order_of
+from dpca.sources.zarr_store import Library, arrays_of, is_far, leaves, n_ahead, open_node, unknown, watched
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
@@ -45,37 +47,6 @@ STATED_CHUNKS, FETCHED_CHUNKS, FETCHED_BYTES = 20_000, 16, 4096
 """How many chunks a fingerprint looks at, in a directory (0.1 s) and in another store; and how much of each there."""
 CHUNKS_AT_ONCE = 10
 """How many zarr then has in hand: its setting async.concurrency."""
-
-
-class WatchedStore(WrapperStore[Store]):
-    """A store that remembers which chunks it was asked for and does not hold, and looks at those that it does."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.absent: set[str] = set()
-        self.check: Callable[[int, bytes], None] | None = None
-        """Given the length and the first bytes of each chunk."""
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> ZarrBuffer | None:
-        value = await self._store.get(key, prototype, byte_range)
-        if value is None:
-            self.absent.add(key)
-        elif self.check is not None and byte_range is None:
-            self.check(len(value), value[:16].to_bytes())
-        return value
-
-
-def watched(array: zarr.Array[Any]) -> tuple[zarr.Array[Any], WatchedStore]:
-    """An array to read from, and the store that it asks, which remembers what it does not hold."""
-    opened = zarr.open_array(
-        WatchedStore(array.store), path=array.path, mode="r", zarr_format=array.metadata.zarr_format
-    )
-    # zarr makes a read-only copy of the wrapper: this is the one that is asked.
-    store = cast(WatchedStore, opened.store)
-    store.absent.clear()
-    return opened, store
 
 
 class _ZarrReader(Reader):
@@ -89,6 +60,32 @@ class _ZarrReader(Reader):
         self._fill = fill
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
         self._counted: set[str] | None = set() if layout.shards else None
+
+    def will_read(self, regions: Iterable[Region]) -> None:
+        if not is_far(self._bare):
+            super().will_read(regions)
+            return
+        packed = self.layout.shards or self.layout.chunk_shape
+        n_bytes = size_of(packed, self.layout.dtype)
+        keys = (key_of(self._array, index) for region in regions for index in self._whole(region, packed))
+        self._store.will_ask(keys, n_ahead(n_bytes))
+
+    def _whole(self, region: Region, packed: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """What the store holds of a region, one after the other, where zarr will ask for the whole of each."""
+        axes = []
+        for piece, step, chunk, length in zip(region, packed, self.layout.chunk_shape, self.layout.shape, strict=True):
+            first, last = piece.start // step, -(-piece.stop // step)
+            if self.layout.shards:
+                # Of a shard in part, or one that ends beyond the array by a chunk or more, zarr asks for ranges.
+                chunks = chunk * -(-length // chunk)
+                first, last = -(-piece.start // step), min(last, chunks // step)
+                last = last if piece.stop == length else min(last, piece.stop // step)
+            axes.append(range(first, max(first, last)))
+        yield from product(*axes)
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._store.stop()
 
     def _read(self, region: Region) -> NDArray[Any]:
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
@@ -224,6 +221,7 @@ class ZarrSource:
         array: str | None = None,
         absent_chunks: str = "fill",
         storage_options: Mapping[str, Any] | None = None,
+        library: Library = "fsspec",
     ) -> ZarrSource:
         """The array at a path or URL.
 
@@ -232,16 +230,16 @@ class ZarrSource:
         InputError
             When nothing is there, when there is no such array, or several and none is named.
         """
-        shown, node = without_credentials(uri), open_node(uri, storage_options)
+        shown, node = without_credentials(uri), open_node(uri, storage_options, library)
         secrets = Secrets.of(uri, storage_options)
         if isinstance(node, zarr.Array):
             if array is not None:
                 raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
             return cls(node, shown, absent_chunks, secrets)
         try:
-            found = node.get(array) if array is not None and not _leaves(array) else None
+            found = node.get(array) if array is not None and not leaves(array) else None
         except (ValueError, TypeError, KeyError) as cause:
-            raise _unknown(f"{shown}:{array}", cause) from cause
+            raise unknown(f"{shown}:{array}", cause) from cause
         if isinstance(found, zarr.Array):
             return cls(found, f"{shown}:{array}", absent_chunks, secrets)
         arrays = arrays_of(node, shown)
@@ -267,7 +265,15 @@ class ZarrSource:
         return self
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
-        return self.held_of(self.layout, shape)
+        ahead: dict[str, int] = {}
+        packed = self.layout.shards or self.layout.chunk_shape
+        whole = not self.layout.shards or all(
+            part >= min(step, length) for part, step, length in zip(shape, packed, self.layout.shape, strict=True)
+        )
+        if is_far(self._array.store) and whole:
+            chunk = size_of(packed, self.layout.dtype)
+            ahead = {"chunks asked for ahead": n_ahead(chunk) * chunk}
+        return {**self.held_of(self.layout, shape), **ahead}
 
     @staticmethod
     def held_of(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
@@ -285,7 +291,11 @@ class ZarrSource:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _ZarrReader(self.layout, self._array, self._fill, self._secrets)
+        reader = _ZarrReader(self.layout, self._array, self._fill, self._secrets)
+        try:
+            yield reader
+        finally:
+            reader.close()
 
     def stored_bytes(self) -> int | None:
         # The store has to be listed, which takes its time for a million chunks or over a network.
@@ -313,97 +323,48 @@ class ZarrSource:
         packed = self.layout.shards or self.layout.chunk_shape
         grid = [-(-length // step) for length, step in zip(self.layout.shape, packed, strict=True)]
         total = math.prod(grid)
-        found = hashlib.sha256()
-        for number in range(min(total, STATED_CHUNKS if local else FETCHED_CHUNKS)):
+        count = min(total, STATED_CHUNKS if local else FETCHED_CHUNKS)
+        keys = []
+        for number in range(count):
             index: list[int] = []
-            rest = number * total // min(total, STATED_CHUNKS if local else FETCHED_CHUNKS)
+            rest = number * total // count
             for length in reversed(grid):
                 rest, position = divmod(rest, length)
                 index.append(position)
-            key = key_of(self._array, tuple(reversed(index)))
-            found.update(f"{key} {self._state_of(key)}\n".encode())
+            keys.append(key_of(self._array, tuple(reversed(index))))
+        found = hashlib.sha256()
+        for key, state in zip(keys, self._stated(keys) if local else self._fetched(keys), strict=True):
+            found.update(f"{key} {state}\n".encode())
         return found.hexdigest()
 
-    def _state_of(self, key: str) -> str:
-        """Of a chunk: one that is absent has none."""
-        store = self._array.store
-        if isinstance(store, LocalStore):
+    def _stated(self, keys: Sequence[str]) -> Iterator[str]:
+        """The states of chunks in a directory."""
+        root = cast(LocalStore, self._array.store).root
+        for key in keys:
             try:
-                facts = os.stat(store.root / key)
+                facts = os.stat(root / key)
             except FileNotFoundError:
-                return "absent"
-            return f"{facts.st_size} {facts.st_mtime_ns}"
+                yield "absent"
+            else:
+                yield f"{facts.st_size} {facts.st_mtime_ns}"
+
+    def _fetched(self, keys: Sequence[str]) -> Iterator[str]:
+        """The states of chunks in another store, which are all asked for together."""
+        store, prototype, first = self._array.store, default_buffer_prototype(), RangeByteRequest(0, FETCHED_BYTES)
+
+        async def fetch() -> list[Any]:
+            return await asyncio.gather(*(store.get(key, prototype, first) for key in keys))
+
         found = tried_again(
-            lambda: sync(store.get(key, default_buffer_prototype(), RangeByteRequest(0, FETCHED_BYTES))),
+            lambda: sync(fetch()),
             lambda cause: StorageError(
-                f"{self.layout.name}: chunk {key} can't be looked at: {self._secrets.hidden(str(cause))}",
+                f"{self.layout.name}: its chunks can't be looked at: {self._secrets.hidden(str(cause))}",
                 "See whether the store answers, and with these rights.",
             ),
             self._secrets,
         )
-        return "absent" if found is None else hashlib.sha256(found.to_bytes()).hexdigest()
-
-
-def open_node(uri: str, storage_options: Mapping[str, Any] | None) -> zarr.Array[Any] | zarr.Group:
-    """The array or group at a path or URL.
-
-    Raises
-    ------
-    InputError
-        When there is none.
-    """
-    shown, secrets = without_credentials(uri), Secrets.of(uri, storage_options)
-    try:
-        # zarr takes options for URLs alone, and an empty mapping for an option.
-        return zarr.open(uri, mode="r", storage_options=dict(storage_options) if storage_options else None)
-    except ImportError as cause:
-        raise InputError(
-            f"{shown}: {secrets.hidden(str(cause))}", "Install what the URL's protocol needs."
-        ) from secrets.cause(cause)
-    except Exception as cause:
-        why = secrets.hidden(str(cause))
-        raise InputError(
-            f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {why}",
-            "Check the path and, for a URL, input.storage_options.",
-        ) from secrets.cause(cause)
-
-
-def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any]]:
-    """Every array below a group, by path.
-
-    Raises
-    ------
-    InputError
-        When one of them is of no kind that zarr knows.
-    """
-    try:
-        return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
-    except (ValueError, TypeError, KeyError) as cause:
-        raise _unknown(f"{name}: an array in it", cause) from cause
-
-
-def _unknown(name: str, cause: Exception) -> InputError:
-    """Of an array that zarr can't open: its dtype, or a codec such as pickle, which zarr does not load."""
-    return InputError(
-        f"{name} can't be opened: {cause}",
-        "Store it with numbers, and with codecs that zarr knows; of another array in the same group give the path.",
-        key="input.array",
-    )
-
-
-def _leaves(path: str) -> bool:
-    """Whether a path would leave the group that it starts from."""
-    return ".." in path.replace("\\", "/").split("/")
-
-
-def list_zarr(uri: str, storage_options: Mapping[str, Any] | None) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every array at a path or URL; none where it is itself an array."""
-    node = open_node(uri, storage_options)
-    if isinstance(node, zarr.Array):
-        return []
-    return [
-        (path, item.shape, str(item.dtype)) for path, item in sorted(arrays_of(node, without_credentials(uri)).items())
-    ]
+        for chunk in found:
+            yield "absent" if chunk is None else hashlib.sha256(chunk.to_bytes()).hexdigest()
 
 
 def _are_names(names: Sequence[Any]) -> bool:

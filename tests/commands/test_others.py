@@ -1,10 +1,12 @@
 """The commands besides run, plan, inspect and init; what all commands share."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import zarr
 
 from tests.commands.calls import dpca
@@ -67,3 +69,29 @@ def test_demo(capsys, monkeypatch):
     from dpca.demo import check, make
 
     assert check(Path("dpca-demo"), make(Path("dpca-demo"), 60, 3000))[1] is False
+
+
+@pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 1)])
+def test_a_status_is_watched_until_the_run_has_ended(config, capsys, monkeypatch, state, code):
+    assert dpca("run", config) == 0
+    last = json.loads(Path("out/r/status.json").read_text()) | {"state": state}
+    running = last | {"state": "running", "total_bytes": 100, "seconds_left": None, "message": ""}
+    seen = iter([running | {"done_bytes": done} for done in (10, 12, 50)] + [last])
+    monkeypatch.setattr("dpca.results.read_status", lambda _: next(seen))
+    monkeypatch.setattr("dpca.printing.WATCH_SECONDS", 0)
+    capsys.readouterr()
+    assert dpca("status", "out/r", "--watch") == code
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(";")[0] for line in lines] == ["out/r: running"] * 2 + [f"out/r: {state} ({last['message']})"]
+    assert "10 % of 100 B" in lines[0]
+    assert "50 % of 100 B" in lines[1]
+
+
+def test_shells_complete(monkeypatch):
+    done = subprocess.run(
+        [sys.executable, "-m", "dpca"],
+        env={**os.environ, "_DPCA_COMPLETE": "bash_source"},
+        capture_output=True,
+        text=True,
+    )
+    assert "_dpca_completion" in done.stdout

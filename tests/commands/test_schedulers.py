@@ -1,5 +1,6 @@
 """Runs on a Dask scheduler that is there already: by its address, by its file, with TLS."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ from distributed import Security
 
 from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca
+from tests.resume.disturbed import in_small_slabs
+from tests.stores import random_array
 
 
 @pytest.fixture
@@ -84,7 +87,11 @@ def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, mon
 @pytest.mark.parametrize(
     ("cluster", "code", "sentence"),
     [
-        ("{scheduler: 'tcp://127.0.0.1:1', scheduler_file: s.json}", 2, "compute.cluster has both of scheduler and"),
+        (
+            "{scheduler: 'tcp://127.0.0.1:1', scheduler_file: s.json}",
+            2,
+            "compute.cluster has scheduler and scheduler_file",
+        ),
         ("{scheduler_file: s.json}", 2, "s.json: is not a file"),
         ("{scheduler: 'tls://127.0.0.1:1', tls: {ca: a.pem, cert: b.pem, key: c.pem}}", 2, "a.pem: is not a file"),
         ("{scheduler: 'tls://127.0.0.1:1', tls: {ca: a.pem}}", 2, "compute.cluster.tls.cert is missing"),
@@ -99,3 +106,27 @@ def test_what_is_not_there(config, cluster, code, sentence, capsys, monkeypatch)
     assert far(config, cluster) == code
     assert sentence in capsys.readouterr().err
     assert not Path("far").exists()
+
+
+def test_what_travels_is_in_the_manifest_and_does_not_grow_with_the_data(tmp_path, monkeypatch):
+    in_small_slabs(monkeypatch)
+    found = {}
+    with local_cluster(tmp_path) as cluster:
+        for width in (600, 6000):  # ten spans each
+            zarr.create_array(f"{width}.zarr", data=random_array(0, (12, 10 * width), "f8"), chunks=(12, width))
+            Path("c.yaml").write_text(
+                f"input: {{uri: {width}.zarr}}\nmodel: {{n_components: 3}}\noutput: {{path: far}}\n"
+            )
+            on = f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}"
+            assert dpca("run", "c.yaml", "--overwrite", "--set", on) == 0
+            manifest = json.loads(Path("far/manifest.json").read_text())
+            assert manifest["plan"]["n_spans"] == 10
+            found[width] = manifest["network"]
+    for network in found.values():
+        assert network.keys() == {"gram in double", "components"}
+        # Receipts of ten spans, and alpha for the other worker.
+        assert 0 < network["gram in double"]["from_workers"] < 10_000
+        assert 0 < network["components"]["from_workers"] < 10_000
+        assert sum(stage["between_workers"] for stage in network.values()) <= 12 * 3 * 8 + 1000
+    assert dpca("run", "c.yaml", "--set", "output.path=near") == 0
+    assert json.loads(Path("near/manifest.json").read_text())["network"] == {}

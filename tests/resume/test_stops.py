@@ -68,7 +68,7 @@ def test_a_second_signal_leaves_at_once(config, undisturbed):
 
 
 def test_a_signal_is_answered_though_a_span_hangs(config, undisturbed):
-    what = "import dpca.engine\ndpca.engine.ABANDON_SECONDS = 0.2\n"
+    what = "import dpca.executors\ndpca.executors.ABANDON_SECONDS = 0.2\n"
     what += at_slab(5, "os.kill(os.getpid(), signal.SIGTERM); threading.Event().wait()")
     done = disturbed(what, "run", config)
     assert done.returncode == 1
@@ -255,3 +255,44 @@ def test_the_copy_in_a_scratch_that_is_no_longer_used_is_removed(monkeypatch):
     done = disturbed("", "run", "rows.yaml", "--resume", "--set", "compute.scratch=two", start=plain)
     assert done.returncode == 0, done.stderr
     assert os.listdir("one") == os.listdir("two") == []
+
+
+def requeued(monkeypatch, job):
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+
+
+def test_a_job_that_was_requeued_goes_on_by_itself(config, undisturbed, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    killed(config)
+    requeued(monkeypatch, "7")
+    assert dpca("run", config) == 0
+    assert "spans were finished before" in capsys.readouterr().err
+    assert bits("r") == undisturbed
+    assert dpca("run", config) == 0  # requeued after its end
+
+
+def test_a_job_that_was_requeued_replaces_what_is_not_its_own(config, undisturbed, monkeypatch, capsys):
+    killed(config, how=("--set", "preprocess.center=false"))
+    requeued(monkeypatch, "7")
+    assert dpca("run", config, "--overwrite") == 0
+    assert "spans were finished before" not in capsys.readouterr().err
+    assert bits("r") == undisturbed
+    before = os.stat("r/manifest.json").st_mtime_ns
+    assert dpca("run", config, "--overwrite") == 0  # it had ended already
+    assert os.stat("r/manifest.json").st_mtime_ns == before
+    requeued(monkeypatch, "8")
+    assert dpca("run", config, "--overwrite") == 0
+    assert os.stat("r/manifest.json").st_mtime_ns != before
+
+
+def test_a_signal_that_comes_twice_is_one(config, undisturbed):
+    """As from a batch system, to a job and to its processes."""
+    action = "[os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]"
+    done = disturbed(at_slab(5, action), "run", config)
+    assert done.returncode == 1
+    assert "dpca: stopped by SIGTERM" in done.stderr
+    assert "--resume goes on" in done.stderr
+    assert not Path("r/.lock").exists()
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed

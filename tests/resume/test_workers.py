@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpca.engine import Distributed
+from dpca.executors import Distributed
 from tests.clusters import local_cluster
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, killed, parts

@@ -91,8 +91,8 @@ def test_store_errors_now_and_then_are_tried_again_and_counted(config, undisturb
 
 def test_a_read_that_hangs_ends_the_run_in_time(config, undisturbed):
     what = """
-import dpca.engine
-dpca.engine.ABANDON_SECONDS = 0.2
+import dpca.executors
+dpca.executors.ABANDON_SECONDS = 0.2
 from dpca.sources.zarr_array import _ZarrReader
 read = _ZarrReader._read
 def hanging(self, region):

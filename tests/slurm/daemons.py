@@ -10,6 +10,8 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 START_SECONDS, NODES = 60, 4
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL"}
+"""All other states pass: besides PENDING and RUNNING, such as SIGNALING, and PREEMPTED, which here is a requeue's."""
 
 CONFIG = """
 ClusterName=dpca{port}
@@ -64,13 +66,26 @@ def free_ports(count):
     return ports
 
 
+def until(what, seconds=120, explain=lambda: ""):
+    """What a function returns, once that is something: Slurm tells nothing without being asked."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, f"not in {seconds} s: {explain()}"
+        time.sleep(0.1)
+    return found
+
+
 class Slurm:
     """A running cluster."""
 
     def __init__(self, place):
         self.place = place
-        self.environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf")}
-        self.environment["PATH"] += ":/usr/sbin"
+
+    @property
+    def environment(self):
+        """What its commands need, besides what there is now."""
+        path = f"{os.environ['PATH']}:/usr/bin:/usr/sbin"
+        return {**os.environ, "PATH": path, "SLURM_CONF": str(self.place / "slurm.conf")}
 
     def __call__(self, *command, check=True):
         """Standard output of a command of Slurm's."""
@@ -88,16 +103,17 @@ class Slurm:
         return found
 
     def wait(self, job, seconds=120):
-        """Until no task of a job is pending or running; returns their states."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        """Until each task of a job has ended; returns their states."""
+
+        def ended():
             states = self.states(job)
-            if not any(
-                state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED") for state in states.values()
-            ):
-                return states
-            time.sleep(0.2)  # Slurm has no other way to tell than to be asked
-        raise AssertionError(f"job {job} has not ended in {seconds} s: {self.states(job)}\n{self.logs()}")
+            return states if ENDED.issuperset(states.values()) else None
+
+        return until(ended, seconds, lambda: f"job {job}: {self.states(job)}\n{self.logs()}")
+
+    def queue(self, *how):
+        """Numbers of the jobs that are pending or running, by sbatch's order."""
+        return sorted(int(job) for job in self("squeue", "-h", "-o", "%A", *how).split())
 
     def logs(self):
         return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in self.place.glob("*.log"))
@@ -133,16 +149,16 @@ def slurm(place: Path):
             *("/usr/sbin/munged", "--foreground", "--force", f"--socket={place}/munge.socket", f"--key-file={key}"),
             *(f"--pid-file={place}/munged.pid", f"--log-file={place}/munged.log", f"--seed-file={place}/munged.seed"),
         )
-        end = time.monotonic() + START_SECONDS
-        while not (place / "munge.socket").exists():
-            assert time.monotonic() < end, cluster.logs()
-            time.sleep(0.05)
+        until((place / "munge.socket").exists, START_SECONDS, cluster.logs)
         start("/usr/sbin/slurmctld", "-D", "-f", str(place / "slurm.conf"))
         for i in range(NODES):
             start("/usr/sbin/slurmd", "-D", "-N", f"n{i + 1}", "-f", str(place / "slurm.conf"))
-        while cluster("sinfo", "-h", "-o", "%T %D", check=False).split("\n")[0] != f"idle {NODES}":
-            assert time.monotonic() < end, cluster.logs()
-            time.sleep(0.1)
+        idle = f"idle {NODES}"
+        until(
+            lambda: cluster("sinfo", "-h", "-o", "%T %D", check=False).split("\n")[0] == idle,
+            START_SECONDS,
+            cluster.logs,
+        )
         yield cluster
     finally:
         cluster("scancel", "--user=root", check=False)

@@ -132,7 +132,8 @@ def overheads(directory: Path) -> dict[str, float]:
     """Seconds that a span costs beside its work: in threads, on a cluster, and in a ledger."""
     from distributed import Client, LocalCluster
 
-    from dpca.engine import Distributed, Executor, Threads, run_pass
+    from dpca.engine import run_pass
+    from dpca.executors import Distributed, Executor, Threads
     from dpca.ledger import Ledger
 
     def of(executor: Executor, ledger: Ledger | None = None) -> float:

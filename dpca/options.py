@@ -1,0 +1,49 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+# Read by `main`, which meets every error.
+debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+overrides_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
+)
+
+array_option = click.option("--array", metavar="PATH", help="Which array inside; the largest if left out.")
+samples_axis_option = click.option(
+    "--samples-axis", metavar="AXIS", help="Number or dimension name; guessed if left out."
+)
+
+
+def out_option(command: Any) -> Any:
+    """Where a command writes."""
+    command = click.option("--overwrite", is_flag=True, help="Replace what --out holds, once the new one is whole.")(
+        command
+    )
+    return click.option("--out", required=True, type=click.Path(path_type=Path), help="A Zarr group to make.")(command)
+
+
+def where_options(command: Any) -> Any:
+    """Where a command without a config runs, and what it may take."""
+    for option in (
+        click.option("--scheduler-file", metavar="PATH", help="The file that a running Dask scheduler wrote."),
+        click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
+        click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),
+        click.option("--memory", metavar="AMOUNT", help="Such as 8GiB; half of what is free if left out."),
+    ):
+        command = option(command)
+    return command
+
+
+def kernel_options(command: Any) -> Any:
+    """Which kernel is applied, and to what."""
+    for option in (
+        click.option("--training", metavar="URI", help="Of kernels: where the training data are now, if they moved."),
+        click.option("--kernel-case", metavar="I", type=int, help="Of a sweep: which kernel, by its number."),
+    ):
+        command = option(command)
+    return command
