@@ -51,10 +51,14 @@ def test_every_key_has_a_default_but_two():
         ("model:\n  n_components: true\n", "c.yaml:6:17: model.n_components is True, but an integer of 1 or more, a share", ""),
         ("model: {whiten: 1}\n", "c.yaml:5:17: model.whiten is 1, but a valid boolean is allowed", ""),
         ("preprocess:\n  scale: pareto\n", "c.yaml:6:10: preprocess.scale is 'pareto', but 'none' or 'std' is allowed", ""),
-        ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but 'local' or {scheduler: ADDRESS} is allowed", ""),
+        ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but 'local' or {scheduler: ADDRESS}, {slurm: ...} or the like is allowed", ""),
         ("compute:\n  cluster: {scheduler: 3}\n", "compute.cluster.scheduler is 3, but a valid string is allowed", ""),
         ("compute:\n  cluster: {schedular: x}\n", "c.yaml:6:13: unknown key compute.cluster.schedular", "Did you mean compute.cluster.scheduler?"),
-        ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster has neither of scheduler and scheduler_file", "Give the address"),
+        ("compute:\n  cluster: {}\n", "c.yaml:6:3: compute.cluster has none of its keys, but one of scheduler, ", "Give the address"),
+        ("compute:\n  cluster: {slurm: {cores: 4}}\n", "c.yaml:6:13: compute.cluster.slurm.memory is missing", "Set compute.cluster.slurm.memory"),
+        ("compute: {cluster: {slurm: {cores: 1, memory: 1 GiB, walltime: soon, maximum: 2}}}\n", "compute.cluster.slurm.walltime is 'soon', but a time such as '04:00:00' (hours:minutes:seconds) is allowed", ""),
+        ("compute: {cluster: {slurm: {cores: 1, memory: 1 GiB, walltime: '60', maximum: 2, minimum: 3}}}\n", "compute.cluster.slurm.minimum is 3, which is more than its maximum, 2", ""),
+        ("compute: {cluster: {slurm_runner: {workers: 2, memory: 1 GiB}, tls: {ca: a, cert: b, key: c}}}\n", "compute.cluster has tls and slurm_runner", "Leave tls out."),
         ("compute:\n  workers: 0\n", "c.yaml:6:12: compute.workers is 0, but 'auto' or at least 1 is allowed", ""),
         ("model: 3\n", "c.yaml:5:8: model is 3, but a mapping of keys is allowed", ""),
     ],
@@ -131,5 +135,35 @@ def test_every_config_of_the_repository_loads(path):
     assert load(path).config
 
 
+def test_editors_know_the_schema_of_every_config():
+    """configs/dpca.schema.json is what `dpca schema` prints."""
+    assert json.loads((CONFIGS[0].parent / "dpca.schema.json").read_text()) == json.loads(json.dumps(schema()))
+    for path in CONFIGS:
+        assert path.read_text().startswith("# yaml-language-server: $schema=dpca.schema.json\n")
+
+
 def test_there_are_configs():
     assert CONFIGS
+
+
+SECRETS = [
+    "input.storage_options={secret: TOPSECRET}",
+    "input.storage_options.secret=TOPSECRET",
+    "input.uri=s3://somebody:TOPSECRET@bucket/x.zarr",
+    "input={uri: s3://x, storage_options: {secret: TOPSECRET}}",
+]
+
+
+@pytest.mark.parametrize("override", SECRETS)
+def test_secrets_in_overrides_are_not_said_and_not_written(override):
+    Path("c.yaml").write_text(MINIMAL)
+    loaded = load("c.yaml", [override])
+    assert "TOPSECRET" not in loaded.command
+    with pytest.raises(ConfigError, match="would be written into a script") as refused:
+        loaded.check_overrides()
+    assert "TOPSECRET" not in str(refused.value)
+
+
+def test_options_of_the_wrong_kind_are_not_said_either():
+    for text in ("TOPSECRET", "[TOPSECRET]"):
+        assert "input.storage_options is (hidden), but" in refusal(MINIMAL, f"input.storage_options={text}").message

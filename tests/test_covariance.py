@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA
-from dpca.engine import Threads
 from dpca.errors import DataError, OverBudgetError
+from dpca.executors import Threads
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.planning import plan_run

@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.accumulators.gram import Gram
-from dpca.engine import Distributed, Session, Threads, _Watch, fold
+from dpca.engine import _Watch, fold
 from dpca.errors import ClusterError, DataError
+from dpca.executors import Distributed, Session, Threads
+from dpca.passes import Pass
+from dpca.planning import plan_layout
+from dpca.preprocess import Rules
 from dpca.sources import as_source, open_source
 from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
@@ -242,3 +246,17 @@ def test_what_is_lost_for_good_is_no_wait_without_an_end(monkeypatch):
     monkeypatch.setattr("dpca.engine.LOOK_SECONDS", 0.01)
     with pytest.raises(TimeoutError):
         fold(lambda _: Lost(), range(1), 0, lambda a, b: a + b, 1, watch=_Watch(0.1))
+
+
+def test_what_a_task_carries_does_not_grow_with_chunks():
+    """An array of a million chunks, none of which is read."""
+    sizes, spans = [], []
+    for n_chunks in (1000, 1_000_000):
+        array = zarr.create_array({}, shape=(100, 16 * n_chunks), chunks=(100, 16), dtype="f4")
+        source = as_source(array)
+        plan = plan_layout(source.layout, 0, 2)
+        work = Pass(source, plan, Rules(True, "none", "error", 1), np.dtype("f4"))
+        sizes.append(max(len(pickle.dumps(work.part(span))) for span in range(0, plan.n_spans, 97)))
+        spans.append(plan.n_spans)
+    assert max(sizes) < 5000
+    assert max(spans) < 1000

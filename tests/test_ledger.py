@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dpca import durable
 from dpca.accumulators import FeatureTally, Gram
-from dpca.engine import Threads
+from dpca.executors import Threads
 from dpca.ledger import Damaged, Ledger
 from tests.runs import decompose_array
 from tests.stores import random_array

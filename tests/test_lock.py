@@ -1,6 +1,7 @@
 """One run at a time, also where several wait."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -119,3 +120,21 @@ def test_a_file_in_the_place_of_the_lock(tmp_path):
     (tmp_path / ".lock").write_text("mine")
     with pytest.raises(OutputExistsError, match=r"\.lock: is a file"):
         Lock(tmp_path).acquire()
+
+
+def test_a_link_that_was_made_though_the_answer_says_it_was_there(tmp_path, monkeypatch):
+    """As over NFS, where a request may be sent twice."""
+    link = os.link
+
+    def twice(source, target):
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr("dpca.lock.os.link", twice)
+    lock = Lock(tmp_path)
+    lock.acquire()
+    assert lock._number == 1
+    assert lock.held()
+    with pytest.raises(LockedError):
+        Lock(tmp_path).acquire()
+    lock.release()

@@ -6,8 +6,8 @@ import pytest
 import zarr
 
 from dpca.accumulators.gram import Gram
-from dpca.engine import Threads
 from dpca.errors import DataError
+from dpca.executors import Threads
 from dpca.preprocess import Rules
 from dpca.progress import Progress
 from dpca.sources import as_source, open_source

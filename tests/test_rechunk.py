@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dpca import PCA
 from dpca.decomposition import streamed
-from dpca.engine import Threads
 from dpca.errors import DataError, InputError, OverBudgetError
+from dpca.executors import Threads
 from dpca.machine import Budget
 from dpca.model import Model
 from dpca.planning import plan_layout, plan_run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpca import PCA
-from dpca.engine import Threads
+from dpca.executors import Threads
 from dpca.preprocess import Rules
 from tests.runs import arrays_of, decompose_array
 

@@ -1,0 +1,149 @@
+"""The report's page, in a real browser. In `make looks`, which installs what draws it."""
+
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.commands.calls import dpca, dpca_process
+from tests.stores import random_array
+
+pytestmark = pytest.mark.looks
+
+VOID = {"meta", "br", "img", "link"}
+
+
+@pytest.fixture(autouse=True)
+def _drawn():
+    for name in ("matplotlib", "jinja2"):
+        pytest.importorskip(name, reason="needs pip install '.[report]' (make looks)")
+
+
+@pytest.fixture
+def browser():
+    """Opens a page at a width; returns its document and what it said on the console."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        if os.environ.get("DPCA_NEEDS_BROWSER"):
+            pytest.fail("chromium is not installed")
+        pytest.skip("needs chromium")
+
+    def open_page(path, width):
+        command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
+        done = subprocess.run(
+            [*command, f"--window-size={width},2000", path.absolute().as_uri()],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    return open_page
+
+
+class Balanced(HTMLParser):
+    """Every element is closed where it should be."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(text):
+    page = Balanced()
+    page.feed(text)
+    assert not page.open
+    return page.seen
+
+
+CASES = {
+    "pictures": ((30, 20, 30), (30, 10, 30), ("sample", "row", "column"), ""),
+    "a line": ((30, 5000), (30, 1000), ("sample", "gene"), ""),
+    "three axes": ((30, 6, 8, 10), (30, 6, 8, 10), None, ""),
+    "samples stream by": ((500, 12), (100, 12), None, ""),
+    "no components": ((30, 500), (30, 100), None, ", components: false"),
+    "one component": ((30, 500), (30, 100), None, ""),
+}
+
+
+@pytest.fixture(params=CASES)
+def page(request):
+    shape, chunks, dims, output = CASES[request.param]
+    x = random_array(0, shape, "f4")
+    zarr.create_array("<b>x.zarr", data=x, chunks=chunks, dimension_names=dims)
+    k = 1 if request.param == "one component" else 5
+    Path("c.yaml").write_text(f"input: {{uri: <b>x.zarr}}\nmodel: {{n_components: {k}}}\noutput: {{path: r{output}}}\n")
+    Path("labels.txt").write_text("\n".join("ab"[i % 2] for i in range(shape[0])))
+    done = dpca_process("run", "c.yaml", "--set", "model.labels={uri: labels.txt}")
+    assert done.returncode == 0, done.stderr
+    assert "report: r/report.html" in done.stdout
+    return Path("r/report.html")
+
+
+def test_it_is_one_small_file_that_needs_no_network(page):
+    text = page.read_text()
+    assert len(text) < 5_000_000
+    seen = parsed(text)
+    for tag, attributes in seen:
+        assert tag not in ("script", "link", "iframe")
+        for name in ("src", "href", "xlink:href"):
+            assert attributes.get(name, "#").startswith(("#", "data:image/png"))
+    assert "url(http" not in text
+    assert "<b>x.zarr" not in text
+    assert "&lt;b&gt;x.zarr" in text
+    ids = [attributes["id"] for _, attributes in seen if "id" in attributes]
+    assert len(set(re.findall(r"url\(#([^)]+)\)", text)) - set(ids)) == 0
+    assert "#102030" not in text
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_has_nothing_to_say_about_it(page, browser, width):
+    document, said = browser(page, width)
+    assert said == []
+    assert document.count("<h2>") == 6
+
+
+def test_the_same_result_has_the_same_report(page):
+    before = page.read_bytes()
+    assert dpca("report", "r", "--labels", "labels.txt") == 0
+    assert page.read_bytes() == before
+
+
+def test_the_config_in_it_repeats_the_run(page):
+    text = re.search(r"<pre>(.*?)</pre>", page.read_text(), re.DOTALL)[1].replace("&lt;", "<").replace("&gt;", ">")
+    Path("again.yaml").write_text(text.replace("&#39;", "'").replace("&#34;", '"'))
+    scores = zarr.open_array("r/result.zarr/scores", mode="r")[...]
+    assert dpca("run", "again.yaml", "--overwrite") == 0
+    np.testing.assert_array_equal(zarr.open_array("r/result.zarr/scores", mode="r")[...], scores)
+
+
+def test_a_new_result_has_no_old_report(page):
+    assert dpca("run", "c.yaml", "--overwrite") == 0  # reports are off in tests
+    assert not page.exists()
+
+
+def test_kernels_have_none(capsys):
+    zarr.create_array("x.zarr", data=random_array(0, (30, 500), "f4"), chunks=(30, 100))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {kind: kernel_pca, kernel: rbf}\noutput: {path: r}\n")
+    done = dpca_process("run", "c.yaml")
+    assert done.returncode == 0, done.stderr
+    assert dpca("report", "r") == 2
+    assert "is of kernels, of which there is no report" in capsys.readouterr().err

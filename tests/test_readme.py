@@ -1,0 +1,77 @@
+"""Every command and snippet of the documents runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from dpca.config_file import load
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path for path in ROOT.glob("**/README.md") if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind, documents=DOCUMENTS):
+    return [
+        pytest.param(text, id=f"{path.relative_to(ROOT)}-{number}")
+        for path in documents
+        for number, (name, text) in enumerate(BLOCK.findall(path.read_text()))
+        if name == kind
+    ]
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A clone after `make demo`, with less data."""
+    place = tmp_path_factory.mktemp("fresh")
+    (place / ".venv").mkdir()
+    (place / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    shutil.copytree(ROOT / "configs", place / "configs")
+    command = [sys.executable, "-m", "dpca", "demo", "--samples", "60", "--features", "150000"]
+    subprocess.run(command, cwd=place, check=True, capture_output=True)
+    return place
+
+
+def commands(text):
+    """The lines that run here: what make does has its own tests, what is submitted needs a Slurm."""
+    for line in text.splitlines():
+        if line.startswith("make ") or ("submit" in line and "--dry-run" not in line):
+            continue
+        if "--index 0" in line:  # "and 1, 2, 3"
+            for index in range(4):
+                yield line.partition(" #")[0].replace("--index 0", f"--index {index}")
+        else:
+            yield line
+
+
+def test_commands_run_one_after_the_other(fresh):
+    path = f"{fresh / '.venv' / 'bin'}:{os.environ['PATH']}"
+    # Those of workflows/kernels take a minute, and matplotlib: they are `make shells`.
+    rest = [path for path in DOCUMENTS if path.parent not in (ROOT, ROOT / "workflows" / "kernels")]
+    for block in blocks("", [ROOT / "README.md", *rest]):
+        for line in commands(block.values[0]):
+            done = subprocess.run(
+                ["bash", "-c", line], cwd=fresh, env={**os.environ, "PATH": path}, capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{block.id}: {line}\n{done.stdout}{done.stderr}"
+    for block in blocks("python"):
+        code = "import numpy\nx = numpy.random.default_rng(0).standard_normal((30, 200))\n" + block.values[0]
+        done = subprocess.run([sys.executable, "-c", code], cwd=fresh, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block.id}: {done.stderr}"
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_configs_are_valid(text):
+    values = YAML(typ="safe").load(text)
+    values = {"input": {"uri": "x.zarr"}, "output": {"path": "r"}, **values}
+    with open("c.yaml", "w") as file:
+        YAML(typ="safe").dump(values, file)
+    load("c.yaml")

@@ -1,0 +1,129 @@
+"""What a report shows, against dense NumPy."""
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpca.report import findings
+from dpca.results import open_result, sample_names
+from tests.commands.calls import dpca
+from tests.stores import random_array
+
+
+def result_of(x, chunks, dims=None, **model):
+    zarr.create_array("x.zarr", data=x, chunks=chunks, dimension_names=dims, overwrite=True)
+    keys = ", ".join(f"{key}: {value}" for key, value in {"n_components": 3, **model}.items())
+    with open("c.yaml", "w") as file:
+        file.write(f"input: {{uri: x.zarr}}\npreprocess: {{missing: mean}}\nmodel: {{{keys}}}\noutput: {{path: r}}\n")
+    assert dpca("run", "c.yaml", "--overwrite") == 0
+    return open_result("r")
+
+
+def dense_picture(values, picture):
+    """Of each pixel's features the one of largest magnitude, the plain way."""
+    for axis in sorted(picture.middle, reverse=True):
+        values = values.take(picture.middle[axis], axis)
+    found = np.full(picture.shape, np.nan)
+    for index in np.ndindex(values.shape):
+        pixel, value = tuple(i // step for i, step in zip(index, picture.step, strict=True)), values[index]
+        if not np.isnan(value) and not abs(found[pixel]) >= abs(value):
+            found[pixel] = value
+    return found
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
+@settings(max_examples=40)
+def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(shape)
+    values[rng.random(shape) < 0.1] = np.nan
+    chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(findings, "PIXELS", 2)
+        patch.setattr(findings, "BLOCK_BYTES", 100)
+        for picture in findings.pictures(tuple(shape)):
+            view = np.full(picture.shape, np.nan)
+            for region in findings._blocks(tuple(shape), chunks):
+                findings._add(view, picture, values[region], region)
+            expected = dense_picture(values, picture)
+            np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
+            assert max(picture.shape) <= (8 if len(shape) == 1 else 2)
+
+
+def test_components_their_largest_features_and_names():
+    x = random_array(0, (12, 20, 30), "f8")
+    result = result_of(x, (12, 7, 11), ("sample", "row", "column"))
+    w = result.arrays["components"][...]
+    found = findings.components(result, 3)
+    for number, component in enumerate(found):
+        np.testing.assert_array_equal(component.views[0], w[number])
+        order = np.argsort(-np.abs(w[number]).reshape(-1))[: findings.TOP]
+        rows, columns = np.unravel_index(order, (20, 30))
+        assert [extreme.name for extreme in component.top] == [
+            f"({r}, {c})" for r, c in zip(rows, columns, strict=True)
+        ]
+        np.testing.assert_array_equal([extreme.value for extreme in component.top], w[number].reshape(-1)[order])
+
+
+def test_no_more_is_read_than_takes_a_minute(monkeypatch):
+    result = result_of(random_array(0, (12, 20, 30), "f8"), (12, 7, 11))
+    for limit, drawn in ((10**9, 3), (2 * 600 * 8, 2), (600 * 8 - 1, 0)):
+        monkeypatch.setattr(findings, "READ_BYTES", limit)
+        assert findings.n_drawn(result) == drawn
+
+
+def test_samples_that_are_the_same_and_samples_that_stand_out():
+    x = random_array(0, (12, 400), "f8")
+    x[7] = x[3]
+    x[9] *= 30
+    result = result_of(x, (12, 100))
+    found = findings.quality(result, sample_names(result))
+    assert found.n_same == 1
+    assert found.pairs[0][:2] == ("3", "7")
+    assert found.pairs[0][2] < 1e-6
+    assert np.argmax(found.leverage) == 9
+    centred = x - x.mean(axis=0)
+    u, sigma, _ = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(found.leverage, (u[:, :3] ** 2).sum(axis=1), atol=1e-10)
+    outside = 1 - (u[:, :3] ** 2 * sigma[:3] ** 2).sum(axis=1) / (centred**2).sum(axis=1)
+    np.testing.assert_allclose(found.outside, outside, atol=1e-8)
+    order = np.argsort(u[:, 0] * np.sign(u[np.argmax(np.abs(u[:, 0])), 0]))
+    lengths = np.linalg.norm(centred, axis=1)
+    expected = (centred @ centred.T / np.outer(lengths, lengths))[np.ix_(order, order)]
+    np.testing.assert_allclose(found.similarity, expected, atol=1e-8)
+
+
+def test_the_edge_of_white_noise_and_none_where_it_is_not_white():
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((100, 1000))
+    planted = noise + 9 * rng.standard_normal((100, 1)) @ rng.standard_normal((1, 1000)) / 3
+    found = findings.scree(result_of(planted, (100, 250)))
+    assert np.count_nonzero(found.eigenvalues > found.edge * 1.02) == 1
+    np.testing.assert_allclose(found.ratio.sum(), 1, rtol=1e-9)
+    assert findings.scree(result_of(np.cumsum(noise, axis=1), (100, 250))).edge is None
+
+
+def test_what_there_is_no_gram_matrix_for():
+    result = result_of(random_array(0, (300, 12), "f8"), (100, 12))
+    assert findings.quality(result, sample_names(result)) is None
+
+
+def test_axes_have_coordinates_where_these_are_positions():
+    group = zarr.create_group("g.zarr")
+    group.create_array(
+        "t", data=random_array(0, (6, 5, 4), "f8"), chunks=(6, 5, 4), dimension_names=("time", "lat", "id")
+    )
+    for name, values in (("lat", np.linspace(60, -60, 5)), ("id", np.array([3, 1, 4, 1])), ("time", np.arange(6.0))):
+        group.create_array(name, data=values, dimension_names=(name,))
+    group["lat"].attrs["units"] = "degrees_north"
+    with open("c.yaml", "w") as file:
+        file.write("input: {uri: g.zarr, array: t}\nmodel: {n_components: 2}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    result = open_result("r")
+    lat = findings.axis_of(result, "lat", "")
+    assert (lat.label, lat.first, lat.last) == ("lat (degrees_north)", 60, -60)
+    assert lat.edges(5) == (75, -75)
+    assert not findings.axis_of(result, "id", "").known
+    assert not findings.axis_of(result, None, "feature axis 0").known
