@@ -25,7 +25,7 @@ from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
-from dpca.progress import Display, Progress
+from dpca.progress import Display, Progress, Vitals
 from dpca.projectors import (
     ByComponents,
     ByKernel,
@@ -38,7 +38,6 @@ from dpca.projectors import (
     training_source,
 )
 from dpca.results import Result, open_result
-from dpca.run import keep_to
 from dpca.runplan import RunPlan
 from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
@@ -46,6 +45,7 @@ from dpca.sources import Source, list_arrays
 from dpca.sources.base import Coordinate, Layout
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import NUMERICS, differences
+from dpca.watching import keep_to, vitals_of
 
 COMPARED = 2**20
 """Values of a coordinate that are compared at a time."""
@@ -472,6 +472,7 @@ def _is_ours(path: Path) -> bool:
 def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
     """An executor, progress that keeps to the budget, and a way to say which plan's."""
     kept: list[Any] = []
+    looks: list[Callable[[], Vitals]] = []
     try:
         with connect(place.scheduler, place.workers) as executor, watched_memory() as peak:
 
@@ -479,10 +480,13 @@ def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
                 for one in kept:
                     one()
 
-            progress = Progress(place.display, check=check)
+            progress = Progress(place.display, check=check, vitals=lambda: looks[-1]() if looks else None)
 
             def keep(made: RunPlan | None) -> None:
-                if made is not None and executor.shares_memory:
+                if made is None:
+                    return
+                looks.append(vitals_of(made, peak, executor))
+                if executor.shares_memory:
                     kept.append(keep_to(made.processes[0], peak))
 
             yield executor, progress, keep

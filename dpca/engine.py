@@ -38,6 +38,7 @@ from dpca.executors import Executor, Future
 from dpca.ledger import Damaged, Ledger, Receipt, Stage
 from dpca.machine import bound_allocator, release_memory
 from dpca.passes import Report
+from dpca.preview import Preview, is_due
 from dpca.progress import Progress
 from dpca.sources.base import describe
 
@@ -88,12 +89,14 @@ def run_stage(
     at_once: AtOnce,
     ledger: Ledger | None = None,
     like: Any = None,
+    preview: Callable[[T, int], Preview] | None = None,
 ) -> T:
     """`run_pass` as a stage with a name, from what a ledger holds of it.
 
     Parameters
     ----------
     name, n_bytes : of the stage, and what it reads in all
+    preview : what the sum over so many parts would come to; asked for now and then
     at_once : a plan, or one of its attempts
     ledger : where finished parts are kept and found again
     task, work, shared, total, merge, executor, progress, like : as for `run_pass`
@@ -102,7 +105,13 @@ def run_stage(
     found = stage.n_found(n_parts) if stage else 0
     if found:
         progress.say(f"{name}: {found} of {n_parts} spans were finished before")
-    with progress.stage(name, n_bytes * (n_parts - found) // n_parts):
+
+    def added(count: int, total: T) -> None:
+        progress.added(count)
+        if preview is not None and is_due(count, n_parts):
+            progress.show(preview(total, count))
+
+    with progress.stage(name, n_bytes * (n_parts - found) // n_parts, n_parts, found):
         return run_pass(
             task,
             work,
@@ -116,6 +125,7 @@ def run_stage(
             stage=stage,
             like=like,
             say=progress.say,
+            added=added,
         )
 
 
@@ -132,6 +142,7 @@ def run_pass(
     stage: Stage | None = None,
     like: Any = None,
     say: Callable[[str], None] = lambda _: None,
+    added: Callable[[int, T], None] = lambda *_: None,
 ) -> T:
     """Run a task for each part of a pass, in general a span, and add up what they return, in their order.
 
@@ -151,6 +162,7 @@ def run_pass(
     stage : where finished parts are kept, if they are
     like : of the types of what tasks return; None if those are the total's
     say : told when no worker is there
+    added : told how many parts are in the sum, and the sum, whenever one is added
     """
     n_parts = work.n_parts
     like = total if like is None else like
@@ -165,11 +177,12 @@ def run_pass(
         watch.rewind()
         progress(n_bytes)
 
+    n_added = 0
     with executor.session(advance, n_tasks) as session:
         arguments = [session.share(value) for value in shared]
 
         def submit(number: int) -> Future:
-            part, added = work.part(number), number < begin
+            part = work.part(number)
             futures = getattr(part, "futures", {})
             return session.submit(
                 _call,
@@ -180,13 +193,16 @@ def run_pass(
                 arguments,
                 number,
                 stage,
-                added,
+                number < begin,
                 executor.shares_memory,
             )
 
         def add(total: T, found: Any) -> T:
+            nonlocal n_added
             if stage is None:
-                return merge(total, found)
+                total, n_added = merge(total, found), n_added + 1
+                added(n_added, total)
+                return total
             number = found.number
             if found.damage:
                 stage.say(f"{found.damage}: it is computed again")
@@ -200,6 +216,7 @@ def run_pass(
                 partial = stage.load(number, like)
             total = merge(total, partial)
             stage.added(number, total, number == n_parts - 1, window)
+            added(number + 1, total)
             return total
 
         def explain(number: int, error: BaseException) -> BaseException:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from dpca.units import describe_memory
 if TYPE_CHECKING:
     from distributed import Client
 
+LOOK_SECONDS = 5.0
+"""How often a scheduler is asked who is alive."""
 ABANDON_SECONDS = 8.0
 """How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
 
@@ -69,6 +72,18 @@ class Traffic:
         return Traffic(self.between_workers - other.between_workers, self.from_workers - other.from_workers)
 
 
+@dataclass(frozen=True)
+class Alive:
+    """Who computes, at a moment."""
+
+    workers: int
+    """Workers of a scheduler, or threads of this process."""
+    fullest_bytes: int | None = None
+    """Memory of the worker that takes most of it; None for threads."""
+    dashboard: str | None = None
+    """The address of the scheduler's dashboard, where it has one."""
+
+
 class Executor(Protocol):
     """Where spans run."""
 
@@ -89,6 +104,10 @@ class Executor(Protocol):
     @property
     def traffic(self) -> Traffic | None:
         """What has travelled so far; None where there is no network between tasks."""
+        ...
+
+    def alive(self) -> Alive:
+        """Who computes now."""
         ...
 
     @property
@@ -120,6 +139,9 @@ class Threads:
 
     def workers(self, memory: int | None) -> Workers:
         return Workers(0, self.n_workers, memory_budget(memory))
+
+    def alive(self) -> Alive:
+        return Alive(self.n_workers)
 
     def guard(self) -> Any:
         return threading.Lock()
@@ -167,6 +189,19 @@ class Distributed:
         self.client, self._elastic = client, elastic
         self.address: str = client.scheduler_info()["address"]
         self.traffic = Traffic()
+        self._alive, self._looked = Alive(0), -math.inf
+
+    def alive(self) -> Alive:
+        # Every worker's figures travel for this, so not every second.
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()
+            with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # who computes will notice
+                found = self.client.scheduler_info(n_workers=-1)
+                workers = found["workers"].values()
+                fullest = max((int(worker["metrics"].get("memory", 0)) for worker in workers), default=0)
+                dashboard = self.client.dashboard_link if "dashboard" in found["services"] else None
+                self._alive = Alive(len(workers), fullest, dashboard)
+        return self._alive
 
     @property
     def n_workers(self) -> int:

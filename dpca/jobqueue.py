@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import dask
 
 from dpca.errors import ClusterError
-from dpca.executors import Distributed, Session, Threads, Traffic, worker_budget
+from dpca.executors import Alive, Distributed, Session, Threads, Traffic, worker_budget
 from dpca.machine import memory_budget
 from dpca.passes import Report
 from dpca.runplan import Workers
@@ -118,6 +118,9 @@ class Promised:
         place = self._place
         budget = worker_budget(memory, place.memory, place.n_processes)
         return Workers(place.n_processes, place.cores, budget, memory_budget())
+
+    def alive(self) -> Alive:
+        return self._started.alive() if self._started else Alive(0, 0)
 
     def guard(self) -> Any:
         return self._there.guard()

@@ -129,9 +129,11 @@ def release_memory() -> None:
 
 
 class Peak:
-    """The most private memory that was seen."""
+    """The private memory of this process."""
 
     bytes = 0
+    """The most that was seen."""
+    now = 0
 
 
 @contextmanager
@@ -141,7 +143,8 @@ def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
 
     def sample() -> None:
         while True:
-            peak.bytes = max(peak.bytes, private_bytes())
+            peak.now = private_bytes()
+            peak.bytes = max(peak.bytes, peak.now)
             if ended.wait(seconds):
                 return
 

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.engine import Work, part_of
 from dpca.errors import ClusterError, ConfigError, DpcaError
-from dpca.executors import Threads
+from dpca.executors import Alive, Threads
 from dpca.ledger import Damaged, Stage
 from dpca.machine import memory_budget
 from dpca.outputs import Outputs
@@ -52,6 +52,9 @@ class _ByParts:
 
     def workers(self, memory: int | None) -> Workers:
         return Workers(0, 1, memory_budget(memory))
+
+    def alive(self) -> Alive:
+        return Alive(1)
 
     def guard(self) -> NoReturn:
         raise ClusterError(

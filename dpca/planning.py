@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca import backproject, kernels, ledger, outputs, preprocess
+from dpca import backproject, kernels, ledger, outputs, preprocess, preview
 from dpca.accumulators import SOLVERS
 from dpca.errors import InputError, OverBudgetError
 from dpca.machine import Budget
@@ -328,6 +328,7 @@ def _processes(
         rung.name: [
             *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
             Array("sums of spans, to be added", 8 * m * m, 1 + waiting),
+            Array("vectors of a preview", preview.held(m)),
         ],
     }
     if plan.keeps == "samples":

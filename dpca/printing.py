@@ -93,17 +93,11 @@ def _print_kernels(certificate: dict[str, Any]) -> None:
 
 def status_lines(place: Path, found: dict[str, Any]) -> list[str]:
     """What a status says, for people."""
-    from dpca.units import describe_bytes, describe_seconds
+    from dpca.progress import describe
 
     lines = [f"{place}: {found['state']}" + (f" ({found['message']})" if found["message"] else "")]
     if found["state"] == "running":
-        share = 100 * found["done_bytes"] // max(found["total_bytes"], 1)
-        left = found["seconds_left"]
-        lines.append(
-            f"stage {found['stage_number']} of {found['stages']}, {found['stage']}: {share} % of "
-            f"{describe_bytes(found['total_bytes'])}, {describe_bytes(found['bytes_per_second'])}/s"
-            + (f", {describe_seconds(left)} left" if left is not None else "")
-        )
+        lines += describe(found)
     return [
         *lines,
         f"started {found['started']}, updated {found['updated']}, on {found['host']}, process {found['pid']}",

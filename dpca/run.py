@@ -24,7 +24,6 @@ from dpca.errors import (
     InputError,
     LedgerError,
     LockedError,
-    OverBudgetError,
     StorageError,
     WorkerDied,
 )
@@ -35,7 +34,7 @@ from dpca.kept_gram import adopt, kept_gram
 from dpca.kernel_decomposition import KernelDecomposition, caveats_of_kernels, decompose_kernels
 from dpca.ledger import Ledger
 from dpca.lock import Lock
-from dpca.machine import Peak, watched_memory
+from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
 from dpca.partitions import Collecting, Ended, Incomplete, Partition
 from dpca.partitions import Prepared as PreparedOutputs
@@ -50,6 +49,7 @@ from dpca.sources import Source
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences, without_place
 from dpca.units import describe_memory, describe_seconds
+from dpca.watching import keep_to, vitals_of
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def run(
             if lock.lost:
                 lock.check()
 
-        progress = Progress(display, directory.status, stages, check)
+        progress = Progress(display, directory.status, stages, check, vitals_of(ready.made, peak, executor))
         ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
         try:
             if before is None:
@@ -487,20 +487,6 @@ def _without_secrets(config: Config) -> dict[str, Any]:
     resolved["input"]["uri"] = without_credentials(resolved["input"]["uri"])
     resolved["input"]["storage_options"] = dict.fromkeys(resolved["input"]["storage_options"], "(not kept)")
     return resolved
-
-
-def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
-    """A check that ends the run rather than let it take more memory than its budget."""
-
-    def check() -> None:
-        if peak.bytes > process.budget.bytes:
-            raise OverBudgetError(
-                f"the run took {describe_memory(peak.bytes)} of memory where {describe_memory(process.peak_bytes)} "
-                f"was planned; it was stopped at its budget of {describe_memory(process.budget.bytes)}",
-                "This is a defect of dpca: report it with the output of dpca plan. A larger compute.memory helps.",
-            )
-
-    return check
 
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Protocol, TypeVar
 
@@ -44,6 +45,7 @@ from dpca.passes import (
     written_first,
 )
 from dpca.planning import reads_means
+from dpca.preview import Preview, leading_shares
 from dpca.progress import Progress
 from dpca.runplan import Attempt, RunPlan
 from dpca.signals import THREADS
@@ -137,6 +139,8 @@ class Steps:
         if plan.keeps == "samples":
             work = replace(work, writes=written_first(work.rules))
         for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+            if attempt is not made.attempts[0]:
+                self._progress.expect(2)
             solved = None  # its matrix is not held while the next one is made
             work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
             try:
@@ -181,6 +185,7 @@ class Steps:
             *(() if samples else (fill,)),
             total=total,
             merge=solver.merge,
+            preview=partial(self._preview, present),
         )
         by_products, tally = found.squares(rules.center and samples), found.tally
         self._count(tally.counts)
@@ -205,6 +210,15 @@ class Steps:
             fill=fill,
             standard=standard,
         )
+
+    def _preview(self, present: Present | None, found: Accumulator, spans: int) -> Preview:
+        """What has been added up so far."""
+        rules, tally, factors = self._model.rules, found.tally, None
+        samples = self._made.plan.keeps == "samples"
+        if isinstance(tally, Moments) and rules.scale != "none":
+            factors = Standard.of(tally, rules, present).about.factor
+        shares = leading_shares(found, rules.center and samples, factors)
+        return Preview(spans, self._made.plan.n_spans, shares)
 
     def _scaled(
         self, found: Accumulator, by_products: F64, moments: Moments, standard: Standard, attempt: Attempt
@@ -329,6 +343,7 @@ class Steps:
             projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
         transform = orthogonalizer(overlap, spectrum.singular_values > 0, dtype)
         if transform is not None:
+            self._progress.expect(1)
             if not over:
                 outputs.create_tiled(ORTHONORMAL, plan, self._dims, dtype, k)
             before = overlap
@@ -430,12 +445,20 @@ class Steps:
             self.traffic[name] = self.traffic.get(name, Traffic()) + (after - before)
 
     def _read(
-        self, name: str, attempt: Attempt, task: Callable[..., P], work: Any, *shared: Any, total: P, merge: Merge[P]
+        self,
+        name: str,
+        attempt: Attempt,
+        task: Callable[..., P],
+        work: Any,
+        *shared: Any,
+        total: P,
+        merge: Merge[P],
+        preview: Callable[[P, int], Preview] | None = None,
     ) -> P:
         """A stage that reads all of the data."""
         self.passes += 1
         size = self._source.layout.bytes
-        return self._sum_up(name, size, attempt, task, work, *shared, total=total, merge=merge)
+        return self._sum_up(name, size, attempt, task, work, *shared, total=total, merge=merge, preview=preview)
 
     def _sum_up(
         self,
@@ -447,6 +470,7 @@ class Steps:
         *shared: Any,
         total: P,
         merge: Merge[P],
+        preview: Callable[[P, int], Preview] | None = None,
     ) -> P:
         """A stage, with what the plan says of an attempt."""
         with self._timed(name), self._watched(name):
@@ -462,6 +486,7 @@ class Steps:
                 progress=self._progress,
                 at_once=attempt,
                 ledger=self._ledger,
+                preview=preview,
             )
 
     def _count(self, found: Counts) -> None:

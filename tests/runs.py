@@ -29,6 +29,7 @@ def decompose_array(
     solver="auto",
     window=None,
     ledger=None,
+    progress=None,
     **plan,
 ):
     """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
@@ -48,7 +49,7 @@ def decompose_array(
         made,
         Outputs({} if store is None else str(store)),
         executor,
-        Progress(),
+        progress or Progress(),
         components=components,
         ledger=ledger,
     )

@@ -3,19 +3,21 @@ import json
 import os
 import pty
 import re
+import threading
 
 import pytest
 
-from dpca.progress import Bar, LogLines, Progress, display_for
+from dpca.preview import Preview
+from dpca.progress import LiveView, LogLines, Progress, Snapshot, Vitals, describe, display_for
 from dpca.units import describe_bytes, describe_seconds
 
 
 def test_a_log_gets_a_line_at_each_tenth_and_no_carriage_return():
     out = io.StringIO()
     lines = LogLines(out)
-    lines.begin("gram", 10_000_000)
+    lines.begin(Snapshot("gram", total_bytes=10_000_000))
     for done in range(1, 1001):
-        lines.update(10_000 * done, 10_000_000, done / 10)
+        lines.update(Snapshot("gram", done_bytes=10_000 * done, total_bytes=10_000_000, seconds=done / 10))
     tenths = [re.search(r"(\d+) %", line).group(1) for line in out.getvalue().splitlines()[1:]]
     assert tenths == [str(10 * tenth) for tenth in range(1, 11)]
     assert "\r" not in out.getvalue()
@@ -37,9 +39,9 @@ def test_a_quick_stage_gets_two_lines():
 def test_a_slow_stage_gets_a_line_every_30_seconds():
     out = io.StringIO()
     lines = LogLines(out)
-    lines.begin("gram", 1000)
+    lines.begin(Snapshot("gram", total_bytes=1000))
     for seconds in range(91):
-        lines.update(50, 1000, float(seconds))
+        lines.update(Snapshot("gram", done_bytes=50, total_bytes=1000, seconds=float(seconds)))
     assert len(out.getvalue().splitlines()) == 1 + 3
 
 
@@ -59,20 +61,77 @@ def test_status_says_where_the_run_is(tmp_path):
     assert os.listdir(tmp_path) == ["status.json"]  # nothing is left of writing aside
 
 
-def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines():
+def test_a_stage_that_reads_nothing_is_told_of_in_a_log_when_it_takes_long():
+    out = io.StringIO()
+    lines = LogLines(out)
+    lines.begin(Snapshot("eigensolve"))
+    for seconds in range(65):
+        lines.update(Snapshot("eigensolve", seconds=float(seconds)))
+    lines.end(Snapshot("eigensolve", seconds=65.0))
+    assert out.getvalue().splitlines() == ["dpca: eigensolve: 0:30 passed", "dpca: eigensolve: 1:00 passed"]
+
+
+def test_a_terminal_shows_all_that_is_known_in_place_and_keeps_a_line_of_what_ended():
+    vitals = Vitals(300 * 2**20, 2 * 2**30, 3, 2**30, 4 * 2**30, "http://host:8787/status")
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
-        bar = display_for(terminal)
-        assert isinstance(bar, Bar)
-        progress = Progress(bar)
-        with progress.stage("gram", 2_000_000):
-            progress.advance(2_000_000)
+        view = display_for(terminal)
+        assert isinstance(view, LiveView)
+        view._console.width = 120
+        progress = Progress(view, stages=3, vitals=lambda: vitals)
+        with progress.stage("gram", 2_000_000, spans=20, done_spans=2):
+            progress.advance(1_000_000)
+            progress.added(4)
+            progress.show(Preview(4, 20, (0.412, 0.2)))
+            progress._beat(_Once())
+            view._live.refresh()
+            progress.advance(1_000_000)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "gram" in shown
-    assert "100%" in shown
-    assert "2.0/2.0 MB" in shown
+    assert "stage 1 of 3, gram: 50 % of 2 MB" in shown
+    assert "4 of 20 spans; memory 300 MiB of 2 GiB; 3 workers, the fullest 1 GiB of 4 GiB" in shown
+    assert "preview, partial, of 4 of 20 spans: 41.2, 20.0 % of the variance, by component" in shown
+    assert shown.count("dpca: dashboard: http://host:8787/status") == 1
+    assert re.search(r"dpca: gram: 100 % \(2 MB\), .*/s, 0:00 passed\r\n$", shown)
+
+
+class _Once:
+    """An event that stops the beat after one."""
+
+    def is_set(self):
+        return False
+
+    def wait(self, seconds):
+        return True
+
+
+def test_a_pipe_gets_lines():
     assert isinstance(display_for(io.StringIO()), LogLines)
+
+
+def test_a_look_at_workers_that_hangs_holds_up_nothing(monkeypatch):
+    monkeypatch.setattr("dpca.progress.BEAT_ENDS_SECONDS", 0.0)
+    answered = threading.Event()
+    progress = Progress(vitals=lambda: answered.wait() and None)
+    with progress.stage("gram", 100):
+        progress.advance(100)
+    answered.set()
+
+
+def test_spans_that_were_finished_before_stay_counted_while_they_are_added_up():
+    progress = Progress()
+    with progress.stage("gram", 100, spans=20, done_spans=13):
+        progress.added(1)
+        assert progress._snapshot.done_spans == 13
+        progress.added(14)
+        assert progress._snapshot.done_spans == 14
+
+
+def test_a_status_of_an_earlier_version_is_described():
+    old = {"stage": "gram", "stage_number": 1, "stages": 3, "done_bytes": 5, "total_bytes": 10}
+    assert describe({**old, "bytes_per_second": 1.0, "seconds_left": 5.0}) == [
+        "stage 1 of 3, gram: 50 % of 10 B, 1 B/s, 0:05 left"
+    ]
 
 
 @pytest.mark.parametrize(

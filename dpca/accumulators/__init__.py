@@ -52,6 +52,10 @@ class Accumulator(Protocol):
         """What the sums of squares of X_c are by the products: in all, or of each of the m; to be checked."""
         ...
 
+    def times(self, vectors: F64) -> F64:
+        """X_c X_c' V, or X_c' X_c V, of what is there; (m, j)."""
+        ...
+
     def scale(self, factors: F64) -> None:
         """Multiply the kept features by factors that only all samples gave, (m,)."""
         ...

@@ -99,6 +99,10 @@ class Gram:
         trace = np.trace(self.matrix) - (self.matrix.sum() / len(self.matrix) if center else 0.0)
         return np.array([trace])
 
+    def times(self, vectors: F64) -> F64:
+        """K V."""
+        return self.matrix @ vectors
+
     def scale(self, factors: F64) -> None:
         """Nothing: features were scaled as they streamed by."""
 

@@ -66,6 +66,11 @@ class Tsqr:
         rows = self.matrix - self.matrix.mean(axis=1)[:, None] if center else self.matrix
         return np.asarray(np.einsum("ij,ij->j", rows, rows), np.float64)
 
+    def times(self, vectors: F64) -> F64:
+        """R'R V."""
+        product: F64 = self.matrix.T @ (self.matrix @ vectors)
+        return product
+
     def scale(self, factors: F64) -> None:
         """Multiply features by factors, (m,), in place: R D of X_c D = Q R D."""
         self.matrix *= factors
