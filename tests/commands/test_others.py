@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 import zarr
 
+from dpca.printing import status_lines
+from dpca.progress import Progress
+from dpca.results import read_status
 from tests.commands.calls import dpca
 
 
@@ -69,6 +73,26 @@ def test_demo(capsys, monkeypatch):
     from dpca.demo import check, make
 
     assert check(Path("dpca-demo"), make(Path("dpca-demo"), 60, 3000))[1] is False
+
+
+def test_status_shows_what_the_spectrum_would_be_so_far(config, capsys, monkeypatch):
+    for name, value in {"slabs.TILE_WIDTH": 1, "planning.SLAB_BYTES": 1000, "planning.SLAB_WIDTH": 1}.items():
+        monkeypatch.setattr(f"dpca.{name}", value)
+    show, seen = Progress.show, []
+
+    def shown(self, preview):
+        show(self, preview)
+        seen.append("\n".join(status_lines(Path("out/r"), read_status(Path("out/r")))))
+
+    monkeypatch.setattr(Progress, "show", shown)
+    assert dpca("run", config, "--set", "compute.workers=1") == 0
+    assert re.search(
+        r"stage 1 of 3, gram: \d+ % of 28.8 kB.*\n\d+ of (\d+) spans.*\n"
+        r"preview, partial, of \d of \1 spans: [\d.]+(, [\d.]+)+ % of the variance, by component\n",
+        seen[0],
+    ), seen[0]
+    dpca("status", "out/r")
+    assert "preview" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 1)])
