@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -105,7 +106,7 @@ def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
     from dpca.config_file import load
     from dpca.errors import OverBudgetError
     from dpca.forecast import as_text
-    from dpca.run import plan as make_plan
+    from dpca.foresight import plan as make_plan
 
     try:
         document = make_plan(load(config, overrides))
@@ -251,8 +252,17 @@ def reconstruct(
 @click.option("--out", type=click.Path(path_type=Path), help="The file; report.html in the result if left out.")
 @click.option("--labels", metavar="URI", help="A label for each sample: Zarr, HDF5, .npy, or text with one a line.")
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
+@click.option("--groups", metavar="URI", help="A label for each feature of one axis, in runs, such as chromosomes.")
+@click.option("--groups-array", metavar="PATH", help="Which array inside.")
 @debug_option
-def report(result: Path, out: Path | None, labels: str | None, labels_array: str | None) -> None:
+def report(
+    result: Path,
+    out: Path | None,
+    labels: str | None,
+    labels_array: str | None,
+    groups: str | None,
+    groups_array: str | None,
+) -> None:
     """One HTML file of a result: spectrum, scores, components as pictures, samples that stand out, what it took.
 
     It needs no other file and no network, so that it can be mailed. A run writes one, unless output.report is false.
@@ -262,7 +272,7 @@ def report(result: Path, out: Path | None, labels: str | None, labels_array: str
     """
     from dpca.errors import InputError
     from dpca.labels import read_labels
-    from dpca.results import open_result
+    from dpca.results import open_result, sample_names
 
     try:
         from dpca.report.page import write_report
@@ -274,8 +284,9 @@ def report(result: Path, out: Path | None, labels: str | None, labels_array: str
     asked = found.manifest["config"]["model"].get("labels")
     if labels is None and asked:
         labels, labels_array = asked["uri"], asked["array"]
-    values = None if labels is None else read_labels(labels, labels_array, found.arrays["scores"].shape[0])
-    click.echo(write_report(found, values, out))
+    values = None if labels is None else read_labels(labels, labels_array, len(sample_names(found)))
+    divided = None if groups is None else read_labels(groups, groups_array, math.prod(found.feature_shape), "features")
+    click.echo(write_report(found, values, out, divided))
 
 
 @commands.command()

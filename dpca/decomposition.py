@@ -41,7 +41,7 @@ from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.kept import KeptSource
 from dpca.spectrum import Spectrum
-from dpca.steps import Solved, Steps
+from dpca.steps import Solved, Steps, TaskSeconds
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Decomposition:
     """Of each stage."""
     traffic: dict[str, Traffic]
     """Of each stage that sends anything over a network."""
+    work: dict[str, TaskSeconds]
+    """Of each pass."""
 
     @property
     def scores(self) -> NDArray[np.float64]:
@@ -163,6 +165,7 @@ def decompose(
         },
         seconds=steps.seconds,
         traffic=steps.traffic,
+        work=steps.work,
     )
 
 

@@ -149,6 +149,7 @@ def decompose_kernels(
         },
         seconds=steps.seconds,
         traffic=steps.traffic,
+        work=steps.work,
         cases=solved.cases,
     )
 

@@ -1,4 +1,4 @@
-"""A label for each sample, from a file of its own."""
+"""A label for each sample, or each feature, from a file of its own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 
 
-def read_labels(uri: str, array: str | None, n_samples: int) -> NDArray[Any]:
-    """Labels, (n_samples,): numbers or strings from Zarr, HDF5 or .npy, or the lines of a text file.
+def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -> NDArray[Any]:
+    """Labels, (length,): numbers or strings from Zarr, HDF5 or .npy, or the lines of a text file.
 
     Raises
     ------
     InputError
-        When they can't be read, or are not one for each sample.
+        When they can't be read, or are not one for each of what they are `of`.
     """
     try:
         found = _read(uri, array)
@@ -27,16 +27,16 @@ def read_labels(uri: str, array: str | None, n_samples: int) -> NDArray[Any]:
             "Name a Zarr array, an HDF5 dataset (and model.labels.array), a .npy or a text file with a label a line.",
             key="model.labels",
         ) from cause
-    if found.shape != (n_samples,):
+    if found.shape != (length,):
         raise InputError(
-            f"{uri}: holds labels of shape {found.shape}, but there are {n_samples} samples",
-            "Give a label for each sample, in their order.",
+            f"{uri}: holds labels of shape {found.shape}, but there are {length:,} {of}",
+            f"Give a label for each of the {of}, in their order.",
             key="model.labels",
         )
     if found.dtype.kind == "f" and np.isnan(found).any():
         raise InputError(
-            f"{uri}: the label of sample {int(np.argmax(np.isnan(found)))} is NaN",
-            "Give each sample a label.",
+            f"{uri}: the label of number {int(np.argmax(np.isnan(found)))} of the {of} is NaN",
+            f"Give each of the {of} a label.",
             "model.labels",
         )
     return found

@@ -135,6 +135,22 @@ class Peak:
     """The most that was seen."""
     now = 0
 
+    def __init__(self) -> None:
+        self.stages: dict[str, int] = {}
+        """The most that was seen in each stage."""
+        self._stage = ""
+
+    def enter(self, stage: str) -> None:
+        """What is seen from now on is of this stage."""
+        self._stage = stage
+        self.look()
+
+    def look(self) -> None:
+        """Take a sample."""
+        stage, self.now = self._stage, private_bytes()
+        self.bytes = max(self.bytes, self.now)
+        self.stages[stage] = max(self.stages.get(stage, 0), self.now)
+
 
 @contextmanager
 def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
@@ -143,8 +159,7 @@ def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
 
     def sample() -> None:
         while True:
-            peak.now = private_bytes()
-            peak.bytes = max(peak.bytes, peak.now)
+            peak.look()
             if ended.wait(seconds):
                 return
 

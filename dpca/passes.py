@@ -8,6 +8,7 @@ by tile; what is returned is m x m, m x k or k x k, with m samples (or features)
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -329,8 +330,12 @@ def _slabs(
     """The slabs of a tile, each as read, and what turns a NotFinite of its panels into an error that says where."""
     for slab in work.plan.slabs_of(tile):
         region = work.plan.region(slab)
+        began = time.perf_counter()
         raw = reader.read(region)
+        there = time.perf_counter()
         yield slab, raw, partial(located_panels, work, raw, region)
+        counts.read_seconds += there - began
+        counts.compute_seconds += time.perf_counter() - there
         counts.bytes_read, counts.absent_chunks, counts.retries = (
             reader.bytes_read,
             reader.absent_chunks,

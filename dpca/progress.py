@@ -248,6 +248,7 @@ class Progress:
     stages : how many stages the run will have
     check : called with each slab that is done; what it raises ends the run
     vitals : what the run takes, and who computes; asked for every second
+    entered : told the name of each stage that begins
     """
 
     def __init__(
@@ -257,8 +258,9 @@ class Progress:
         stages: int = 1,
         check: Callable[[], None] = lambda: None,
         vitals: Callable[[], Vitals | None] = lambda: None,
+        entered: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._check, self._vitals = check, vitals
+        self._check, self._vitals, self._entered = check, vitals, entered
         self._display = display or Silent()
         self._status = status
         self._lock = threading.RLock()
@@ -275,6 +277,7 @@ class Progress:
         total : bytes that are expected, 0 if it reads none
         spans, done_spans : how many it has, and how many were finished before
         """
+        self._entered(name)
         with self._lock:
             before, self._began = self._snapshot, time.monotonic()
             self._snapshot = Snapshot(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.errors import (
     AssumptionError,
-    ConfigError,
     DataError,
     DpcaError,
     InputError,
@@ -28,19 +26,18 @@ from dpca.errors import (
     WorkerDied,
 )
 from dpca.executors import Executor
-from dpca.forecast import forecast
-from dpca.jobqueue import SPAN_SHARE, SlurmJobs, SlurmStep, check_here, in_step, joined
+from dpca.foresight import foreseen
+from dpca.jobqueue import SlurmStep, in_step, joined
 from dpca.kept_gram import adopt, kept_gram
 from dpca.kernel_decomposition import KernelDecomposition, caveats_of_kernels, decompose_kernels
 from dpca.ledger import Ledger
 from dpca.lock import Lock
-from dpca.machine import watched_memory
+from dpca.machine import Peak, watched_memory
 from dpca.outputs import Outputs, SyncedStore
 from dpca.partitions import Collecting, Ended, Incomplete, Partition
 from dpca.partitions import Prepared as PreparedOutputs
 from dpca.planning import n_stages
 from dpca.prepare import Prepared, place_of, prepared
-from dpca.probe import probe
 from dpca.progress import Display, Progress
 from dpca.results import ResultDirectory, as_plain, environment, open_result
 from dpca.runplan import Process
@@ -48,7 +45,7 @@ from dpca.signals import Stopped
 from dpca.sources import Source
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences, without_place
-from dpca.units import describe_memory, describe_seconds
+from dpca.units import describe_memory
 from dpca.watching import keep_to, vitals_of
 
 
@@ -61,74 +58,17 @@ class Finished:
     """Of this command."""
 
 
-def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
-    """What a run would do, hold, write and take (`dpca.forecast`); measures for a few seconds.
-
-    Parameters
-    ----------
-    executor : for where it would run, instead of what the config says; measured is this machine
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits; and as `prepared` does.
-    """
-    with prepared(loaded, executor=executor) as (ready, where):
-        return _forecast(loaded.config, ready, where)
-
-
-def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
-    """`dpca.forecast` of a run, after a short measurement."""
-    output, began = Path(config.output.path), time.perf_counter()
-    here, made = executor, ready.made
-    if executor.stand_in is not None:
-        here, made = executor.stand_in, replace(made, n_tasks=1)
-    rates = probe(ready.source, ready.model, made, here, ready.scratch, output, ready.components)
-    return forecast(
-        ready.source,
-        ready.model,
-        ready.made,
-        rates,
-        ready.scratch,
-        config.output.path,
-        components=ready.components,
-        keep_gram=config.output.gram,
-        probe_seconds=time.perf_counter() - began,
-    )
-
-
 @contextmanager
 def _ready(
     loaded: Loaded, before: Begun | None, from_gram: str | Path | None, executor: Executor | None
-) -> Iterator[tuple[Prepared, Executor]]:
-    """`prepared`, for a run that begins, or goes on with what is there."""
+) -> Iterator[tuple[Prepared, Executor, dict[str, float] | None]]:
+    """`prepared`, for a run that begins, or goes on with what is there; and what it is forecast to take, if that is known."""
     with prepared(loaded, before.settled if before else None, from_gram, executor) as (ready, executor):
+        expected = None
         if before is None and ready.made.reads:
             with loaded.located():
-                _check_walltime(loaded.config, ready, executor)
-        yield ready, executor
-
-
-def _check_walltime(config: Config, ready: Prepared, executor: Executor) -> None:
-    """Refuse jobs that would end before a span does.
-
-    Raises
-    ------
-    ConfigError
-        Names the walltime that would do.
-    """
-    place = place_of(config)
-    if not isinstance(place, SlurmJobs):
-        return
-    check_here()
-    seconds = _forecast(config, ready, executor)["time"]["span_seconds"]
-    if seconds > SPAN_SHARE * place.walltime_seconds:
-        raise ConfigError(
-            f"compute.cluster.slurm.walltime is {place.walltime}, but a span of this run takes about "
-            f"{describe_seconds(seconds)} (measured here), and has to end within a tenth of it",
-            f"Ask for {math.ceil(seconds / SPAN_SHARE / 60)} minutes or more.",
-            key="compute.cluster.slurm.walltime",
-        )
+                expected = foreseen(loaded.config, ready, executor)
+        yield ready, executor, expected
 
 
 def run(
@@ -187,7 +127,7 @@ def run(
         if before is None:
             directory.check_free(overwrite)
     with (
-        _ready(loaded, before, from_gram, executor) as (ready, executor),
+        _ready(loaded, before, from_gram, executor) as (ready, executor, expected),
         watched_memory() as peak,
         _locked(directory, before, loaded) as lock,
     ):
@@ -211,7 +151,8 @@ def run(
             if lock.lost:
                 lock.check()
 
-        progress = Progress(display, directory.status, stages, check, vitals_of(ready.made, peak, executor))
+        vitals = vitals_of(ready.made, peak, executor)
+        progress = Progress(display, directory.status, stages, check, vitals, peak.enter)
         ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
         try:
             if before is None:
@@ -229,7 +170,7 @@ def run(
             _check_unchanged(begun, ready)
             seconds = time.perf_counter() - began
             notes += _notes(ready, found)
-            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak.bytes)
+            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak, expected)
             lock.check()
             document = {
                 "run": begun.run,
@@ -256,7 +197,7 @@ def run(
                 error = LockedError(*lock.taken_over)
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
-        if config.output.report and ready.model.kernels is None:
+        if config.output.report:
             _report(directory.path, ready, progress)
     return Finished(directory.path, time.perf_counter() - began)
 
@@ -521,7 +462,13 @@ def _notes(ready: Prepared, found: Decomposition) -> list[str]:
 
 
 def _manifest(
-    config: Config, ready: Prepared, found: Decomposition, n_workers: int, seconds: float, peak_bytes: int
+    config: Config,
+    ready: Prepared,
+    found: Decomposition,
+    n_workers: int,
+    seconds: float,
+    peak: Peak,
+    expected: dict[str, float] | None,
 ) -> dict[str, Any]:
     """Enough to repeat the run, and to know what its bits depend on."""
     resolved = _without_secrets(config)
@@ -545,7 +492,9 @@ def _manifest(
         "memory": {
             "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
             "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
-            "peak_bytes_of_this_process": peak_bytes,
+            "peak_bytes_of_this_process": peak.bytes,
+            "planned_bytes_of_stages": {stage.name: stage.bytes for stage in made.processes[0].stages},
+            "peak_bytes_of_stages": {name: found for name, found in peak.stages.items() if name},
         },
         "numerics": {
             "solver": found.rung.solver,
@@ -555,6 +504,8 @@ def _manifest(
             "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
         },
         "workers": n_workers,
+        "forecast_seconds": expected,
+        "task_seconds": {stage: vars(work) for stage, work in found.work.items()},
         "network": {stage: vars(traffic) for stage, traffic in found.traffic.items()},
         "counts": found.counts,
         "seconds": {**found.seconds, "total": seconds},

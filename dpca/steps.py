@@ -89,6 +89,18 @@ class Solved(Summed):
         return self.spectrum
 
 
+@dataclass(frozen=True)
+class TaskSeconds:
+    """What the tasks of a stage did, in all; also of a run that was gone on with."""
+
+    reading: float
+    """From the request for a slab until its values are there, decoded."""
+    computing: float
+    """The rest: preprocessing, products, writing."""
+    tasks: int
+    """At the same time."""
+
+
 class Decomposed(Protocol):
     """What comes of what a pass summed up."""
 
@@ -121,6 +133,7 @@ class Steps:
         self._executor, self._progress = executor, progress
         self.seconds: dict[str, float] = {}
         self.traffic: dict[str, Traffic] = {}
+        self.work: dict[str, TaskSeconds] = {}
         self.choices: list[str] = []
         self.passes = self.bytes_decoded = self.retries = 0
 
@@ -168,7 +181,7 @@ class Steps:
             total=Present.empty(work.plan.n_kept),
             merge=Present.merge,
         )
-        self._count(found.counts)
+        self._count("means", self._made.attempts[0], found.counts)
         return found
 
     def _sum(self, work: Pass, attempt: Attempt, present: Present | None) -> Summed:
@@ -188,7 +201,7 @@ class Steps:
             preview=partial(self._preview, present),
         )
         by_products, tally = found.squares(rules.center and samples), found.tally
-        self._count(tally.counts)
+        self._count(attempt.rung.name, attempt, tally.counts)
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
         standard: Standard | None = None
         if isinstance(tally, Moments):
@@ -337,7 +350,7 @@ class Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self._count(partial.counts)
+        self._count("components", attempt, partial.counts)
         projection, overlap, before = partial.projection, partial.overlap, None
         if self._model.rules.center:
             projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
@@ -387,7 +400,7 @@ class Steps:
             total=BackprojectionPartial.empty(plan.n_kept, k),
             merge=BackprojectionPartial.merge,
         )
-        self._count(partial.counts)
+        self._count("scores", attempt, partial.counts)
         signs = partial.signs
         # As the components of a Gram matrix: what a sigma_j of little weight takes from the stronger ones goes.
         transform = orthogonalizer(partial.overlap, sigma > 0, np.dtype(np.float64))
@@ -489,7 +502,8 @@ class Steps:
                 preview=preview,
             )
 
-    def _count(self, found: Counts) -> None:
+    def _count(self, stage: str, attempt: Attempt, found: Counts) -> None:
+        self.work[stage] = TaskSeconds(found.read_seconds, found.compute_seconds, attempt.n_tasks)
         self.bytes_decoded += found.bytes_read
         self.retries += found.retries
 

@@ -18,11 +18,11 @@ from typing import Any, Literal
 from dpca.batch import begun_with, go_on_with, init, is_under_way
 from dpca.config_file import Loaded, load
 from dpca.errors import ClusterError, ConfigError, writing
+from dpca.foresight import plan
 from dpca.jobqueue import SlurmStep
 from dpca.partitions import Collecting
 from dpca.prepare import beside, place_of
 from dpca.results import ResultDirectory
-from dpca.run import plan
 
 ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"
 MEMORY_MARGIN, MEMORY_BESIDE = 1.2, 128 * 2**20
@@ -76,7 +76,7 @@ def array_scripts(
     Parameters
     ----------
     loaded : the configuration
-    document : of `dpca.run.plan`, for one task at a time
+    document : of `dpca.foresight.plan`, for one task at a time
     partitions : tasks of the array; None for one a span, or 1000 if these are more
     options : further options of sbatch, such as --partition=long
     """
@@ -130,7 +130,7 @@ def job_script(
     Parameters
     ----------
     loaded, config : the configuration, and its file
-    document : of `dpca.run.plan`
+    document : of `dpca.foresight.plan`
     options, overwrite : as of `submit`
     """
     compute, place = loaded.config.compute, place_of(loaded.config)

@@ -1,13 +1,16 @@
 """What a report shows, against dense NumPy."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpca.errors import InputError
 from dpca.report import findings
-from dpca.results import open_result, sample_names
+from dpca.results import Result, open_result, sample_names
 from tests.commands.calls import dpca
 from tests.stores import random_array
 
@@ -16,9 +19,17 @@ def result_of(x, chunks, dims=None, **model):
     zarr.create_array("x.zarr", data=x, chunks=chunks, dimension_names=dims, overwrite=True)
     keys = ", ".join(f"{key}: {value}" for key, value in {"n_components": 3, **model}.items())
     with open("c.yaml", "w") as file:
-        file.write(f"input: {{uri: x.zarr}}\npreprocess: {{missing: mean}}\nmodel: {{{keys}}}\noutput: {{path: r}}\n")
+        missing = "error" if model.get("kernel") == "precomputed" else "mean"
+        file.write(
+            f"input: {{uri: x.zarr}}\npreprocess: {{missing: {missing}}}\nmodel: {{{keys}}}\noutput: {{path: r}}\n"
+        )
     assert dpca("run", "c.yaml", "--overwrite") == 0
     return open_result("r")
+
+
+def scree_of(result):
+    (answer,) = findings.answers(result)
+    return findings.scree(result, answer)
 
 
 def dense_picture(values, picture):
@@ -79,7 +90,8 @@ def test_samples_that_are_the_same_and_samples_that_stand_out():
     x[7] = x[3]
     x[9] *= 30
     result = result_of(x, (12, 100))
-    found = findings.quality(result, sample_names(result))
+    (answer,) = findings.answers(result)
+    found = findings.quality(result, answer, sample_names(result))
     assert found.n_same == 1
     assert found.pairs[0][:2] == ("3", "7")
     assert found.pairs[0][2] < 1e-6
@@ -99,15 +111,16 @@ def test_the_edge_of_white_noise_and_none_where_it_is_not_white():
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((100, 1000))
     planted = noise + 9 * rng.standard_normal((100, 1)) @ rng.standard_normal((1, 1000)) / 3
-    found = findings.scree(result_of(planted, (100, 250)))
+    found = scree_of(result_of(planted, (100, 250)))
     assert np.count_nonzero(found.eigenvalues > found.edge * 1.02) == 1
     np.testing.assert_allclose(found.ratio.sum(), 1, rtol=1e-9)
-    assert findings.scree(result_of(np.cumsum(noise, axis=1), (100, 250))).edge is None
+    assert scree_of(result_of(np.cumsum(noise, axis=1), (100, 250))).edge is None
 
 
 def test_what_there_is_no_gram_matrix_for():
     result = result_of(random_array(0, (300, 12), "f8"), (100, 12))
-    assert findings.quality(result, sample_names(result)) is None
+    (answer,) = findings.answers(result)
+    assert findings.quality(result, answer, sample_names(result)) is None
 
 
 def test_axes_have_coordinates_where_these_are_positions():
@@ -127,3 +140,66 @@ def test_axes_have_coordinates_where_these_are_positions():
     assert lat.edges(5) == (75, -75)
     assert not findings.axis_of(result, "id", "").known
     assert not findings.axis_of(result, None, "feature axis 0").known
+
+
+@given(st.integers(1, 400), st.integers(1, 60), st.sampled_from(["rising", "falling", "neither", "repeated"]))
+@settings(max_examples=30)
+def test_a_long_coordinate_streams_by(length, most, kind):
+    values = np.cumsum(np.random.default_rng(length).random(length) + 0.1)
+    if kind == "falling":
+        values = values[::-1]
+    if kind == "neither":
+        values[length // 2 :] = values[: length - length // 2]
+    if kind == "repeated":
+        values[-2:] = values[-1]
+    group = zarr.create_group({})
+    group.create_array("t", data=values, chunks=(7,), dimension_names=("t",))
+    result = Result(Path("r"), {}, group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(findings, "BLOCK_BYTES", 8 * 13)
+        found = findings.axis_of(result, "t", "", most)
+    steps = np.diff(values)
+    assert found.known == bool((steps > 0).all() or (steps < 0).all())
+    if found.known:
+        step = -(-length // most)
+        np.testing.assert_array_equal(found.positions(-(-length // step), step), values[::step])
+        assert (found.first, found.last) == (values[0], values[-1])
+
+
+def test_groups_are_runs_of_labels():
+    found = findings.groups_of(np.array(["1", "1", "2", "X", "X", "X"]))
+    assert (found.names, found.starts, found.length) == (("1", "2", "X"), (0, 2, 3), 6)
+    with pytest.raises(InputError, match="change 199 times along the features"):
+        findings.groups_of(np.arange(200))
+
+
+def test_each_kernel_of_a_sweep_has_its_own_spectrum_scores_and_quality():
+    x = random_array(0, (20, 300), "f8")
+    x[7] = x[3]
+    result = result_of(x, (20, 100), kind="kernel_pca", kernel="[rbf, linear, sigmoid]", gamma="[0.001, 0.01]")
+    found = findings.answers(result)
+    assert [str(answer.kernel).split("(")[0] for answer in found] == ["rbf", "rbf", "linear", "sigmoid", "sigmoid"]
+    distances = ((x[:, None] - x) ** 2).sum(axis=2)
+    for answer, gamma in zip(found[:2], (0.001, 0.01), strict=True):
+        kernel = np.exp(-gamma * distances)
+        kernel = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
+        values, vectors = np.linalg.eigh(kernel)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        scree = findings.scree(result, answer)
+        np.testing.assert_allclose(scree.eigenvalues[:5], values[:5], rtol=1e-9)
+        np.testing.assert_allclose(scree.ratio[:5], values[:5] / values.sum(), rtol=1e-9)
+        assert scree.edge is None
+        quality = findings.quality(result, answer, sample_names(result))
+        assert quality.pairs[0][:2] == ("3", "7")
+        assert quality.n_same == 1
+        np.testing.assert_allclose(quality.leverage, (vectors[:, :3] ** 2).sum(axis=1), atol=1e-9)
+        outside = 1 - (vectors[:, :3] ** 2 * values[:3]).sum(axis=1) / np.diag(kernel)
+        np.testing.assert_allclose(quality.outside, outside, atol=1e-9)
+
+
+def test_a_kernel_matrix_that_was_given_is_not_kept():
+    x = random_array(0, (20, 300), "f8")
+    result = result_of(x @ x.T, (20, 20), kind="kernel_pca", kernel="precomputed")
+    (answer,) = findings.answers(result)
+    assert findings.quality(result, answer, sample_names(result)) is None
+    np.testing.assert_allclose(answer.vectors.T @ answer.vectors, np.eye(3), atol=1e-9)

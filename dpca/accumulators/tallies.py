@@ -24,6 +24,10 @@ class Counts:
     """Chunks that the store never wrote, read as its fill value."""
     retries: int = 0
     """Reads that were tried again."""
+    read_seconds: float = field(default=0.0, compare=False)
+    """Of all tasks, from the request for a slab until its values are there."""
+    compute_seconds: float = field(default=0.0, compare=False)
+    """Of all tasks, from there to the next request."""
 
     def merge(self, other: Counts) -> None:
         """Count what another span has met."""
@@ -31,6 +35,8 @@ class Counts:
         self.n_missing += other.n_missing
         self.absent_chunks += other.absent_chunks
         self.retries += other.retries
+        self.read_seconds += other.read_seconds
+        self.compute_seconds += other.compute_seconds
 
 
 class Tally(Protocol):

@@ -7,6 +7,7 @@ Ito's, which tell apart without colour vision, and never tell alone: shapes and 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from dpca.report.findings import Axis, Component, Picture, Quality, Scree
+from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quality, Scree
 
 P = ParamSpec("P")
 
@@ -26,6 +27,8 @@ INK = "#102030"
 """Stands for the page's own colour."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
 MARKERS = "os^DvPX*"
+LETTER_SHARE = 0.0125
+"""Of the width of a plot, what a letter of a name under it takes."""
 MANY_POINTS = 2000
 """More than so many are one picture, not as many shapes."""
 STYLE: Any = {
@@ -129,6 +132,30 @@ def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
 
 
 @_styled
+def of_kernels(found: list[Answer], labels: NDArray[Any] | None) -> str:
+    """The first two scores of each kernel."""
+    across = min(4, len(found))
+    down = -(-len(found) // across)
+    figure = _figure(1.9 * across + (1.0 if labels is not None else 0.0), 2.0 * down)
+    panels = figure.subplots(down, across, squeeze=False).reshape(-1)
+    drawn: list[Any] = []
+    for axes in panels[len(found) :]:
+        axes.axis("off")
+    for axes, answer in zip(panels, found, strict=False):
+        if answer.scores.shape[1] < 2:
+            axes.axis("off")
+        else:
+            drawn = _points(axes, answer.scores[:, 0], answer.scores[:, 1], labels)
+        kernel = answer.kernel
+        assert kernel is not None
+        gamma = "" if math.isnan(kernel.gamma) else f", gamma {kernel.gamma:.3g}"
+        axes.set_title(f"{answer.number}: {kernel.name}{gamma}", fontsize=7)
+        axes.set(xticks=[], yticks=[])
+    _legend(figure, drawn, labels)
+    return _svg(figure, "kernels")
+
+
+@_styled
 def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None) -> str:
     """The first scores against the samples' order, or their coordinate."""
     count = min(3, scores.shape[1])
@@ -145,8 +172,12 @@ def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | Non
 
 
 @_styled
-def of_component(number: int, found: Component, views: tuple[Picture, ...], axes_of: list[Axis]) -> str:
+def of_component(
+    number: int, found: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
+) -> str:
     """A component in the shape of the data."""
+    if groups is not None:
+        return _grouped(number, found, views[0], axes_of[0], groups)
     if len(views[0].axes) == 1:
         return _line(number, found, views[0], axes_of[0])
     shapes = [view.shape for view in views]
@@ -203,7 +234,7 @@ def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
     figure = _figure(6.4, 1.8)
     axes = figure.subplots()
     (values,) = found.views
-    at = axis.positions(len(values) * view.step[0])[:: view.step[0]][: len(values)]
+    at = axis.positions(len(values), view.step[0])
     if len(values) > 60:
         axes.vlines(at, 0, values, color=COLORS[0], linewidth=0.7, rasterized=len(values) > MANY_POINTS)
     else:
@@ -211,6 +242,31 @@ def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
     axes.axhline(0, color=INK, linewidth=0.5)
     axes.set(xlabel=axis.label, ylabel=f"component {number}")
     axes.xaxis.set_major_locator(MaxNLocator(8))
+    return _svg(figure, f"component{number}")
+
+
+def _grouped(number: int, found: Component, view: Picture, axis: Axis, groups: Groups) -> str:
+    """Absolute loadings group by group, as in a Manhattan plot, with boundaries between them."""
+    figure = _figure(7.4, 2.2)
+    axes = figure.subplots()
+    values, stops = np.abs(found.views[0]), [*groups.starts[1:], groups.length]
+    at = view.step[0] * np.arange(len(values))
+    for index, (start, stop) in enumerate(zip(groups.starts, stops, strict=True)):
+        inside = (at >= start) & (at < stop)
+        how: dict[str, Any] = {"color": COLORS[0] if index % 2 == 0 else INK, "markersize": 2.5}
+        axes.plot(at[inside], values[inside], "os"[index % 2], rasterized=len(values) > MANY_POINTS, **how)
+        if index:
+            axes.axvline(start, color=INK, linewidth=0.3, alpha=0.5)
+    middles = [(start + stop) / 2 for start, stop in zip(groups.starts, stops, strict=True)]
+    named, last = [], -math.inf
+    for middle, name in zip(middles, groups.names, strict=True):
+        room = LETTER_SHARE * (len(name) + 1) * groups.length
+        if middle - last >= room:  # a name that would touch the one before is left out
+            named.append((middle, name))
+            last = middle
+    axes.set_xticks([middle for middle, _ in named], [name for _, name in named])
+    axes.tick_params(axis="x", length=0, labelsize=8)
+    axes.set(xlabel=f"{axis.label}, by group", ylabel=f"|component {number}|", xlim=(0, groups.length), ylim=(0, None))
     return _svg(figure, f"component{number}")
 
 

@@ -10,11 +10,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.dimension import Eigenvalues, noise_edge
+from dpca.errors import InputError
+from dpca.kernels import Centering, Inner, Kernel
 from dpca.results import Result, names_along
 
 F64 = NDArray[np.float64]
@@ -30,8 +33,35 @@ READ_BYTES = 16 * 10**9
 """Components that are read for their pictures, at most: a minute or so."""
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean one count as the same."""
+MOST_GROUPS = 100
 MATRIX = 400
 """Rows of the similarity matrix that are drawn, at most; of more, every so many."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Spectrum and scores of a PCA, or of one kernel."""
+
+    number: int
+    """Of the kernel in a sweep; 0 if there is one."""
+    kernel: Kernel | None
+    document: dict[str, Any]
+    """Its certificate."""
+    eigenvalues: F64
+    """All of them, of the covariance times its divisor, or of the centred kernel."""
+    singular_values: F64
+    """(k,)"""
+    ratio: F64
+    """Shares of the variance, (k,)."""
+    scores: F64
+    """(n_samples, k)"""
+    vectors: F64
+    """The same as unit vectors."""
+
+    @property
+    def accuracy(self) -> float:
+        """How often neighbours in the scores have one label; 0 where there are no labels."""
+        return float(self.document["case"]["neighbour_accuracy"] or 0.0) if self.kernel else 0.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +69,7 @@ class Scree:
     """The spectrum."""
 
     eigenvalues: F64
-    """All of them, (min(n, d),), of the covariance times its divisor."""
+    """All of them, of the covariance times its divisor, or of the centred kernel."""
     ratio: F64
     """Shares of the variance, of each."""
     n_components: int
@@ -68,18 +98,19 @@ class Axis:
     first: float | None = None
     last: float | None = None
     values: F64 | None = None
-    """All of them, where they are few enough to be drawn one by one."""
+    """One of each `step`."""
+    step: int = 1
 
     @property
     def known(self) -> bool:
         """Whether there is a coordinate."""
         return self.first is not None
 
-    def positions(self, length: int) -> F64:
-        """Where to draw each of so many, in the units of the axis."""
-        if self.values is not None and len(self.values) == length:
+    def positions(self, length: int, step: int = 1) -> F64:
+        """Where to draw so many, of which each stands for `step`, in the units of the axis."""
+        if self.values is not None and (len(self.values), self.step) == (length, step):
             return self.values
-        return np.arange(length, dtype=np.float64)
+        return step * np.arange(length, dtype=np.float64)
 
     def edges(self, length: int) -> tuple[float, float]:
         """Where an image of so many begins and ends, half a step beyond the first and the last."""
@@ -87,6 +118,17 @@ class Axis:
             return -0.5, length - 0.5
         half = (self.last - self.first) / (length - 1) / 2
         return self.first - half, self.last + half
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Features of one axis that belong together, such as the chromosomes of variants, one run after the other."""
+
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    """The first feature of each."""
+    length: int
+    """Of the axis."""
 
 
 @dataclass(frozen=True)
@@ -131,40 +173,96 @@ class Quality:
     """Of how many samples one is drawn there."""
 
 
-def scree(result: Result) -> Scree:
+def answers(result: Result) -> list[Answer]:
+    """That of a PCA, or those of each kernel that gave one."""
+    certificate, names = (
+        result.certificate,
+        ("eigenvalues", "singular_values", "explained_variance_ratio", "scores", "alpha"),
+    )
+    documents, arrays = certificate.get("cases", [certificate]), [result.arrays[name] for name in names]
+    found = []
+    for number, document in enumerate(documents):
+        case, kernel = document.get("case"), None
+        if case is not None:
+            if case["problem"]:
+                continue
+            given = {name: case[name] for name in ("gamma", "degree", "coef0") if case[name] is not None}
+            about_mean = bool(result.manifest["config"]["preprocess"]["center"])
+            kernel = Kernel(case["kernel"], about_mean=about_mean, **given)
+        at = (number,) if "cases" in certificate else ()
+        values, sigma, ratio, scores, alpha = (np.asarray(array[(*at, ...)], np.float64) for array in arrays)
+        k = document["n_components"]["chosen"]
+        vectors = (alpha * sigma)[:, :k]
+        found.append(Answer(number, kernel, document, values, sigma[:k], ratio[:k], scores[:, :k], vectors))
+    return found
+
+
+def scree(result: Result, answer: Answer) -> Scree:
     """The spectrum, and what can be said of how many components it has."""
-    certificate, manifest = result.certificate, result.manifest
-    values = np.asarray(result.arrays["eigenvalues"][...], np.float64)
-    squares = np.asarray(result.arrays["singular_values"][...], np.float64) ** 2
-    ratio = np.asarray(result.arrays["explained_variance_ratio"][...], np.float64)
-    total = float(squares[0] / ratio[0]) if ratio.size and ratio[0] else float(values.sum())
-    plan = manifest["plan"]
-    n = plan["shape"][plan["samples_axis"]]
-    d = math.prod(plan["shape"]) // n - manifest["counts"]["constant_features"]
-    given = Eigenvalues(values, int(certificate["rank"]), n, max(1, d), result.rules.center, total)
-    components = certificate["components"]
+    document, values = answer.document, answer.eigenvalues
+    sigma, ratio, components = answer.singular_values, answer.ratio, document["components"]
+    total = float(sigma[0] ** 2 / ratio[0]) if ratio.size and ratio[0] else float(values.sum())
     return Scree(
         values,
         values / total if total else values,
-        len(squares),
+        len(sigma),
         np.array([component["sampling_error"] for component in components]),
-        np.array([component["reliable"] for component in components]),
-        noise_edge(given),
-        certificate["n_components"]["suggested"],
+        np.array([component["reliable"] for component in components], bool),
+        None if answer.kernel else _edge(result, values, total),
+        document["n_components"]["suggested"],
     )
 
 
-def axis_of(result: Result, dim: str | None, fallback: str) -> Axis:
-    """What is known of an axis by the name of its dimension."""
+def _edge(result: Result, values: F64, total: float) -> float | None:
+    """Of white noise."""
+    plan = result.manifest["plan"]
+    n = plan["shape"][plan["samples_axis"]]
+    d = math.prod(plan["shape"]) // n - result.manifest["counts"]["constant_features"]
+    rank = int(result.certificate["rank"])
+    return noise_edge(Eigenvalues(values, rank, n, max(1, d), result.rules.center, total))
+
+
+def axis_of(result: Result, dim: str | None, fallback: str, most: int | None = None) -> Axis:
+    """What is known of an axis by the name of its dimension.
+
+    Parameters
+    ----------
+    most : how many positions are wanted at most; the coordinate streams by
+    """
     coordinate = None if dim is None else result.coordinate(dim)
-    if coordinate is None or coordinate.text or not coordinate.values.shape[0]:
+    length = 0 if coordinate is None else int(coordinate.values.shape[0])
+    if coordinate is None or coordinate.text or not length:
         return Axis(dim or fallback)
-    values = np.asarray(coordinate.values[...], np.float64)
-    units = coordinate.attributes.get("units")
-    steps = np.diff(values)
-    if not ((steps > 0).all() or (steps < 0).all()):
+    step = 1 if most is None else -(-length // most)
+    kept, last, signs = [], np.empty(0), set[float]()
+    block = step * max(1, BLOCK_BYTES // (8 * step))
+    for start in range(0, length, block):
+        values = np.asarray(coordinate.values[start : start + block], np.float64)
+        signs |= set(np.sign(np.diff(np.concatenate([last, values]))).tolist())
+        kept.append(values[::step])
+        last = values[-1:]
+    if signs - {1.0} and signs - {-1.0}:
         return Axis(dim or fallback)  # no position along an axis: a name
-    return Axis(f"{dim} ({units})" if units else str(dim), float(values[0]), float(values[-1]), values)
+    units = coordinate.attributes.get("units")
+    positions = np.concatenate(kept)
+    return Axis(f"{dim} ({units})" if units else str(dim), float(positions[0]), float(last[0]), positions, step)
+
+
+def groups_of(labels: NDArray[Any]) -> Groups:
+    """Runs of the same label.
+
+    Raises
+    ------
+    InputError
+        When they are more than can be told apart.
+    """
+    starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
+    if len(starts) > MOST_GROUPS:
+        raise InputError(
+            f"--groups: the labels change {len(starts) - 1:,} times along the features, which is more than {MOST_GROUPS} groups",
+            "Give labels of features that are sorted by group, such as chromosomes.",
+        )
+    return Groups(tuple(str(labels[start]) for start in starts), tuple(int(start) for start in starts), len(labels))
 
 
 def pictures(features: tuple[int, ...]) -> tuple[Picture, ...]:
@@ -260,14 +358,12 @@ def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> 
     kept[...] = np.where(np.isnan(kept) | (np.abs(found) > np.abs(kept)), found, kept)
 
 
-def quality(result: Result, names: list[str]) -> Quality | None:
+def quality(result: Result, answer: Answer, names: list[str]) -> Quality | None:
     """Samples among each other; None where the result keeps no Gram matrix."""
-    matrix = _gram(result)
+    matrix = _products(result, answer)
     if matrix is None:
         return None
-    n = len(matrix)
-    sigma = np.asarray(result.arrays["singular_values"][...], np.float64)
-    vectors = np.asarray(result.arrays["alpha"][...], np.float64) * sigma
+    n, sigma, vectors = len(matrix), answer.singular_values, answer.vectors
     squares = np.maximum(np.diag(matrix), 0.0)
     captured = (vectors**2 * sigma**2).sum(axis=1)
     outside = np.clip(1 - np.divide(captured, squares, out=np.ones(n), where=squares > 0), 0, 1)
@@ -293,10 +389,17 @@ def quality(result: Result, names: list[str]) -> Quality | None:
     )
 
 
-def _gram(result: Result) -> F64 | None:
-    """X_c X_c', from what a result keeps of it."""
-    if "gram" in result.arrays:
-        return np.asarray(result.arrays["gram"][...], np.float64)
+def _products(result: Result, answer: Answer) -> F64 | None:
+    """X_c X_c', or the centred kernel of it, from what a result keeps."""
+    if "gram" in result.arrays and (answer.kernel is None or answer.kernel.name != "precomputed"):
+        gram, product, norm2 = (
+            np.asarray(result.arrays[name][...], np.float64)
+            for name in ("gram", "gram_mean_product", "gram_mean_norm2")
+        )
+        if answer.kernel is None:
+            return gram
+        matrix, _ = answer.kernel.matrix(Inner.of_fit(gram, product, float(norm2)))
+        return Centering.of(matrix).apply(matrix)
     if "r_factor" in result.arrays:
         factor = np.asarray(result.arrays["r_factor"][...], np.float64)
         return factor.T @ factor

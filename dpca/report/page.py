@@ -18,14 +18,20 @@ from dpca.report import figures, findings
 from dpca.results import REPORT, Result, sample_names
 from dpca.units import by, describe_bytes, describe_memory
 
+OF_SCORES = ("kernel_case", "component")
+"""Dimensions of scores besides that of samples."""
 
-def write_report(result: Result, labels: NDArray[Any] | None = None, out: Path | None = None) -> Path:
+
+def write_report(
+    result: Result, labels: NDArray[Any] | None = None, out: Path | None = None, groups: NDArray[Any] | None = None
+) -> Path:
     """Write the report of a result.
 
     Parameters
     ----------
     labels : (n_samples,), what samples are coloured by
     out : the file; report.html in the result's directory if None
+    groups : (n_features,), what features along their one axis are divided by, in runs, such as chromosomes
 
     Returns
     -------
@@ -34,63 +40,64 @@ def write_report(result: Result, labels: NDArray[Any] | None = None, out: Path |
     Raises
     ------
     InputError
-        When the result is of kernels, of which there is no report.
+        When there are groups, but the result has no components along one axis.
     """
-    if result.kind != "pca":
-        raise InputError(
-            f"{result.path}: is of kernels, of which there is no report", "Name a result of model.kind: pca."
-        )
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
         (files("dpca.report") / "page.html.j2").read_text(encoding="utf-8")
     )
     place = result.path / REPORT if out is None else out
-    text = template.render(document(result, labels))
+    text = template.render(document(result, labels, groups))
     with writing(str(place)):
         durable.write(place, lambda file: file.write(text.encode()))
     return place
 
 
-def document(result: Result, labels: NDArray[Any] | None) -> dict[str, Any]:
+def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None) -> dict[str, Any]:
     """All that the page has: words, tables and figures."""
-    manifest, scree = result.manifest, findings.scree(result)
-    scores = np.asarray(result.arrays["scores"][...], np.float64)
-    dims = result.arrays["scores"].metadata.dimension_names or ()
-    sample_axis = findings.axis_of(result, dims[0] if dims else None, "sample")
-    names = sample_names(result)
+    manifest, found, names = result.manifest, findings.answers(result), sample_names(result)
+    shown = max(found, key=lambda answer: answer.accuracy)  # the first where there are no labels
+    scree = findings.scree(result, shown)
+    dims = dict(
+        zip(result.arrays["scores"].metadata.dimension_names or (), result.arrays["scores"].shape, strict=False)
+    )
+    sample_axis = findings.axis_of(result, next((dim for dim in dims if dim not in OF_SCORES), None), "sample")
+    of = "" if len(found) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     return {
-        "title": f"PCA of {manifest['input']['name']}",
-        "verdict": _verdict(result, scree),
+        "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {manifest['input']['name']}",
+        "verdict": _verdict(result, shown, scree, of),
         "notes": manifest["notes"],
+        "sweep": _sweep(result, found, labels) if "cases" in result.certificate else None,
+        "of": of,
         "scree": [figures.of_eigenvalues(scree), figures.of_shares(scree)],
-        "scree_caption": _of_scree(scree),
-        "rows_of_components": _rows(result, scree),
-        "scores": figures.of_scores(scores, labels),
-        "scores_caption": f"{len(scores):,} samples" + ("" if labels is None else ", coloured by label") + ".",
-        "order": figures.of_order(scores, sample_axis, labels),
-        "extreme_samples": _extremes(scores, names),
-        **_components(result, scree),
-        "quality": _quality(result, names),
-        "seconds": [[name, f"{value:.2f}"] for name, value in manifest["seconds"].items()],
+        "scree_caption": _of_scree(scree, shown),
+        "rows_of_components": _rows(shown, scree),
+        "scores": figures.of_scores(shown.scores, labels),
+        "scores_caption": f"{len(shown.scores):,} samples"
+        + ("" if labels is None else f", coloured by label ({len(np.unique(labels)):,})")
+        + ".",
+        "order": figures.of_order(shown.scores, sample_axis, labels),
+        "extreme_samples": _extremes(shown.scores, names),
+        **_components(result, scree, groups),
+        "quality": _quality(result, shown, names),
+        "seconds": _time(manifest),
         "work": _work(manifest),
-        "memory": [
-            [name, describe_memory(planned), describe_memory(manifest["memory"]["budget_bytes"][name])]
-            for name, planned in manifest["memory"]["planned_bytes"].items()
-        ],
+        "memory": _memory(manifest),
         "config": _yaml(manifest["config"]),
         "secrets": ", with storage options filled in," if manifest["config"]["input"].get("storage_options") else "",
         "where": " where its input is" if "://" not in manifest["config"]["input"]["uri"] else "",
     }
 
 
-def _verdict(result: Result, scree: findings.Scree) -> str:
+def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: str) -> str:
     manifest, certificate = result.manifest, result.certificate
     plan, counts, k = manifest["plan"], manifest["counts"], scree.n_components
     n = plan["shape"][plan["samples_axis"]]
     captured = 100 * float(scree.ratio[:k].sum())
-    words = [
-        f"{n:,} samples of {int(np.prod(plan['shape'])) // n:,} features: {k} components have {captured:.1f} % of the variance",
-        certificate["verdict"],
-    ]
+    given = f"{n:,} samples"
+    if shown.kernel is None or shown.kernel.name != "precomputed":
+        given += f" of {int(np.prod(plan['shape'])) // n:,} features"
+    whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
+    words = [f"{given}: {k} components{whose} have {captured:.1f} % of the variance", certificate["verdict"]]
     filled, constant = counts["missing_values"], counts["constant_features"]
     if filled:
         words.append(f"{filled:,} missing values were filled in with their feature's mean")
@@ -98,13 +105,46 @@ def _verdict(result: Result, scree: findings.Scree) -> str:
         words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
     words.append(
-        f"{counts['passes']} passes in {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
+        f"{counts['passes']} pass{'es' * (counts['passes'] != 1)} in {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
         f"{describe_memory(next(iter(planned.values())))} were planned"
     )
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
-def _of_scree(scree: findings.Scree) -> str:
+def _sweep(result: Result, found: list[findings.Answer], labels: NDArray[Any] | None) -> dict[str, Any]:
+    """All kernels: what each captured, and a picture of its first two scores."""
+    answers = {answer.number: answer for answer in found}
+    rows = []
+    for number, document in enumerate(result.certificate["cases"]):
+        case = document["case"]
+        if number not in answers:
+            rows.append([str(number), case["kernel"], f"no answer: {case['problem']}", "", "", ""])
+            continue
+        accuracy = case["neighbour_accuracy"]
+        rows.append(
+            [
+                str(number),
+                str(answers[number].kernel),
+                f"{100 * case['variance_captured']:.1f} %",
+                str(case["components_95"]),
+                f"{case['effective_rank']:.1f}",
+                "" if accuracy is None else f"{100 * accuracy:.1f} %",
+            ]
+        )
+    drawn = found[: findings.SHOWN_COMPONENTS]
+    first = "" if len(drawn) == len(found) else f"The first {len(drawn)} of {len(found)} kernels. "
+    return {
+        "rows": rows,
+        "figure": figures.of_kernels(drawn, labels),
+        "caption": f"{first}Score 1 against score 0 of each kernel, each in its own units. In the table: the share of the "
+        "variance that was captured, how many components have 95 % of it, the effective rank, and, where there are labels, how "
+        "often a sample's nearest neighbour has its label.",
+    }
+
+
+def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
+    if shown.kernel:
+        return "Eigenvalues of the centred kernel matrix. Bars are sampling errors by North's rule of thumb."
     edge = (
         "The dashed line is the edge of white noise (Marchenko and Pastur)."
         if scree.edge is not None
@@ -114,8 +154,8 @@ def _of_scree(scree: findings.Scree) -> str:
     return f"Bars are sampling errors by North's rule of thumb. {edge} Rules for the number of components: {said}."
 
 
-def _rows(result: Result, scree: findings.Scree) -> list[list[str]]:
-    sigma = np.asarray(result.arrays["singular_values"][...])
+def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
+    sigma = shown.singular_values
     cumulative = np.cumsum(scree.ratio)
     return [
         [
@@ -127,7 +167,7 @@ def _rows(result: Result, scree: findings.Scree) -> list[list[str]]:
             f"{100 * component['sampling_error']:.1f} %" + ("" if component["distinct"] else ", overlaps the next"),
             "yes" if component["reliable"] else "no",
         ]
-        for number, component in enumerate(result.certificate["components"][: 2 * findings.SHOWN_COMPONENTS])
+        for number, component in enumerate(shown.document["components"][: 2 * findings.SHOWN_COMPONENTS])
     ]
 
 
@@ -141,29 +181,47 @@ def _extremes(scores: NDArray[np.float64], names: list[str]) -> list[dict[str, A
     return found
 
 
-def _components(result: Result, scree: findings.Scree) -> dict[str, Any]:
+def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -> dict[str, Any]:
     if "components" not in result.arrays:
-        return {"components": [], "how": "The result has none (output.components: false)."}
+        if groups is not None:
+            raise InputError(
+                f"{result.path}: has no components, whose features groups could divide", "Leave out --groups."
+            )
+        kernels = result.kind == "kernel_pca"
+        return {
+            "components": [],
+            "how": "Components of a kernel have no features: they are known by their scores."
+            if kernels
+            else "The result has none (output.components: false).",
+        }
     array = result.arrays["components"]
+    divided = None
+    if groups is not None:
+        if array.shape[1:] != groups.shape:
+            raise InputError(
+                f"--groups: holds labels of shape {groups.shape}, but features have shape {tuple(array.shape[1:])}",
+                "Give a label for each feature of a result whose features have one axis.",
+            )
+        divided = findings.groups_of(groups)
     views = findings.pictures(tuple(array.shape[1:]))
     axes = [
-        findings.axis_of(result, dim, f"feature axis {number}")
+        findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.metadata.dimension_names[1:])
     ]
     found = findings.components(result, findings.n_drawn(result))
     shown = [
         {
             "number": number,
-            "figure": figures.of_component(number, component, views, axes),
+            "figure": figures.of_component(number, component, views, axes, divided),
             "share": f"{100 * scree.ratio[number]:.2f} %",
-            "top": ", ".join(f"{extreme.name} {extreme.value:.3g}" for extreme in component.top[:5]),
+            "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
         }
         for number, component in enumerate(found)
     ]
-    return {"components": shown, "how": _how(result, views, len(found))}
+    return {"components": shown, "how": _how(result, views, len(found), divided)}
 
 
-def _how(result: Result, views: tuple[findings.Picture, ...], count: int) -> str:
+def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.Groups | None = None) -> str:
     words = []
     if not count:
         return f"Each has {describe_bytes(result.arrays['components'].nbytes / result.n_components)}, too much to be drawn here."
@@ -174,11 +232,13 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int) -> str
         words.append(f"A pixel stands for {by(views[0].step)} features: of them it has the value of largest magnitude.")
     if views[0].middle:
         words.append("Cut through the middle of each axis that is not shown.")
+    if groups is not None:
+        words.append("Absolute loadings; colours and marks change from group to group.")
     return " ".join(words)
 
 
-def _quality(result: Result, names: list[str]) -> dict[str, Any] | None:
-    found = findings.quality(result, names)
+def _quality(result: Result, shown: findings.Answer, names: list[str]) -> dict[str, Any] | None:
+    found = findings.quality(result, shown, names)
     if found is None:
         return None
 
@@ -193,6 +253,34 @@ def _quality(result: Result, names: list[str]) -> dict[str, Any] | None:
         "leverage": most(found.leverage, ".3f"),
         "outside": most(found.outside, ".1%"),
     }
+
+
+def _time(manifest: dict[str, Any]) -> list[list[str]]:
+    """Of each stage what it took, what was forecast, what its tasks did, and the least that one of these takes alone."""
+    forecast, tasks, rows = manifest.get("forecast_seconds") or {}, manifest.get("task_seconds", {}), []
+    for name, seconds in manifest["seconds"].items():
+        said = [f"{forecast[name]:.2f}"] if name in forecast else ["-"]
+        if name in tasks:
+            each = [tasks[name][kind] / max(1, tasks[name]["tasks"]) for kind in ("reading", "computing")]
+            said += [f"{value:.2f}" for value in (*each, max(each))]
+        else:
+            said += ["-"] * 3
+        rows.append([name, f"{seconds:.2f}", *said])
+    return rows
+
+
+def _memory(manifest: dict[str, Any]) -> list[list[str]]:
+    """Of this process by stage, and of each process, what was planned and what was seen."""
+    memory = manifest["memory"]
+    peaks = memory.get("peak_bytes_of_stages", {})
+    rows = [
+        [name, describe_memory(planned), describe_memory(peaks[name]) if name in peaks else "-", ""]
+        for name, planned in memory.get("planned_bytes_of_stages", {}).items()
+    ]
+    for number, (name, planned) in enumerate(memory["planned_bytes"].items()):
+        peak = describe_memory(memory["peak_bytes_of_this_process"]) if not number else "-"
+        rows.append([f"{name}, in all", describe_memory(planned), peak, describe_memory(memory["budget_bytes"][name])])
+    return rows
 
 
 def _work(manifest: dict[str, Any]) -> list[list[str]]:
