@@ -375,12 +375,13 @@ def open_result(path: str | Path) -> Result:
     return Result(place, manifest, arrays)
 
 
-def sample_names(result: Result) -> list[str]:
-    """What each sample is called: by its coordinate, else by its number."""
+def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
+    """What samples are called, all or some of them: by their coordinate, else by their numbers."""
     scores = result.arrays["scores"]
     dims = scores.metadata.dimension_names or ()
     axis = dims.index("sample") if "sample" in dims else scores.ndim - 2
-    return names_along(result, dims[axis] or "sample" if dims else "sample", range(scores.shape[axis]))
+    dim = dims[axis] or "sample" if dims else "sample"
+    return names_along(result, dim, range(scores.shape[axis]) if numbers is None else numbers)
 
 
 def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:

@@ -156,11 +156,11 @@ def of_kernels(found: list[Answer], labels: NDArray[Any] | None) -> str:
 
 
 @_styled
-def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None) -> str:
-    """The first scores against the samples' order, or their coordinate."""
+def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None, every: int = 1) -> str:
+    """The first scores of one of `every` samples against the samples' order, or their coordinate."""
     count = min(3, scores.shape[1])
     figure = _figure(6.4, 1.2 * count + 0.5)
-    at = axis.positions(len(scores))
+    at = axis.positions(len(scores), every)
     panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     for number, axes in enumerate(panels):
         axes.plot(at, scores[:, number], color=INK, linewidth=0.4, alpha=0.4, rasterized=len(scores) > MANY_POINTS)

@@ -26,6 +26,7 @@ SHOWN_COMPONENTS = 12
 """Components that are drawn."""
 PIXELS = 240
 """Of an image's longer side, at most; of a line, four times as many."""
+SHOWN_SCORES = 4
 TOP = 10
 """Features, and samples, in a table."""
 BLOCK_BYTES = 64 * 2**20
@@ -54,9 +55,9 @@ class Answer:
     ratio: F64
     """Shares of the variance, (k,)."""
     scores: F64
-    """(n_samples, k)"""
-    vectors: F64
-    """The same as unit vectors."""
+    """The first few, (n_samples, at most 4)."""
+    at: tuple[int, ...]
+    """Its place in arrays of a sweep."""
 
     @property
     def accuracy(self) -> float:
@@ -159,7 +160,7 @@ class Component:
 class Quality:
     """Samples among each other, by the Gram matrix."""
 
-    pairs: tuple[tuple[str, str, float], ...]
+    pairs: tuple[tuple[int, int, float], ...]
     """The nearest ones, with their distance over the mean one."""
     n_same: int
     """How many pairs are the same."""
@@ -175,13 +176,9 @@ class Quality:
 
 def answers(result: Result) -> list[Answer]:
     """That of a PCA, or those of each kernel that gave one."""
-    certificate, names = (
-        result.certificate,
-        ("eigenvalues", "singular_values", "explained_variance_ratio", "scores", "alpha"),
-    )
-    documents, arrays = certificate.get("cases", [certificate]), [result.arrays[name] for name in names]
+    certificate, arrays = result.certificate, result.arrays
     found = []
-    for number, document in enumerate(documents):
+    for number, document in enumerate(certificate.get("cases", [certificate])):
         case, kernel = document.get("case"), None
         if case is not None:
             if case["problem"]:
@@ -190,10 +187,23 @@ def answers(result: Result) -> list[Answer]:
             about_mean = bool(result.manifest["config"]["preprocess"]["center"])
             kernel = Kernel(case["kernel"], about_mean=about_mean, **given)
         at = (number,) if "cases" in certificate else ()
-        values, sigma, ratio, scores, alpha = (np.asarray(array[(*at, ...)], np.float64) for array in arrays)
         k = document["n_components"]["chosen"]
-        vectors = (alpha * sigma)[:, :k]
-        found.append(Answer(number, kernel, document, values, sigma[:k], ratio[:k], scores[:, :k], vectors))
+
+        def read(name: str, *region: slice, at: tuple[int, ...] = at) -> F64:
+            return np.asarray(arrays[name][(*at, *region)], np.float64)
+
+        found.append(
+            Answer(
+                number,
+                kernel,
+                document,
+                read("eigenvalues", slice(None)),
+                read("singular_values", slice(k)),
+                read("explained_variance_ratio", slice(k)),
+                read("scores", slice(None), slice(min(k, SHOWN_SCORES))),
+                at,
+            )
+        )
     return found
 
 
@@ -358,12 +368,13 @@ def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> 
     kept[...] = np.where(np.isnan(kept) | (np.abs(found) > np.abs(kept)), found, kept)
 
 
-def quality(result: Result, answer: Answer, names: list[str]) -> Quality | None:
+def quality(result: Result, answer: Answer) -> Quality | None:
     """Samples among each other; None where the result keeps no Gram matrix."""
     matrix = _products(result, answer)
     if matrix is None:
         return None
-    n, sigma, vectors = len(matrix), answer.singular_values, answer.vectors
+    n, sigma = len(matrix), answer.singular_values
+    vectors = np.asarray(result.arrays["alpha"][(*answer.at, slice(None), slice(len(sigma)))], np.float64) * sigma
     squares = np.maximum(np.diag(matrix), 0.0)
     captured = (vectors**2 * sigma**2).sum(axis=1)
     outside = np.clip(1 - np.divide(captured, squares, out=np.ones(n), where=squares > 0), 0, 1)
@@ -380,7 +391,7 @@ def quality(result: Result, answer: Answer, names: list[str]) -> Quality | None:
     every = -(-n // MATRIX)
     order = np.argsort(vectors[:, 0])[::every] if vectors.size else np.arange(0, n, every)
     return Quality(
-        tuple((names[a], names[b], math.sqrt(max(0.0, value) / mean)) for value, a, b in nearest[:TOP] if mean > 0),
+        tuple((a, b, math.sqrt(max(0.0, value) / mean)) for value, a, b in nearest[:TOP] if mean > 0),
         n_same,
         (vectors**2).sum(axis=1),
         outside,

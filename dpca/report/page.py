@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from dpca.report import figures, findings
 from dpca.results import REPORT, Result, sample_names
 from dpca.units import by, describe_bytes, describe_memory
 
+MOST_POINTS = 10_000
+"""Samples that are drawn; of more, every so many."""
 OF_SCORES = ("kernel_case", "component")
 """Dimensions of scores besides that of samples."""
 
@@ -54,31 +57,36 @@ def write_report(
 
 def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None) -> dict[str, Any]:
     """All that the page has: words, tables and figures."""
-    manifest, found, names = result.manifest, findings.answers(result), sample_names(result)
+    manifest, found = result.manifest, findings.answers(result)
     shown = max(found, key=lambda answer: answer.accuracy)  # the first where there are no labels
     scree = findings.scree(result, shown)
+    every = -(-len(shown.scores) // MOST_POINTS)
+    scores, drawn_labels = shown.scores[::every], None if labels is None else labels[::every]
     dims = dict(
         zip(result.arrays["scores"].metadata.dimension_names or (), result.arrays["scores"].shape, strict=False)
     )
-    sample_axis = findings.axis_of(result, next((dim for dim in dims if dim not in OF_SCORES), None), "sample")
+    sample_axis = findings.axis_of(
+        result, next((dim for dim in dims if dim not in OF_SCORES), None), "sample", MOST_POINTS
+    )
     of = "" if len(found) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     return {
         "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {manifest['input']['name']}",
         "verdict": _verdict(result, shown, scree, of),
         "notes": manifest["notes"],
-        "sweep": _sweep(result, found, labels) if "cases" in result.certificate else None,
+        "sweep": _sweep(result, found, every, drawn_labels) if "cases" in result.certificate else None,
         "of": of,
         "scree": [figures.of_eigenvalues(scree), figures.of_shares(scree)],
         "scree_caption": _of_scree(scree, shown),
         "rows_of_components": _rows(shown, scree),
-        "scores": figures.of_scores(shown.scores, labels),
+        "scores": figures.of_scores(scores, drawn_labels),
         "scores_caption": f"{len(shown.scores):,} samples"
+        + ("" if every == 1 else f", of which one of {every:,} is drawn")
         + ("" if labels is None else f", coloured by label ({len(np.unique(labels)):,})")
         + ".",
-        "order": figures.of_order(shown.scores, sample_axis, labels),
-        "extreme_samples": _extremes(shown.scores, names),
+        "order": figures.of_order(scores, sample_axis, drawn_labels, every),
+        "extreme_samples": _extremes(result, shown.scores),
         **_components(result, scree, groups),
-        "quality": _quality(result, shown, names),
+        "quality": _quality(result, shown),
         "seconds": _time(manifest),
         "work": _work(manifest),
         "memory": _memory(manifest),
@@ -111,7 +119,7 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
-def _sweep(result: Result, found: list[findings.Answer], labels: NDArray[Any] | None) -> dict[str, Any]:
+def _sweep(result: Result, found: list[findings.Answer], every: int, labels: NDArray[Any] | None) -> dict[str, Any]:
     """All kernels: what each captured, and a picture of its first two scores."""
     answers = {answer.number: answer for answer in found}
     rows = []
@@ -131,7 +139,7 @@ def _sweep(result: Result, found: list[findings.Answer], labels: NDArray[Any] | 
                 "" if accuracy is None else f"{100 * accuracy:.1f} %",
             ]
         )
-    drawn = found[: findings.SHOWN_COMPONENTS]
+    drawn = [replace(answer, scores=answer.scores[::every]) for answer in found[: findings.SHOWN_COMPONENTS]]
     first = "" if len(drawn) == len(found) else f"The first {len(drawn)} of {len(found)} kernels. "
     return {
         "rows": rows,
@@ -171,12 +179,14 @@ def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
     ]
 
 
-def _extremes(scores: NDArray[np.float64], names: list[str]) -> list[dict[str, Any]]:
+def _extremes(result: Result, scores: NDArray[np.float64]) -> list[dict[str, Any]]:
     found = []
     for number in range(min(3, scores.shape[1])):
         order = np.argsort(scores[:, number])
         half = min(findings.TOP // 2, len(order) // 2)
-        rows = [[names[i], f"{scores[i, number]:.4g}"] for i in [*order[::-1][:half], *order[:half][::-1]]]
+        extreme = [int(i) for i in (*order[::-1][:half], *order[:half][::-1])]
+        names = sample_names(result, extreme)
+        rows = [[name, f"{scores[i, number]:.4g}"] for i, name in zip(extreme, names, strict=True)]
         found.append({"caption": f"Extreme in score {number}", "rows": rows})
     return found
 
@@ -237,19 +247,20 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups
     return " ".join(words)
 
 
-def _quality(result: Result, shown: findings.Answer, names: list[str]) -> dict[str, Any] | None:
-    found = findings.quality(result, shown, names)
+def _quality(result: Result, shown: findings.Answer) -> dict[str, Any] | None:
+    found = findings.quality(result, shown)
     if found is None:
         return None
 
     def most(values: NDArray[np.float64], text: str) -> list[list[str]]:
-        return [[names[i], format(values[i], text)] for i in np.argsort(-values)[: findings.TOP]]
+        order = [int(i) for i in np.argsort(-values)[: findings.TOP]]
+        return [[name, format(values[i], text)] for i, name in zip(order, sample_names(result, order), strict=True)]
 
     same = "No two samples are the same." if not found.n_same else f"{found.n_same:,} pairs of samples are the same."
     return {
         "figures": [figures.of_outliers(found), figures.of_similarity(found)],
         "caption": f"{same} A sample of high leverage decides a component by itself; one that lies outside is not described by any.",
-        "pairs": [[a, b, f"{distance:.3g}"] for a, b, distance in found.pairs],
+        "pairs": [[*sample_names(result, (a, b)), f"{distance:.3g}"] for a, b, distance in found.pairs],
         "leverage": most(found.leverage, ".3f"),
         "outside": most(found.outside, ".1%"),
     }

@@ -13,6 +13,7 @@ import zarr
 
 from tests.commands.calls import dpca, dpca_process
 from tests.stores import random_array
+from tests.test_memory import measured_run, npy_of
 
 pytestmark = pytest.mark.looks
 
@@ -165,3 +166,10 @@ def test_features_are_divided_by_groups(browser, capsys):
     np.save("groups.npy", np.zeros(40, int))
     assert dpca("report", "r", "--groups", "groups.npy") == 2
     assert "groups.npy: holds labels of shape (40,), but there are 500 features" in capsys.readouterr().err
+
+
+def test_a_report_takes_no_more_memory_than_its_run_was_planned_with():
+    uri = npy_of((400_000, 100), "u1")
+    peak, planned, _ = measured_run(uri, "1 GiB")
+    assert "of which one of 40 is drawn" in Path("r/report.html").read_text()
+    assert peak <= planned, f"{peak / 2**20:.0f} MiB measured, {planned / 2**20:.0f} planned"
