@@ -24,7 +24,7 @@ MIB = 2**20
 SAMPLE_SECONDS = 0.002
 ZARR_THREADS_BYTES = 32 * MIB
 
-CONFIG = "input: {{uri: {uri}}}\nmodel: {{n_components: 10}}\ncompute: {{memory: {memory}, workers: 2}}\noutput: {{path: r}}\n"
+CONFIG = "input: {{uri: {uri}}}\nmodel: {{n_components: 10}}\ncompute: {{memory: {memory}, workers: 2}}\noutput: {{path: r, report: false}}\n"
 
 
 def watched(command):

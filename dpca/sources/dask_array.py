@@ -17,6 +17,8 @@ from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
+IMPORTS_BYTES = 24 * 2**20
+"""dask.array takes 75 MiB where pandas and xarray are installed, which it imports: more than the allowance for libraries has."""
 
 
 class _DaskReader(Reader):
@@ -108,7 +110,7 @@ class DaskSource:
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         # Dask computes blocks and joins them; what their graph takes besides is the graph's own.
         size = size_of(shape, self.layout.dtype)
-        return {"slab": size, "blocks that Dask computes": size}
+        return {"slab": size, "blocks that Dask computes": size, "Dask's imports, shared by the tasks": IMPORTS_BYTES}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:

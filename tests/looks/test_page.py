@@ -170,6 +170,6 @@ def test_features_are_divided_by_groups(browser, capsys):
 
 def test_a_report_takes_no_more_memory_than_its_run_was_planned_with():
     uri = npy_of((400_000, 100), "u1")
-    peak, planned, _ = measured_run(uri, "1 GiB")
+    peak, planned, _ = measured_run(uri, "1 GiB", "--set", "output.report=true")
     assert "of which one of 40 is drawn" in Path("r/report.html").read_text()
     assert peak <= planned, f"{peak / 2**20:.0f} MiB measured, {planned / 2**20:.0f} planned"
