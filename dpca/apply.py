@@ -107,6 +107,11 @@ def transform(
     axis = source.layout.axis_of(where.samples_axis)
     projector = _projector(fit, source, axis, kernel_case, training)
     n_samples = source.layout.shape[axis]
+    if not n_samples:
+        raise InputError(
+            f"{source.layout.name}: has no samples along axis {axis} of shape {source.layout.shape}",
+            "Give at least one; if samples lie along another axis, name it in a YAML file: uri, samples_axis.",
+        )
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
@@ -128,9 +133,10 @@ def transform(
             coordinate = reader.coordinate(axis)
             if coordinate is not None:
                 outputs.write_coordinate("sample", coordinate)
-        whitening = fit.whitening_of(kernel_case)
+        whitening, alike = fit.whitening_of(kernel_case), set[int]()
 
         def receive(group: slice, scores: NDArray[np.float64]) -> None:
+            alike.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
             outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
 
         projector.project(executor, progress, receive, ledger)
@@ -145,7 +151,19 @@ def transform(
             projector.check_unchanged()
         _check_same_fit(fit, aside)
         outputs.finish()
-    return Applied(Path(out), shape)
+    return Applied(Path(out), shape, _of_no_value(sorted(alike)))
+
+
+def _of_no_value(samples: list[int]) -> tuple[str, ...]:
+    """What must be known of samples whose scores are exactly 0."""
+    if not samples:
+        return ()
+    named = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
+    one = len(samples) == 1
+    return (
+        f"sample{'' if one else 's'} {named}: all scores are 0, since {'it has' if one else 'they have'} no value, or no value "
+        "other than the fit's mean",
+    )
 
 
 def reconstruct_samples(

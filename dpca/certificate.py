@@ -188,12 +188,16 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     if "case" in certificate:  # of a kernel
         remedy = "set model.precision: double, or leave it to auto" if single else remedy
     elif squared:
-        remedy = f"set model.{'precision: double' if single else 'svd_solver: tsqr'}, or leave both to auto"
+        # Where both are auto, what follows this solver did not fit the memory.
+        more = "model.precision: double" if single else "model.svd_solver: tsqr"
+        remedy = f"set {more}, or leave both to auto, with a larger compute.memory if it is so already"
     largest = max((c["singular_value"] for c in components), default=0.0)
     supported = [c for c in components if c["singular_value"] >= certificate["supported_ratio"] * largest > 0]
     wrong = [c["index"] for c in supported if (c["residual_data"] or 0.0) > CONFIRMED]
     weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
+    if components and len(zero) == len(components):
+        return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
     found = []
     if wrong:
         found.append(

@@ -280,6 +280,9 @@ def report(
         raise InputError(
             f"a report needs {cause.name}, which is not installed", "pip install 'dpca[report]'."
         ) from cause
+    _check_with(
+        ("--labels-array", labels_array, "--labels", labels), ("--groups-array", groups_array, "--groups", groups)
+    )
     found = open_result(result)
     asked = found.manifest["config"]["model"].get("labels")
     if labels is None and asked:
@@ -314,6 +317,9 @@ def export(
     from dpca.labels import read_labels
     from dpca.results import open_result, sample_names
 
+    _check_with(("--labels-array", labels_array, "--labels", labels))
+    if labels is not None and to not in ("csv", "anndata"):
+        raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
     found = open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, len(sample_names(found)))
     for path in write(found, to, out, values, overwrite):
@@ -346,15 +352,18 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
 
 
 @commands.command()
-def schema() -> None:
+@click.option("--markdown", is_flag=True, help="As tables, for people.")
+def schema(markdown: bool) -> None:
     """JSON Schema of the config, for editors.
 
     \b
     Example: dpca schema > dpca.schema.json
     """
     from dpca.config import schema as config_schema
+    from dpca.config_reference import reference
 
-    click.echo(json.dumps(config_schema(), indent=2))
+    found = config_schema()
+    click.echo(reference(found) if markdown else json.dumps(found, indent=2))
 
 
 @commands.command()
@@ -381,6 +390,13 @@ def demo(directory: Path, samples: int, features: int) -> None:
         click.echo(line)
     if not right:
         sys.exit(1)
+
+
+def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
+    """Refuse options that need another one, without it."""
+    for name, given, other, needed in pairs:
+        if given is not None and needed is None:
+            raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
 
 
 def _axis(given: str | None) -> int | str | None:

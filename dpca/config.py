@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
 
 from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError
+from dpca.kernels import USES
 from dpca.sources.base import READ_SECONDS
 from dpca.units import WALLTIME, walltime_seconds
 
@@ -334,6 +337,18 @@ def check_together(config: Config) -> None:
     model, preprocess, cluster = config.model, config.preprocess, config.compute.cluster
     if isinstance(cluster, Cluster):
         _check_cluster(cluster)
+        if config.compute.workers != "auto":
+            raise ConfigError(
+                f"compute.workers is {config.compute.workers}, but compute.cluster is not local: workers there have threads of "
+                "their own",
+                "Leave it out.",
+                key="compute.workers",
+            )
+    uri, path = config.input.uri, config.output.path
+    if "://" not in uri and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
+        raise ConfigError(
+            f"output.path is {path}, which lies in {uri}, the input", "Choose another output.path.", key="output.path"
+        )
     names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
     if model.kind == "pca":
         for key in set(OF_KERNELS) - {"labels"}:
@@ -344,6 +359,15 @@ def check_together(config: Config) -> None:
                     key=f"model.{key}",
                 )
         return
+    for key in ("gamma", "degree", "coef0"):
+        given = getattr(model, key)
+        if given != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
+            having = [name for name, uses in USES.items() if key in uses]
+            raise ConfigError(
+                f"model.{key} is {given!r}, but model.kernel is {model.kernel}, which has no {key}",
+                f"Leave model.{key} out, or set model.kernel to {' or '.join(having)}.",
+                key=f"model.{key}",
+            )
     if model.svd_solver not in ("auto", "gram_eigh"):
         raise ConfigError(
             f"model.svd_solver is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",

@@ -119,7 +119,7 @@ def inspect(
         here = Workers(0, 1, memory_budget())
         made = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
     except DpcaError as error:
-        problems.append(f"{error.message} {error.remedy}")
+        problems.append(f"{error.message}. {error.remedy}")
     found["reading"] = reading_of(made, layout) if made else None
     found["peak_bytes"] = made.tightest.peak_bytes if made else None
     found["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
@@ -185,7 +185,7 @@ def _watch_out(
             f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): if that is not so, the axes are swapped"
         )
     kept = min(n_samples, n_features)
-    if kept > MANY_SAMPLES:
+    if kept > MANY_SAMPLES and made is not None:
         side = "samples" if n_samples == kept else "features"
         found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(40 * kept**2)} of memory")
     if made is not None and made.reading == "copy":

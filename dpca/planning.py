@@ -398,7 +398,9 @@ def plan_in_memory(layout: Layout, samples_axis: int | str, model: Model, rung: 
         raise OverBudgetError(
             f"{layout.name}: the eigensolve of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
             f"{describe_memory(budget.bytes)}, {budget.origin}",
-            f"Set compute.memory to {enough(process.peak_bytes)} or more.",
+            f"Run it where {enough(process.peak_bytes)} may be had."
+            if budget.lowered
+            else f"Set compute.memory to {enough(process.peak_bytes)} or more.",
             key="compute.memory",
         )
     return RunPlan(
@@ -515,7 +517,9 @@ def _over_budget(
     remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more"
     if process.name == "client":
         remedy = f"Run the client where {enough(process.peak_bytes)} are free"
-    if with_copy.tightest.peak_bytes < process.peak_bytes:
+    elif budget.lowered:
+        remedy = f"Run it where {enough(process.peak_bytes)} may be had"
+    if enough(with_copy.tightest.peak_bytes) != enough(process.peak_bytes):
         remedy += (
             f", or to {enough(with_copy.tightest.peak_bytes)} and compute.scratch to a directory with "
             f"{describe_bytes(with_copy.scratch_bytes)} free"

@@ -17,11 +17,13 @@ from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.errors import (
     AssumptionError,
+    ConfigError,
     DataError,
     DpcaError,
     InputError,
     LedgerError,
     LockedError,
+    PrecisionError,
     StorageError,
     WorkerDied,
 )
@@ -370,8 +372,12 @@ def _explained(
         return located
     if isinstance(error, AssumptionError):
         return _first_pass_kept(located, directory.staged_arrays(ledger.run))
-    # Data that are mended are other data, for which nothing of what is finished can be used.
-    again = "" if isinstance(error, DataError) else go_on
+    again = go_on
+    if isinstance(error, DataError | PrecisionError):
+        # What mends it makes other data of them, or other products: nothing of what is finished can be used.
+        again = "Then start it anew with --overwrite."
+    elif isinstance(error, ConfigError) and (error.key or "").removeprefix("model.") in OF_KERNELS:
+        again = "What is finished is kept: correct the config, and --resume goes on."
     return type(error)(located.message, f"{located.remedy} {again}".strip(), located.key).with_traceback(
         error.__traceback__
     )
@@ -450,12 +456,16 @@ def _notes(ready: Prepared, found: Decomposition) -> list[str]:
     )
     if counts["absent_chunks"]:
         notes.append(
-            f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values"
+            f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "
+            "input.absent_chunks: error refuses that"
         )
     if counts["retried_reads"]:
         notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
     if counts["missing_values"]:
-        notes.append(f"{counts['missing_values']} missing values were replaced by their feature's mean")
+        notes.append(
+            f"{counts['missing_values']} missing values were replaced by their feature's mean (a feature that has no value at "
+            "all counts as 0, and is NaN in mean and components)"
+        )
     if counts["constant_features"]:
         notes.append(f"{counts['constant_features']} constant features could not be scaled and count as 0")
     return notes

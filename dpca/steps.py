@@ -25,7 +25,7 @@ from dpca.backproject import BackprojectionPartial, Measured, orthogonalizer
 from dpca.certificate import check_products
 from dpca.dimension import Chosen, Eigenvalues, choose, suggestions
 from dpca.engine import run_stage
-from dpca.errors import PrecisionError
+from dpca.errors import DataError, PrecisionError
 from dpca.executors import Executor, Traffic
 from dpca.ledger import Ledger
 from dpca.model import Model, Rung
@@ -50,6 +50,7 @@ from dpca.progress import Progress
 from dpca.runplan import Attempt, RunPlan
 from dpca.signals import THREADS
 from dpca.sources import Source
+from dpca.sources.base import Layout
 from dpca.spectrum import Spectrum, ranked, reciprocal, spectrum_of
 
 P = TypeVar("P")
@@ -200,6 +201,7 @@ class Steps:
             merge=solver.merge,
             preview=partial(self._preview, present),
         )
+        _check_present(self._source.layout, found.tally.counts)
         by_products, tally = found.squares(rules.center and samples), found.tally
         self._count(attempt.rung.name, attempt, tally.counts)
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
@@ -523,6 +525,15 @@ class Steps:
         for name in (stage, sweep):
             self._ledger.stage(name).clear()
         return False
+
+
+def _check_present(layout: Layout, counts: Counts) -> None:
+    """Refuse data without any value."""
+    if counts.n_missing == layout.n_values:
+        raise DataError(
+            f"{layout.name}: all {counts.n_missing:,} values are missing: there is nothing to analyse",
+            "Look at the file, and at input.missing_values.",
+        )
 
 
 def _lacking(spectrum: Spectrum) -> str:

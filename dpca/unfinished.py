@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,18 @@ def differences(before: Any, after: Any, name: str = "") -> list[str]:
             for key in keys
             for sentence in differences(before.get(key), after.get(key), f"{name}.{key}" if name else str(key))
         ]
-    return [] if before == after else [f"{name}: {_shown(before)}, now {_shown(after)}"]
+    if before == after:
+        return []
+    if name.endswith("modified_ns"):
+        was, now = (_moment(value) for value in (before, after))
+        return [f"the file was written at {was}, now at {now} (a copy keeps its time by cp -p or rsync -t)"]
+    if name.endswith("chunks_sha256"):
+        return ["sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
+    return [f"{name}: {_shown(before)}, now {_shown(after)}"]
+
+
+def _moment(nanoseconds: int | None) -> str:
+    return "some time" if nanoseconds is None else str(datetime.fromtimestamp(nanoseconds / 1e9, UTC))
 
 
 def _shown(value: Any) -> str:

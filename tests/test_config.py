@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from dpca.config import Config, schema
+from dpca.config_reference import reference
 from dpca.config_file import load
 from dpca.errors import ConfigError
 
@@ -133,6 +135,26 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_config_of_the_repository_loads(path):
     assert load(path).config
+
+
+def test_the_reference_in_the_documents_is_that_of_the_schema():
+    text = (CONFIGS[0].parent / "README.md").read_text()
+    assert text.partition("`dpca schema --markdown`.\n\n")[2] == reference(schema()) + "\n"
+
+
+def test_the_reference_says_what_every_key_allows():
+    text = reference(schema())
+    for line in (
+        "| `n_components` | an integer >= 1, a number > 0 and < 1, `rank`,",
+        "| `gamma` | a number >= 0, `median`, `null`, a list of these | `null` |",
+        "| `missing_values` | a list (a number) | `[]` |",
+        "| `memory` | `auto`, an amount such as `8 GiB`",
+        "| `uri` | text | required |",
+        "### `compute.cluster.slurm`",
+    ):
+        assert line in text
+    documented = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert documented >= {key for section in Config.model_fields.values() for key in section.annotation.model_fields}
 
 
 def test_editors_know_the_schema_of_every_config():

@@ -1,0 +1,95 @@
+"""All keys of a config as Markdown tables, from its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+Schema = dict[str, Any]
+
+REQUIRED = "required"
+
+
+def reference(schema: Schema) -> str:
+    """A table for each section, in the order of the config: keys, what is allowed, default, meaning."""
+    return "\n\n".join(_sections(schema, schema, ""))
+
+
+def _sections(schema: Schema, section: Schema, name: str) -> Iterator[str]:
+    rows, below = [], []
+    for key, given in section["properties"].items():
+        path = f"{name}.{key}" if name else key
+        nested = [_resolved(schema, option) for option in _options(given)]
+        nested = [option for option in nested if "properties" in option]
+        below += [_sections(schema, option, path) for option in nested]
+        if name or not nested:
+            default = REQUIRED if key in section.get("required", ()) else f"`{_plain(given.get('default'))}`"
+            meaning = given.get("description", "").replace("|", "\\|")
+            rows.append(f"| `{key}` | {_allowed(schema, given)} | {default} | {meaning} |")
+    if rows:
+        head = f"### `{name}`\n\n{section.get('description', '')}\n\n| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
+        yield head + "\n".join(rows)
+    for sections in below:
+        yield from sections
+
+
+def _options(given: Schema) -> list[Schema]:
+    found: list[Schema] = given.get("anyOf", [given])
+    return found
+
+
+def _resolved(schema: Schema, given: Schema) -> Schema:
+    if "$ref" not in given:
+        return given
+    found: Schema = schema["$defs"][given["$ref"].rpartition("/")[2]]
+    return found
+
+
+def _allowed(schema: Schema, given: Schema) -> str:
+    """In words; a list of what is allowed alone too is said in two."""
+    options = _options(given)
+    alone = dict.fromkeys(word for option in options if "items" not in option for word in _words(schema, option))
+    lists = [dict.fromkeys(_words(schema, option["items"])) for option in options if "items" in option]
+    return ", ".join([*alone, *("a list of these" if {*items} <= {*alone} else _list_of(items) for items in lists)])
+
+
+def _list_of(items: dict[str, None]) -> str:
+    return f"a list ({', '.join(items)})"
+
+
+def _words(schema: Schema, given: Schema) -> Iterator[str]:
+    option = _resolved(schema, given)
+    if "enum" in option:
+        yield from (f"`{_plain(value)}`" for value in option["enum"])
+    elif "const" in option:
+        yield f"`{_plain(option['const'])}`"
+    elif "anyOf" in option:
+        for one in option["anyOf"]:
+            yield from _words(schema, one)
+    elif option.get("type") == "array":
+        yield _list_of(dict.fromkeys(_words(schema, option["items"])))
+    elif "properties" in option or option.get("type") == "object":
+        yield "keys"
+    elif option.get("type") == "null":
+        yield "`null`"
+    elif "pattern" in option and "\\w" in option["pattern"]:
+        yield "an amount such as `8 GiB`"
+    else:
+        kind = {"integer": "an integer", "number": "a number", "boolean": "`true`, `false`", "string": "text"}
+        bounds = [
+            f"{sign} {option[name]:g}"
+            for name, sign in (
+                ("minimum", ">="),
+                ("exclusiveMinimum", ">"),
+                ("maximum", "<="),
+                ("exclusiveMaximum", "<"),
+            )
+            if name in option
+        ]
+        yield kind[option["type"]] + (" " + " and ".join(bounds) if bounds else "")
+
+
+def _plain(value: Any) -> str:
+    """As YAML has it."""
+    return value if isinstance(value, str) else json.dumps(value)
