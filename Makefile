@@ -85,4 +85,4 @@ $(VENV)/.figures: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells results
+	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers results

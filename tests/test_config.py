@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dpca.config import Config, schema
-from dpca.config_reference import reference
 from dpca.config_file import load
+from dpca.config_reference import reference
 from dpca.errors import ConfigError
 
 MINIMAL = """\
