@@ -187,7 +187,10 @@ def _watch_out(
     kept = min(n_samples, n_features)
     if kept > MANY_SAMPLES and made is not None:
         side = "samples" if n_samples == kept else "features"
-        found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(40 * kept**2)} of memory")
+        needed = max(
+            stage.bytes for process in made.processes for stage in process.stages if stage.name == "eigensolve"
+        )
+        found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
     if made is not None and made.reading == "copy":
         found.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "

@@ -372,9 +372,9 @@ def _explained(
         return located
     if isinstance(error, AssumptionError):
         return _first_pass_kept(located, directory.staged_arrays(ledger.run))
-    again = go_on
-    if isinstance(error, DataError | PrecisionError):
-        # What mends it makes other data of them, or other products: nothing of what is finished can be used.
+    # Data that are mended are other data, and other precision makes other products: nothing of what is finished can be used.
+    again = "" if isinstance(error, DataError) else go_on
+    if isinstance(error, PrecisionError):
         again = "Then start it anew with --overwrite."
     elif isinstance(error, ConfigError) and (error.key or "").removeprefix("model.") in OF_KERNELS:
         again = "What is finished is kept: correct the config, and --resume goes on."

@@ -1,6 +1,6 @@
 """Data whose singular values fall from 1 to 1e-6: what a solver loses can be seen.
 
-    python -m workflows.solvers.make DIRECTORY
+python -m workflows.solvers.make DIRECTORY
 """
 
 import argparse
