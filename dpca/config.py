@@ -6,10 +6,19 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError
@@ -21,10 +30,24 @@ if TYPE_CHECKING:
     from dpca.sources import Source
 
 DEFAULT_COMPONENTS = 20
+LEAST_MEMORY = 2**20
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _in_full(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse text that pydantic reads the beginning of, and amounts so small that a unit was forgotten."""
+    if isinstance(given, str) and not re.fullmatch(r"\s*(\d+\.)?\d+\s*[a-zA-Z]*\s*", given):
+        raise ValueError(given)
+    amount = read(given)
+    if amount < LEAST_MEMORY:
+        raise ValueError(given)
+    return amount
+
+
+Amount = Annotated[ByteSize, WrapValidator(_in_full)]
 
 
 class Input(_Section):
@@ -205,7 +228,7 @@ class SlurmCluster(_Section):
     """
 
     cores: Annotated[int, _CORES]
-    memory: Annotated[ByteSize, Field(description="Of each worker, such as 16 GiB: what its job asks for.")]
+    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB: what its job asks for.")]
     walltime: Annotated[
         str,
         Field(
@@ -232,7 +255,7 @@ class SlurmRunner(_Section):
 
     workers: Annotated[int, Field(ge=1, description="The job step has two tasks more.")]
     cores: Annotated[int, _CORES] = 1
-    memory: Annotated[ByteSize, Field(description="Of each worker, such as 16 GiB.")]
+    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB.")]
     interface: Annotated[str | None, _INTERFACE] = None
 
 
@@ -267,7 +290,7 @@ class Compute(_Section):
     ] = "auto"
 
     memory: Annotated[
-        Literal["auto"] | ByteSize,
+        Literal["auto"] | Amount,
         Field(
             description="Private memory of all processes on this machine, or of each worker of a cluster, such as "
             "8 GiB; auto: half of what is free. Limits of control groups and of Slurm are respected."
@@ -310,7 +333,16 @@ class Config(_Section):
         return values
 
 
+_AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
+
 ALLOWED = {
+    "input.samples_axis": "an integer such as 0, or a dimension's name",
+    "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
+    "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
+    "compute.workers": "auto or an integer of 1 or more",
+    "compute.memory": f"auto or {_AMOUNT}",
+    "compute.cluster.slurm.memory": _AMOUNT,
+    "compute.cluster.slurm_runner.memory": _AMOUNT,
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
     + ", ".join(RULES),
     "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
@@ -321,6 +353,19 @@ ALLOWED = {
     "model.fit_inverse_transform": "true, false or fixed_point",
 }
 """What is allowed, where the members of a union would not say it well."""
+
+_WRITE_AMOUNT = "Write a number with a point, and a unit; 1 MiB is the least."
+
+REMEDIES = {
+    "input": "Write input: {uri: PATH}.",
+    "output": "Write output: {path: DIRECTORY}.",
+    "model.labels": "Write labels: {uri: PATH}.",
+    "compute.cluster": "Write slurm: {cores: 8, memory: 32 GiB, walltime: '04:00:00', maximum: 40} under cluster, or the like.",
+    "compute.memory": _WRITE_AMOUNT,
+    "compute.cluster.slurm.memory": _WRITE_AMOUNT,
+    "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
+}
+"""What to do, where that is more than to correct a value."""
 
 
 def schema() -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,11 +15,43 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from dpca.config import ALLOWED, Config, Input, check_together
+from dpca.config import ALLOWED, REMEDIES, Config, Input, check_together
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import without_credentials
 
 Path_ = tuple[str | int, ...]
+
+_WORDS = {
+    "bool_type": "true or false (yes and no are text in YAML 1.2)",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+}
+"""What is allowed, by pydantic's name of the error, where its own words are those of Python."""
+
+_YAML_ERRORS = {
+    "found character '\\t'": ("", "Indent with spaces: YAML takes no tabs."),
+    "found character": ("", "Quote a value that begins with this character."),
+    "found undefined alias": ("", "Quote a value that begins with * or &."),
+    "could not determine a constructor": ("", "Quote a value that begins with !."),
+    "mapping values are not allowed": (
+        "a colon where no key can be",
+        "Keys of one section begin in one column; quote a value that holds a colon.",
+    ),
+    "expected <block end>": (
+        "the line is indented otherwise than those above it",
+        "Keys of one section begin in one column.",
+    ),
+    "expected ',' or": ("", "Close the bracket."),
+    "found unexpected end of stream": ("the quote that begins here is not closed", "Close it."),
+    "but found another document": ("a second document begins here", "Leave --- out: a config is one document."),
+}
+"""By the beginning of what ruamel says: better words, where there are any, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +123,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
             f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
             "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine",
         )
+    for key in Config.model_fields:
+        if key in values and values[key] is None:
+            values[key] = {}  # all its lines are commented out
     for override in overrides:
         _override(values, marks, override)
     try:
@@ -141,7 +175,7 @@ def _text(path: str | Path) -> str:
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
         raise ConfigError(
-            f"{path}: can't be read: {reason}", "Name a YAML file, such as configs/quickstart.yaml."
+            f"{path}: can't be read: {reason}", "Name a YAML file: dpca init DATA > run.yaml writes one."
         ) from cause
 
 
@@ -154,8 +188,9 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
         marks[path] = f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
         if isinstance(node, MappingNode):
             for key, value in node.value:
-                # Marked at the value, or at the key where the value is on lines of its own.
-                mark(value, (*path, str(key.value)), key if isinstance(value, MappingNode) else value)
+                # Marked at the value, or at the key where the value is on lines of its own, or is none.
+                alone = isinstance(value, MappingNode) or not value.value
+                mark(value, (*path, str(key.value)), key if alone else value)
                 marks[(*path, str(key.value), "<key>")] = (
                     f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
                 )
@@ -169,14 +204,22 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
             mark(node, (), node)
         return yaml.load(text), marks
     except MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        where = f"{name}:{at.line + 1}:{at.column + 1}" if at else name
-        problem = (error.problem or "").splitlines()
-        raise ConfigError(
-            f"{where}: not valid YAML: {problem[0] if problem else error.context}", "Correct the line."
-        ) from None
+        raise ConfigError(*_explain_yaml(error, name)) from None
     except YAMLError as error:
         raise ConfigError(f"{name}: not valid YAML: {error}", "Correct the file.") from None
+
+
+def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:
+    """Where a text is no YAML and why, and the remedy."""
+    problem = (error.problem or error.context or "").splitlines()[0]
+    known = next((start for start in _YAML_ERRORS if problem.startswith(start)), "")
+    words, remedy = _YAML_ERRORS.get(known, ("", "Correct the line."))
+    if name.startswith("--set"):
+        return f"{name}: not valid YAML: {words or problem}", "Quote it for the shell: --set 'KEY=[1, 2]'."
+    unclosed = known == "found unexpected end of stream"
+    at = error.context_mark if unclosed else error.problem_mark or error.context_mark
+    where = f"{name}:{at.line + 1}:{at.column + 1}" if at else name
+    return f"{where}: not valid YAML: {words or problem}", remedy
 
 
 def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) -> None:
@@ -184,18 +227,22 @@ def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) ->
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(f"--set {_shown(override)}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
-    value, _ = _parse(text, f"--set {_shown(override)}")
+    shown = f"--set {_shown(override)}"
+    value, within = _parse(text, shown)
     inner = values
     for part in path[:-1]:
         child = inner.setdefault(part, {})
         if child is None:
             child = inner[part] = {}
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {_shown(override)}: {part} has no keys", "Set the whole of it.")
+            raise ConfigError(f"{shown}: {part} has no keys", "Set the whole of it.")
         inner = child
     inner[path[-1]] = value
+    for replaced in [other for other in marks if other[: len(path)] == path]:
+        del marks[replaced]
     for length in range(1, len(path) + 1):
-        marks[path[:length]] = marks[(*path[:length], "<key>")] = f"--set {_shown(override)}"
+        marks[path[:length]] = marks[(*path[:length], "<key>")] = shown
+    marks.update({(*path, *inside): shown for inside in within})
 
 
 def _explain(
@@ -207,37 +254,36 @@ def _explain(
 ) -> tuple[str, str]:
     """One line for each key that is wrong, and the remedies."""
     lines: dict[Path_, str] = {}
-    remedies: list[str] = []
+    remedies: dict[Path_, str] = {}
     for error in errors.errors():
         path, value = _existing(error["loc"], values)
         key = ".".join(map(str, path)) or "the file"
-        if error["type"] == "extra_forbidden":
+        if error["type"] in ("extra_forbidden", "invalid_key"):
             parent = _section(path[:-1], model)
             near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
-            where = marks.get((*path, "<key>"), name)
-            lines[path] = f"{where}: unknown key {key}"
-            remedies.append(
-                f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
-                if near
-                else f"Allowed here are {', '.join(parent)}."
-            )
+            section = next((other for other in model.model_fields if path[-1] in _section((other,), model)), None)
+            lines[path] = f"{marks.get((*path[:-1], str(path[-1]), '<key>'), name)}: unknown key {key}"
+            if near or section:
+                meant = (*path[:-1], near[0]) if near else (section, path[-1])
+                remedies[path] = f"Did you mean {'.'.join(map(str, meant))}?"
+            else:
+                lines[path] += f" (allowed: {', '.join(parent)})"
         elif error["type"] == "missing":
-            absent = ".".join(map(str, (*path, error["loc"][-1])))
-            lines[(*path, error["loc"][-1])] = f"{marks.get(path, name)}: {absent} is missing"
-            remedies.append(f"Set {absent}.")
+            of, path = path, (*path, error["loc"][-1])
+            absent = ".".join(map(str, path))
+            absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
+            lines[path] = f"{marks.get(of, name)}: {absent} is missing"
+            remedies[path] = f"Set {absent}."
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
-            allowed = allowed.replace(
-                "a valid dictionary or instance of Cluster", "{scheduler: ADDRESS}, {slurm: ...} or the like"
-            )
-            allowed = re.sub("a valid dictionary or instance of .*", "a mapping of keys", allowed)
-            if error["type"].startswith("byte_size"):
-                allowed = "an amount such as 8 GiB"
+            allowed = _WORDS.get(error["type"], allowed)
             if key in ALLOWED:
                 lines.pop(path, None)
                 allowed = ALLOWED[key]
+            if key in REMEDIES:
+                remedies[path] = REMEDIES[key]
             found = "(hidden)" if "storage_options" in path else repr(value)
-            text = f"{marks.get(path, name)}: {key} is {found}, but "
+            text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
     for path in list(lines):
@@ -245,7 +291,9 @@ def _explain(
             del lines[path]  # what is wrong inside says more
         elif " but " in lines[path]:
             lines[path] += " is allowed"
-    return "\n".join(lines.values()), " ".join(dict.fromkeys(remedies)) or "Correct the value."
+    return "\n".join(lines.values()), " ".join(
+        dict.fromkeys(remedies[path] for path in lines if path in remedies)
+    ) or "Correct the value."
 
 
 def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
