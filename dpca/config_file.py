@@ -211,7 +211,7 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
 
 def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:
     """Where a text is no YAML and why, and the remedy."""
-    problem = (error.problem or error.context or "").splitlines()[0]
+    problem = (error.problem or error.context or "?").splitlines()[0]
     known = next((start for start in _YAML_ERRORS if problem.startswith(start)), "")
     words, remedy = _YAML_ERRORS.get(known, ("", "Correct the line."))
     if name.startswith("--set"):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.sources import list_arrays
 
 
 def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -> NDArray[Any]:
@@ -20,17 +21,21 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
         When they can't be read, or are not one for each of what they are `of`.
     """
     try:
-        found = _read(uri, array)
-    except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as cause:
+        found = _read(uri, array, of)
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as cause:
         raise InputError(
-            f"{uri}: labels can't be read{f' from {array}' if array else ''}: {cause}",
+            f"{uri}: labels can't be read{f' from {array}' if array else ''}: {_reason(cause)}",
             "Name a Zarr array, an HDF5 dataset (and model.labels.array), a .npy or a text file with a label a line.",
             key="model.labels",
         ) from cause
     if found.shape != (length,):
+        header = found.shape == (length + 1,) and found.dtype.kind == "U"
         raise InputError(
-            f"{uri}: holds labels of shape {found.shape}, but there are {length:,} {of}",
-            f"Give a label for each of the {of}, in their order.",
+            f"{uri}: holds labels of shape {found.shape}, but there are {length:,} {of}"
+            + (" (is the first line a header?)" if header else ""),
+            f"Give a label for each of the {of}, in their order, without a header.",
             key="model.labels",
         )
     if found.dtype.kind == "f" and np.isnan(found).any():
@@ -42,13 +47,26 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
     return found
 
 
-def _read(uri: str, array: str | None) -> NDArray[Any]:
+def _reason(cause: Exception) -> str:
+    """Why a file can't be read, in words."""
+    if isinstance(cause, FileNotFoundError):
+        return "it does not exist"
+    if isinstance(cause, UnicodeDecodeError):
+        return "it is no text (UTF-8), and neither Zarr nor HDF5 nor .npy"
+    return str(cause)
+
+
+def _read(uri: str, array: str | None, of: str) -> NDArray[Any]:
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
-        found = zarr.open(uri, path=array or "", mode="r")
+        from dpca.sources.zarr_store import open_node
+
+        found: Any = open_node(uri, None)
+        if array is not None and isinstance(found, zarr.Group):
+            found = found.get(array)
         if not isinstance(found, zarr.Array):
-            raise ValueError("it is a group: name the array in it")
+            raise _which(uri, array)
         return _plain(found[...])
     with open(uri, "rb") as file:
         head = file.read(8)
@@ -58,12 +76,31 @@ def _read(uri: str, array: str | None) -> NDArray[Any]:
         import h5py
 
         with h5py.File(uri, "r") as group:
-            if array is None:
-                raise ValueError("it is an HDF5 file: name the dataset in it")
-            stored = group[array]
+            stored = None if array is None else group.get(array)
+            if not isinstance(stored, h5py.Dataset):
+                raise _which(uri, array)
             return _plain(stored.asstr()[...] if h5py.check_string_dtype(stored.dtype) else stored[...])
     with open(uri, encoding="utf-8") as text:
-        return np.array([line.strip() for line in text if line.strip()])
+        lines = [line.strip() for line in text]
+    while lines and not lines[-1]:
+        lines.pop()
+    if "" in lines:
+        number = lines.index("")
+        raise InputError(
+            f"{uri}: line {number + 1} is empty, so {of[:-1]} {number} has no label",
+            f"Give each of the {of} a label, one a line, without a header.",
+            key="model.labels",
+        )
+    return np.array(lines)
+
+
+def _which(uri: str, array: str | None) -> InputError:
+    """Of a group where no array is named, or none that is there."""
+    held = ", ".join(found["path"] for found in list_arrays(uri)[:12]) or "no array"
+    problem = "which array?" if array is None else f"has no array {array!r};"
+    return InputError(
+        f"{uri}: {problem} it holds {held}", "Set model.labels.array to one of them.", key="model.labels.array"
+    )
 
 
 def _plain(values: Any) -> NDArray[Any]:

@@ -275,7 +275,17 @@ def test_a_kernel_matrix_as_input(kind, capsys):
         ),
         ("model: {kind: kernel_pca, n_components: mle}", "n_components is mle, a rule for noise in linear PCA"),
         ("model: {kind: kernel_pca, kernel: []}", "model.kernel is [], but linear, poly"),
-        ("model: {kind: kernel_pca, labels: {uri: none.npy}}", "none.npy: labels can't be read: "),
+        ("model: {kind: kernel_pca, labels: {uri: none.npy}}", "none.npy: labels can't be read: it does not exist"),
+        (
+            "model: {labels: {uri: zip.npz}}",
+            "zip.npz: labels can't be read: it is no text (UTF-8), and neither Zarr nor",
+        ),
+        ("model: {labels: {uri: g.zarr}}", "g.zarr: which array? it holds temp, time"),
+        ("model: {labels: {uri: g.zarr, array: tim}}", "g.zarr: has no array 'tim'; it holds temp, time"),
+        ("model: {labels: {uri: l.h5}}", "l.h5: which array? it holds y"),
+        ("model: {labels: {uri: l.h5, array: z}}", "c.yaml:2:36: l.h5: has no array 'z'; it holds y"),
+        ("model: {labels: {uri: gap.txt}}", "gap.txt: line 2 is empty, so sample 1 has no label"),
+        ("model: {labels: {uri: header.txt}}", "there are 24 samples (is the first line a header?)"),
         (
             "model: {kind: kernel_pca, labels: {uri: short.txt}}",
             "short.txt: holds labels of shape (2,), but there are 24",
@@ -284,6 +294,13 @@ def test_a_kernel_matrix_as_input(kind, capsys):
 )
 def test_configs_that_can_not_be(keys, sentence, capsys):
     Path("short.txt").write_text("a\nb\n")
+    Path("gap.txt").write_text("group\n\n" + "a\n" * 22 + "\n")
+    Path("header.txt").write_text("group\n" + "a\n" * 24)
+    np.savez("zip.npz", y=LABELS)
+    for name in ("temp", "time"):
+        zarr.create_array("g.zarr", name=name, shape=(24,), dtype="f4")
+    with h5py.File("l.h5", "w") as file:
+        file["y"] = LABELS
     assert run(f"input: {{uri: x.zarr}}\n{keys}\noutput: {{path: r}}\n") == 2
     assert sentence in capsys.readouterr().err
     assert not Path("r").exists()
