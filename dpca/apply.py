@@ -37,7 +37,7 @@ from dpca.projectors import (
     Restorer,
     training_source,
 )
-from dpca.results import Result, open_result
+from dpca.results import Result, ResultDirectory, open_result
 from dpca.runplan import RunPlan
 from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
@@ -430,8 +430,8 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
     Raises
     ------
     OutputExistsError
-        When something is there that may not be replaced: unasked, or that no such command wrote; or when `out` lies
-        in one of the others, or one of them in it.
+        When something is there that may not be replaced: unasked, or that no such command wrote; when no directory
+        can be there; or when `out` lies in one of the others, or one of them in it.
     LockedError
         While another such command is at it.
     """
@@ -445,9 +445,10 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
             f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
             "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
         )
+    ResultDirectory(out.parent).check_place("--out")
     aside = _Aside(out)
     missing = [parent for parent in aside.path.parents if not parent.exists()]
-    lock = Lock(aside.path)
+    lock = Lock(aside.path, out)
     try:
         lock.acquire()
         yield aside

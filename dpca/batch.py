@@ -17,10 +17,9 @@ from dpca.config_file import Loaded, load
 from dpca.errors import ConfigError, LedgerError, writing
 from dpca.ledger import Ledger
 from dpca.partitions import Collecting, Ended, Incomplete
-from dpca.results import ResultDirectory
+from dpca.results import BATCH, ResultDirectory
 from dpca.run import Finished, compute, run
 
-BATCH = "batch.json"
 FORMAT_VERSION = 1
 
 
@@ -197,7 +196,7 @@ def _read(place: Path) -> dict[str, Any]:
 
     try:
         found: dict[str, Any] = json.loads((place / "ledger" / BATCH).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise _none(place) from None
     except (OSError, ValueError) as cause:
         raise LedgerError(

@@ -378,10 +378,14 @@ def demo(directory: Path, samples: int, features: int) -> None:
     Example: dpca demo --features 100000
     """
     from dpca.demo import check, make, write_config
+    from dpca.errors import writing
+    from dpca.results import ResultDirectory
 
+    ResultDirectory(directory).check_place("--directory")
     click.echo(f"making {samples} x {features} float32 samples with a planted spectrum in {directory}")
-    truth = make(directory, samples, features)
-    config = write_config(directory)
+    with writing(str(directory)):
+        truth = make(directory, samples, features)
+        config = write_config(directory)
     click.echo(f"$ dpca run {config} --overwrite")
     commands.main(["run", str(config), "--overwrite"], standalone_mode=False)
     click.echo("\nagainst the planted truth:")

@@ -124,6 +124,15 @@ def writing(what: str) -> Iterator[None]:
             raise DiskFullError(
                 f"{what}: could not be written: {cause.strerror}", "Free some space, or write to another disk."
             ) from cause
-        raise StorageError(
-            f"{what}: could not be written: {cause.strerror or cause}", "Check the disk and its permissions."
-        ) from cause
+        reason, remedy = _REASONS.get(
+            cause.errno or 0, (cause.strerror or str(cause), "Check the disk and its permissions.")
+        )
+        raise StorageError(f"{what}: could not be written: {reason}", remedy) from cause
+
+
+_REASONS = {
+    errno.ENOENT: ("its directory does not exist", "Make it, or write elsewhere."),
+    errno.ENOTDIR: ("what should be its directory is a file", "Write elsewhere."),
+    errno.EISDIR: ("it is a directory", "Name a file in it."),
+}
+"""Why a file can't be written, and what to do, where that is no matter of the disk."""

@@ -39,10 +39,11 @@ class Lock:
     Parameters
     ----------
     path : the directory; the lock's file is in `.lock` inside
+    out : what is made of it, where it is no run's: of --out
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._directory = path, path / ".lock"
+    def __init__(self, path: Path, out: Path | None = None) -> None:
+        self._path, self._directory, self._out = path, path / ".lock", out
         self._owner = uuid.uuid4().hex
         self._number = self._count = 0
         self._ended = threading.Event()
@@ -55,6 +56,8 @@ class Lock:
         ------
         LockedError
             When a run that lives holds it. Takes up to `STALE_SECONDS` to know, unless the holder was on this machine.
+        OutputExistsError
+            When the directory may not be written to.
         """
         while True:
             try:
@@ -66,6 +69,11 @@ class Lock:
                 ) from None
             if number and not _died_here(held) and self._moves(number, held):
                 where = f"process {held.get('pid')} on {held.get('host')}" if held else "another process"
+                if self._out:
+                    raise LockedError(
+                        f"{self._out}: another command is writing it, {where}",
+                        "Wait for it, stop it, or choose another --out.",
+                    )
                 raise LockedError(
                     f"{self._path}: a run is going on there, in {where}",
                     "Wait for it (see dpca status), stop it, or choose another output.path.",
@@ -133,8 +141,16 @@ class Lock:
     def _make(self, number: int) -> bool:
         """Make the lock of a number; False if another was faster."""
         whole = self._directory / f".{self._owner}.partial"
-        with writing(str(self._directory)):
-            self._directory.mkdir(parents=True, exist_ok=True)
+        shown = self._out or self._path
+        with writing(str(shown)):
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+            except PermissionError as cause:
+                raise OutputExistsError(
+                    f"{shown}: may not be written: {cause.strerror}",
+                    f"Choose another {'--out' if self._out else 'output.path'}.",
+                    key="output.path",
+                ) from cause
             try:
                 whole.write_text(json.dumps(self._content()), encoding="utf-8")
                 os.link(whole, self._directory / f"lock.{number}")

@@ -35,7 +35,9 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "ledger",
 )
 REPORT = "report.html"
-BEGUN, COMMIT, PARTS = "run.json", "commit.json", "parts"
+NAME_A_RESULT = "Name a result directory, one with a manifest.json."
+RESTORE = "Restore it, or run it again with --overwrite."
+BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 _LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
@@ -55,21 +57,27 @@ class ResultDirectory:
     def status(self) -> Path:
         return self.path / STATUS
 
-    def check_place(self) -> None:
+    def check_place(self, named: str = "output.path") -> None:
         """Refuse a path where no directory can be.
+
+        Parameters
+        ----------
+        named : the key or the option that names it
 
         Raises
         ------
         OutputExistsError
-            When the path, or what should be a directory above it, is something else.
+            When the path, or what should be a directory above it, is something else, or can't be looked into.
         """
         for place in (self.path, *self.path.absolute().parents):
-            if place.is_dir():
-                return
-            if place.exists():
-                raise OutputExistsError(
-                    f"{place}: exists and is not a directory", "Choose another output.path.", key="output.path"
-                )
+            try:
+                if place.is_dir():
+                    return
+                problem = "exists and is not a directory" if place.exists() else ""
+            except PermissionError as cause:
+                problem = f"can't be looked into: {cause.strerror}"
+            if problem:
+                raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
 
     @property
     def ledger(self) -> Path:
@@ -132,18 +140,20 @@ class ResultDirectory:
                 "Choose another output.path: dpca replaces nothing but its own results.",
                 key="output.path",
             )
+        batch = "dpca batch partition and dpca batch finalize" if (self.ledger / BATCH).exists() else ""
         if not overwrite and self.has_result:
             beside = ", and an unfinished run that is to replace it" if self.begun.exists() else ""
             raise OutputExistsError(
                 f"{self.path}: holds a result already{beside}",
-                ("Go on with that run with --resume, " if beside else "Choose another output.path, ")
-                + ("or start it anew with --overwrite." if beside else "or replace it with --overwrite."),
+                f"Go on with that run with {batch or '--resume'}, or start it anew with --overwrite."
+                if beside
+                else "Choose another output.path, or replace it with --overwrite.",
                 key="output.path",
             )
         if not overwrite and self.begun.exists():
             raise OutputExistsError(
-                f"{self.path}: holds an unfinished run (see dpca status {self.path})",
-                "Go on with it with --resume, or start it anew with --overwrite.",
+                f"{self.path}: holds an unfinished run (see dpca {'batch ' * bool(batch)}status {self.path})",
+                f"Go on with it with {batch or 'dpca run --resume'}, or start it anew with --overwrite.",
                 key="output.path",
             )
 
@@ -151,7 +161,7 @@ class ResultDirectory:
         """What is here that dpca did not write, where nothing shows that the directory is one of its own."""
         present = set(os.listdir(self.path)) if self.path.exists() else set()
         ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
-        known = {BEGUN, COMMIT, "batch.json", "scratch"}
+        known = {BEGUN, COMMIT, BATCH, "scratch"}
         strange = [name for name in ledger - known if not (name.startswith(".") or RUN.fullmatch(name))]
         if strange:
             return [f"{LEDGER}/{name}" for name in sorted(strange)]
@@ -241,8 +251,16 @@ class ResultDirectory:
 def _mapping(path: Path) -> dict[str, Any]:
     """What a JSON file holds; nothing where it is absent, damaged or no mapping."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return _mapping_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return {}
+
+
+def _mapping_of(text: str) -> dict[str, Any]:
+    """What JSON holds; nothing where it is damaged or no mapping."""
+    try:
+        found = json.loads(text)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -267,9 +285,7 @@ class Result:
         """
         found = _mapping(self.path / CERTIFICATE)
         if "verdict" not in found:
-            raise InputError(
-                f"{self.path}: its {CERTIFICATE} is gone or damaged", "Restore it, or run it again with --overwrite."
-            )
+            raise InputError(f"{self.path}: its {CERTIFICATE} is gone or damaged", RESTORE)
         return found
 
     @property
@@ -351,28 +367,38 @@ def open_result(path: str | Path) -> Result:
         When there is none, when its run has not ended, or when another version of dpca wrote it.
     """
     place = Path(path)
+    _check_directory(place)
     try:
-        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        arrays = zarr.open_group(str(place / ARRAYS), mode="r")
+        text = (place / MANIFEST).read_text(encoding="utf-8")
     except FileNotFoundError:
-        unfinished = (place / LEDGER).exists() or (place / STATUS).exists()
-        raise InputError(
-            f"{place}: is no result of dpca run"
-            + (": its run has not ended well (see dpca status)" if unfinished else ""),
-            "Name a result directory, one with a manifest.json.",
-        ) from None
+        if (place / LEDGER).exists() or (place / STATUS).exists():
+            raise InputError(
+                f"{place}: its run has not ended well (see dpca status {place})",
+                "Go on with it with dpca run --resume.",
+            ) from None
+        raise InputError(f"{place}: is no result of dpca run", NAME_A_RESULT) from None
     except (OSError, ValueError) as cause:
-        raise InputError(f"{place}: can't be read: {cause}", "Restore it, or run it again.") from cause
-    if not isinstance(manifest, dict):
-        raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
-    if manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(f"{place / MANIFEST}: can't be read: {cause}", RESTORE) from cause
+    manifest = _mapping_of(text)
+    if "format_version" in manifest and manifest["format_version"] != FORMAT_VERSION:
         raise InputError(
-            f"{place}: has format_version {manifest.get('format_version')}, but this dpca reads {FORMAT_VERSION}",
+            f"{place}: has format_version {manifest['format_version']}, but this dpca reads {FORMAT_VERSION}",
             "Read it with the version of dpca that its manifest.json names.",
         )
-    if not {"run", "config", "input", "asked", "fingerprint"} <= set(manifest):
-        raise InputError(f"{place}: its {MANIFEST} is damaged", "Restore it, or run it again with --overwrite.")
-    return Result(place, manifest, arrays)
+    if not {"format_version", "run", "config", "input", "asked", "fingerprint"} <= set(manifest):
+        raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
+    try:
+        return Result(place, manifest, zarr.open_group(str(place / ARRAYS), mode="r"))
+    except (OSError, ValueError) as cause:
+        problem = f"can't be read: {cause}" if (place / ARRAYS).exists() else "is gone"
+        raise InputError(f"{place}: its {ARRAYS} {problem}", RESTORE) from cause
+
+
+def _check_directory(place: Path) -> None:
+    """Refuse what can be no result."""
+    if not os.path.isdir(place):
+        problem = "is a file, and no result of dpca run" if os.path.exists(place) else "does not exist"
+        raise InputError(f"{place}: {problem}", NAME_A_RESULT)
 
 
 def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
@@ -409,7 +435,7 @@ def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
         )
     outputs = Outputs(str(result.path / ARRAYS))
     if damage := outputs.damage(name):
-        raise InputError(damage, "Restore it, or run it again with --overwrite.")
+        raise InputError(damage, RESTORE)
     return np.asarray(result.arrays[name][...], np.float64)
 
 
@@ -421,6 +447,7 @@ def read_status(path: Path) -> dict[str, Any]:
     InputError
         When there is none that can be read.
     """
+    _check_directory(path)
     found = _mapping(path / STATUS)
     if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(found):
         raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")

@@ -158,4 +158,10 @@ def test_a_partition_that_there_is_not_and_a_config_that_changed(wide, capsys):
     assert "the config changed since the run began: model.n_components" in capsys.readouterr().err
     zarr.open_array("x.zarr", mode="r+")[0, 0] = np.nan
     assert dpca("batch", "init", "c.yaml") == 2
-    assert "holds an unfinished run" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "holds an unfinished run (see dpca batch status r)" in shown
+    assert (
+        "Go on with it with dpca batch partition and dpca batch finalize, or start it anew with --overwrite." in shown
+    )
+    assert dpca("batch", "partition", "c.yaml", "--index", "0") == 2
+    assert "c.yaml: holds no run of dpca batch that is under way" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """One run at a time, also where several wait."""
 
+import errno
 import json
 import os
 import threading
@@ -30,6 +31,10 @@ def test_a_lock_that_moves_is_kept_and_one_that_does_not_is_taken_over(tmp_path)
     first.acquire()
     with pytest.raises(LockedError, match="a run is going on there, in process"):
         second.acquire()
+    with pytest.raises(
+        LockedError, match=r"^s\.zarr: another command is writing it, process \d+ on .*\n.*another --out\.$"
+    ):
+        Lock(tmp_path, Path("s.zarr")).acquire()
     first.release()
     assert not (tmp_path / ".lock").exists()
     stranger(tmp_path, 7)
@@ -37,6 +42,18 @@ def test_a_lock_that_moves_is_kept_and_one_that_does_not_is_taken_over(tmp_path)
     assert [path.name for path in (tmp_path / ".lock").glob("lock.*")] == ["lock.8"]
     second.release()
     assert not (tmp_path / ".lock").exists()
+
+
+def test_a_directory_that_may_not_be_written(tmp_path, monkeypatch):
+    def refused(path, **how):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(tmp_path), "mkdir", refused)
+    with pytest.raises(
+        OutputExistsError, match="may not be written: Permission denied\n.*another output.path"
+    ) as caught:
+        Lock(tmp_path / "r").acquire()
+    assert (caught.value.exit_code, caught.value.key) == (2, "output.path")
 
 
 def test_an_owner_that_slept_finds_out_and_takes_nothing_back(tmp_path):

@@ -1,10 +1,11 @@
+import errno
 import json
 import os
 
 import pytest
 
 from dpca import durable
-from dpca.errors import LedgerError, OutputExistsError
+from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
 from dpca.results import ResultDirectory
 from dpca.runplan import Settled
 from dpca.slabs import make_plan
@@ -102,6 +103,31 @@ def test_a_file_in_the_place_of_the_directory(directory):
     directory.path.write_text("x")
     with pytest.raises(OutputExistsError, match="not a directory"):
         directory.check_free(True)
+
+
+def test_a_place_that_can_not_be_looked_into(directory, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(directory.path), "is_dir", refused)
+    with pytest.raises(OutputExistsError, match="can't be looked into: Permission denied") as caught:
+        directory.check_place()
+    assert (caught.value.remedy, caught.value.key) == ("Choose another output.path.", "output.path")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "remedy"),
+    [
+        ("nowhere/x", "its directory does not exist", "Make it, or write elsewhere."),
+        (".", "it is a directory", "Name a file in it."),
+        ("file/x", "what should be its directory is a file", "Write elsewhere."),
+    ],
+)
+def test_why_a_file_can_not_be_written(tmp_path, path, reason, remedy):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError) as caught, writing(path):
+        (tmp_path / path).write_text("x")
+    assert str(caught.value) == f"{path}: could not be written: {reason}\n{remedy}"
 
 
 class Stop(Exception):

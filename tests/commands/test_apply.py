@@ -1,6 +1,7 @@
 """dpca transform and dpca reconstruct: a result applied to new samples, and turned back into samples."""
 
 import os
+import shutil
 from pathlib import Path
 
 import h5py
@@ -222,15 +223,39 @@ def test_nothing_is_replaced_unasked_or_that_is_no_zarr_group(capsys):
 def test_a_place_that_is_no_result_is_refused(capsys):
     run(X, "output.components=false", "model.n_components=4")
     for place, said in (
-        ("nowhere", "nowhere: is no result of dpca run"),
+        ("nowhere", "nowhere: does not exist"),
+        ("c.yaml", "c.yaml: is a file, and no result of dpca run"),
         ("x.zarr", "x.zarr: is no result of dpca run"),
         ("r", "r: has no components"),
     ):
         assert dpca("transform", place, "x.zarr", "--out", "s.zarr") == 2
         assert said in capsys.readouterr().err
+    shutil.move("r/result.zarr", "moved")
+    manifest = Path("r/manifest.json").read_text()
+    for text, said in (
+        (manifest, "r: its result.zarr is gone"),
+        ("{", "r: its manifest.json is damaged"),
+        ("{}", "r: its manifest.json is damaged"),
+        ('{"format_version": 99}', "r: has format_version 99, but this dpca reads 1"),
+    ):
+        Path("r/manifest.json").write_text(text)
+        assert dpca("reconstruct", "r", "--out", "s.zarr") == 2
+        assert said in capsys.readouterr().err
     os.remove("r/manifest.json")
     assert dpca("reconstruct", "r", "--out", "s.zarr") == 2
-    assert "its run has not ended well" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "r: its run has not ended well (see dpca status r)" in shown
+    assert "Go on with it with dpca run --resume." in shown
+
+
+def test_an_out_below_a_file_is_refused(capsys):
+    run(X, "model.n_components=4")
+    Path("afile").write_text("")
+    for out in ("afile/s.zarr", "afile/deeper/s.zarr"):
+        assert dpca("transform", "r", "x.zarr", "--out", out) == 2
+        shown = capsys.readouterr().err
+        assert f"{os.getcwd()}/afile: exists and is not a directory" in shown
+        assert "Choose another --out." in shown
 
 
 def test_more_memory_than_there_is_exits_3_and_says_how_much_would_do(capsys):

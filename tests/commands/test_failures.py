@@ -157,7 +157,7 @@ def test_a_killed_run_is_an_unfinished_one(config, capsys):
     assert dpca("run", config) == 2
     shown = capsys.readouterr().err
     assert "holds an unfinished run" in shown
-    assert "Go on with it with --resume, or start it anew with --overwrite" in shown
+    assert "Go on with it with dpca run --resume, or start it anew with --overwrite" in shown
     assert dpca("run", config, "--overwrite") == 0
 
 

@@ -37,7 +37,9 @@ def test_validate(config, capsys):
 
 def test_status(config, capsys):
     assert dpca("status", "out/r") == 2
-    assert "out/r: has no readable status.json" in capsys.readouterr().err
+    assert "out/r: does not exist" in capsys.readouterr().err
+    assert dpca("status", config) == 2
+    assert "c.yaml: is a file, and no result of dpca run" in capsys.readouterr().err
     assert dpca("run", config) == 0
     capsys.readouterr()
     assert dpca("status", "out/r") == 0
@@ -61,6 +63,12 @@ def test_usage_errors_exit_2(capsys):
     assert dpca("fly") == 2
     assert dpca("--help") == 0
     assert "Exit codes" in capsys.readouterr().out
+
+
+def test_a_demo_where_no_directory_can_be(capsys):
+    Path("afile").write_text("")
+    assert dpca("demo", "--directory", "afile", "--samples", "60", "--features", "3000") == 2
+    assert "afile: exists and is not a directory\n  Choose another --directory." in capsys.readouterr().err
 
 
 def test_demo(capsys, monkeypatch):
