@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import zarr
@@ -45,7 +45,10 @@ from dpca.sources import Source, list_arrays
 from dpca.sources.base import Coordinate, Layout
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import NUMERICS, differences
+from dpca.units import by
 from dpca.watching import keep_to, vitals_of
+
+T = TypeVar("T")
 
 COMPARED = 2**20
 """Values of a coordinate that are compared at a time."""
@@ -308,14 +311,16 @@ def _input_of(fit: Result, given: str) -> Input:
 def _check_features(fit: Result, source: Source, axis: int) -> None:
     """Refuse features that are not those of the fit: their number, the order of axes, their names."""
     layout = source.layout
-    shape = layout.shape[:axis] + layout.shape[axis + 1 :]
-    dims = layout.dims[:axis] + layout.dims[axis + 1 :]
+    shape, dims = _without(layout.shape, axis), _without(layout.dims, axis)
     remedy = "Give new samples with the features of the fit, in the same axes and order."
     if shape != fit.feature_shape:
+        others = [other for other in range(len(layout.shape)) if _without(layout.shape, other) == fit.feature_shape]
         raise InputError(
-            f"{layout.name}: has features {_named(shape, dims)} beside samples on axis {axis}, but {fit.path} was fitted "
-            f"to {_named(fit.feature_shape, fit.feature_dims)}",
-            remedy + " Another array or samples axis is named in a YAML file: uri, array, samples_axis.",
+            f"{layout.name}: has {_named(shape, dims) or 'no'} features a sample (shape {by(layout.shape)}, samples along "
+            f"axis {axis}), but {fit.path} was fitted to {_named(fit.feature_shape, fit.feature_dims)}",
+            f"Samples seem to lie along axis {others[0]}: say so in a YAML file: uri, samples_axis: {others[0]}."
+            if others
+            else remedy + " Another array or samples axis is named in a YAML file: uri, array, samples_axis.",
         )
     with source.open() as reader:
         axes = [number for number in range(len(layout.shape)) if number != axis]
@@ -348,6 +353,10 @@ def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit:
             )
 
 
+def _without(of_axes: tuple[T, ...], axis: int) -> tuple[T, ...]:
+    return of_axes[:axis] + of_axes[axis + 1 :]
+
+
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
@@ -364,14 +373,19 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", part)
         if match is None:
-            raise ConfigError(f"--samples {text}: {part!r} is neither a number nor a range", "Write it like 0:10,57.")
+            problem = "counts from the end" if "-" in part else "is neither a number nor a range"
+            raise ConfigError(f"--samples {text}: {part!r} {problem}", "Count from 0, and write it like 0:10,57.")
         single, first, last = match.groups()
         start = int(single if single is not None else first or 0)
         stop = start + 1 if single is not None else int(last or n_samples)
-        if not start < stop <= n_samples:
+        if max(start + 1, stop) > n_samples:
             raise ConfigError(
                 f"--samples {text}: {part!r} is not among the {n_samples} samples",
-                f"Numbers from 0 to {n_samples - 1} are allowed.",
+                f"Numbers from 0 to {n_samples - 1} are allowed; a range may end at {n_samples}.",
+            )
+        if start >= stop:
+            raise ConfigError(
+                f"--samples {text}: {part!r} is empty: a range ends before its second number", "Write it like 0:10,57."
             )
         found.append(np.arange(start, stop))
     return np.concatenate(found)

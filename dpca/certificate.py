@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.accumulators.factors import F64
 from dpca.backproject import Measured
-from dpca.errors import PrecisionError
+from dpca.errors import DataError, PrecisionError
 from dpca.model import Rung
 from dpca.spectrum import Spectrum
 
@@ -30,16 +30,18 @@ def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
     Raises
     ------
     PrecisionError
-        When they differ by more than 1e-3: the products lost the data, by underflow for instance; or when the squares
-        are not held by float64 either.
+        When they differ by more than 1e-3: the products lost the data, by underflow for instance.
+    DataError
+        When the squares are not held by float64 either.
     """
     if not found.size:
         return 0.0
     if not np.isfinite(squares).all() or (0 < squares.min() < SMALLEST_SQUARES):
         extreme = "large" if not np.isfinite(squares).all() else "small"
-        raise PrecisionError(
-            f"values so {extreme} that the sum of their squares can't be held in float64",
+        raise DataError(
+            f"the data hold values so {extreme} that the sum of their squares can't be held in float64",
             "Store the data in other units.",
+            key="input.uri",
         )
     differences = np.abs(found - squares)
     differences = np.divide(differences, squares, out=differences, where=squares > 0)

@@ -180,7 +180,7 @@ def _print_batch(found: Finished | Waiting, place: Path) -> None:
         f"dpca: error: {place}: stage {found.stage}: partitions {_ranges(found.indices)} of {found.partitions} are missing or "
         "damaged",
         *(f"span {number}: {why}" for number, why in found.missing if why != "missing"),
-        f"Compute them: dpca batch partition {place} --index I, for each; in Slurm sbatch --array={_ranges(found.indices)}.",
+        f"Compute them: dpca batch partition {place} --index I, for each; in Slurm sbatch --array={_ranges(found.indices)} YOUR_SCRIPT.",
     )
     sys.exit(1)
 

@@ -40,7 +40,7 @@ def export(
     ----------
     to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays; csv is two tables, of the scores with
         the samples' names and labels, and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"]
-    out : the file, or of csv the beginning of both names; beside the result if None
+    out : the file, or of csv the beginning of both names (.csv is no part of it); beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata
 
     Returns
@@ -57,11 +57,15 @@ def export(
         When AnnData would take more memory than half of what is free.
     """
     place = result.path.with_name(result.path.name + SUFFIXES[to]) if out is None else out
+    if to == "csv" and place.suffix == ".csv":
+        place = place.with_suffix("")
     files = (
         [place] if to != "csv" else [place.with_name(f"{place.name}-{table}.csv") for table in ("scores", "spectrum")]
     )
     for file in files:
-        if file.is_dir() or (file.exists() and not overwrite):
+        if file.is_dir():
+            raise OutputExistsError(f"{file}: is a directory", "Name a file with --out.")
+        if file.exists() and not overwrite:
             raise OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
     if to == "csv":
         _write_table(files[0], _scores(result, labels))

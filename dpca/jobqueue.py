@@ -247,7 +247,7 @@ def _check_script(script: str) -> None:
     else:
         raise ClusterError(
             f"sbatch refuses the job of a worker: {done.stderr.strip()}",
-            "Correct compute.cluster.slurm.",
+            "Correct compute.cluster.slurm, or see whether Slurm answers: sinfo.",
             key="compute.cluster.slurm",
         )
 

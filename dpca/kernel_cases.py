@@ -100,10 +100,13 @@ def solve(
     centering = Centering.of(matrix)
     centering.apply(matrix)
     if asymmetry and _asymmetry(matrix):  # what centring takes away does not matter
+        given = kernel.name == "precomputed"
         raise InputError(
             f"kernel {kernel} is not symmetric: it is {asymmetry}",
-            "A kernel of two samples must not depend on their order.",
-            key="model.kernel",
+            "Store both halves: (K + K') / 2 where they differ by rounding, K + K' - diag(K) where one is zero."
+            if given
+            else "A kernel of two samples must not depend on their order.",
+            key="input.uri" if given else "model.kernel",
         )
     rounding = max(rounding, noise)
     reasons: list[str] = []

@@ -284,6 +284,7 @@ def _sbatch(script: Path, *options: str) -> str:
         ) from None
     if done.returncode:
         raise ClusterError(
-            f"sbatch refused {script}: {done.stderr.strip()}", "Correct it (--sbatch sets options), and again."
+            f"sbatch refused {script}: {done.stderr.strip()}",
+            "Correct it (--sbatch sets options), or see whether Slurm answers (sinfo); then again.",
         )
     return done.stdout.strip().partition(";")[0]

@@ -89,7 +89,7 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
     error = capsys.readouterr().err
     assert "r: stage gram in double: partitions 2-4 of 5 are missing or damaged" in error
     assert "span 8: " in error
-    assert "sbatch --array=2-4" in error
+    assert "sbatch --array=2-4 YOUR_SCRIPT." in error
     assert not Path("r/manifest.json").exists()
     for index in (2, 3, 4):
         assert dpca("batch", "partition", "r", "--index", index) == 0

@@ -5,7 +5,7 @@ import pytest
 
 from dpca.backproject import BackprojectionPartial, Measured
 from dpca.certificate import caveats, certify, check_products
-from dpca.errors import PrecisionError
+from dpca.errors import DataError, PrecisionError
 from dpca.model import Rung
 from tests.accumulators.test_gram import panel
 from tests.test_spectrum import normal, spectrum_of
@@ -90,3 +90,7 @@ def test_the_trace_check_catches_products_that_lost_the_data():
         check_products(0 * one, 1e-50 * one, np.float32)
     with pytest.raises(PrecisionError, match="in feature 2"):
         check_products(np.array([1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1e-50]), np.float32)
+    for squares, extreme in ((np.inf, "large"), (1e-300, "small")):
+        with pytest.raises(DataError, match=f"values so {extreme} that the sum of their squares") as caught:
+            check_products(one, squares * one, np.float64)
+        assert (caught.value.exit_code, caught.value.key) == (2, "input.uri")

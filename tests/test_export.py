@@ -74,6 +74,13 @@ def test_csv_has_every_digit_and_names_that_need_quotes(result):
     assert [float(row[head.index("singular_values")]) for row in rows] == result["singular_values"].tolist()
 
 
+def test_a_file_is_named_and_no_directory(result, capsys):
+    assert dpca("export", "r", "--to", "npz", "--out", ".") == 2
+    assert ".: is a directory\n  Name a file with --out." in capsys.readouterr().err
+    assert dpca("export", "r", "--to", "csv", "--out", "x.csv") == 0
+    assert capsys.readouterr().out.split() == ["x-scores.csv", "x-spectrum.csv"]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_anndata(result):
     anndata = pytest.importorskip("anndata")
@@ -91,6 +98,8 @@ def test_what_is_there_is_replaced_only_when_asked(result, to, capsys):
     assert dpca("export", "r", "--to", to) == 0
     assert dpca("export", "r", "--to", to) == 2
     assert "exists" in capsys.readouterr().err
+    assert dpca("export", "r", "--to", to, "--out", "nodir/x") == 1
+    assert "could not be written: its directory does not exist" in capsys.readouterr().err
     assert dpca("export", "r", "--to", to, "--overwrite") == 0
     assert not list(Path().glob(".*partial*"))
 

@@ -277,7 +277,8 @@ def test_kernel_matrices_that_are_none():
     lopsided = np.eye(6)
     lopsided[2, 4] = 0.5
     with pytest.raises(
-        InputError, match=r"precomputed is not symmetric: it is 0.5 between samples 2 and 4, but 0 between 4 and 2"
+        InputError,
+        match=r"precomputed is not symmetric: it is 0.5 between samples 2 and 4, but 0 between 4 and 2\nStore both",
     ):
         KernelPCA(kernel="precomputed").fit(lopsided)
     lopsided[2, 4] = np.nan

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = ["Layout", "Reader", "Region", "Source", "as_source", "list_arrays", "
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
+_CONVERT = {".npz": "numpy.load({!r})['NAME']", ".csv": "numpy.loadtxt({!r}, delimiter=',')"}
 
 
 def open_source(
@@ -84,6 +86,15 @@ def _kind(uri: str) -> str:
     """zarr, npy or hdf5, by what is there."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
+        for parent in Path(uri).parents:
+            if parent.is_file():
+                raise InputError(
+                    f"{uri}: does not exist: {parent} is a file",
+                    f"Set input.uri: {parent} and input.array: {Path(uri).relative_to(parent)}.",
+                    key="input.uri",
+                )
+        if uri.startswith("~"):
+            raise InputError(f"{uri}: does not exist", "~ is not expanded: write the whole path.", key="input.uri")
         raise InputError(
             f"{uri}: does not exist",
             f"Check input.uri; relative paths start at {os.getcwd()} (the current directory).",
@@ -96,6 +107,8 @@ def _kind(uri: str) -> str:
             head = file.read(8)
     except OSError as cause:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause
+    if not head:
+        raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
     if head.startswith(_NPY_MAGIC):
         return "npy"
     # A user block of HDF5 may come before the signature, at 512, 1024, ... bytes.
@@ -103,7 +116,14 @@ def _kind(uri: str) -> str:
         if head.startswith(b"CDF"):
             raise InputError(f"{uri}: is a classic netCDF file", "Convert it: nccopy -k nc4 IN OUT.")
         return "hdf5"
-    raise InputError(f"{uri}: is neither Zarr nor HDF5 nor .npy", "Convert it to one of them.", key="input.uri")
+    convert = _CONVERT.get(os.path.splitext(uri)[1])
+    raise InputError(
+        f"{uri}: is neither Zarr nor HDF5 nor .npy",
+        f"Convert it in Python: numpy.save('x.npy', {convert.format(uri)})."
+        if convert
+        else "Convert it to one of them.",
+        key="input.uri",
+    )
 
 
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -113,10 +113,14 @@ class Layout:
         if isinstance(axis, str):
             if axis in self.dims:
                 return self.dims.index(axis)
-            named = ", ".join(repr(dim) for dim in self.dims if dim) or "none that is named"
+            named, number = (
+                ", ".join(repr(dim) for dim in self.dims if dim),
+                f"a number from 0 to {len(self.shape) - 1}",
+            )
             raise InputError(
-                f"{self.name}: samples_axis is {axis!r}, but the array has dimensions {named}",
-                f"Name one of them, or give a number from 0 to {len(self.shape) - 1}.",
+                f"{self.name}: samples_axis is {axis!r}, but "
+                + (f"the array has dimensions {named}" if named else "the axes of the array have no names"),
+                f"Name one of them, or give {number}." if named else f"Give {number}.",
                 key="input.samples_axis",
             )
         if not self.shape:

@@ -154,6 +154,12 @@ class Hdf5Source:
         if array is None and len(wide) == 1:
             return wide[0]
         found = ", ".join(f"{name} {shape}" for name, shape in list(datasets.items())[:12]) or "no dataset"
+        if array is None and not wide:
+            raise InputError(
+                f"{self._path}: holds no array of two axes or more ({found})",
+                "PCA needs samples and features: name another file.",
+                key="input.uri",
+            )
         if array is None:
             raise InputError(
                 f"{self._path}: which array? It holds {found}", "Set input.array to one of them.", key="input.array"

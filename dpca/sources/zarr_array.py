@@ -247,6 +247,12 @@ class ZarrSource:
         if array is None and len(wide) == 1:
             return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks, secrets)
         listed = ", ".join(f"{path} {item.shape}" for path, item in sorted(arrays.items())[:12]) or "no array"
+        if array is None and not wide:
+            raise InputError(
+                f"{shown}: holds no array of two axes or more ({listed})",
+                "PCA needs samples and features: name another file.",
+                key="input.uri",
+            )
         if array is None:
             raise InputError(
                 f"{shown}: which array? It holds {listed}", "Set input.array to one of them.", key="input.array"

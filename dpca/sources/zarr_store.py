@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -124,11 +125,31 @@ def open_node(
             f"{shown}: {secrets.hidden(str(cause))}", "Install what the URL's protocol needs."
         ) from secrets.cause(cause)
     except Exception as cause:
-        why = secrets.hidden(str(cause))
-        raise InputError(
-            f"{shown}: no Zarr array or group could be opened there: {type(cause).__name__}: {why}",
-            "Check the path and, for a URL, input.storage_options.",
-        ) from secrets.cause(cause)
+        raise _none(uri, cause, shown, secrets.hidden(str(cause))) from secrets.cause(cause)
+
+
+def _none(uri: str, cause: Exception, shown: str, why: str) -> InputError:
+    """Of a place where zarr finds nothing."""
+    if isinstance(cause, PermissionError):
+        return InputError(f"{shown}: can't be read: {cause.strerror}", "Check its permissions.", key="input.uri")
+    if "://" in uri:
+        problem, remedy = f"{type(cause).__name__}: {why}", "Check the URL and input.storage_options."
+        if uri.endswith((".npy", ".h5", ".hdf5", ".nc")):
+            remedy = "At a URL only Zarr can be read: copy the file here, or store it as Zarr."
+        return InputError(f"{shown}: no Zarr array or group could be opened there: {problem}", remedy, key="input.uri")
+    if os.path.isfile(os.path.join(uri, "manifest.json")) and os.path.isdir(os.path.join(uri, "result.zarr")):
+        return InputError(
+            f"{uri}: is a result of dpca", f"Its arrays are in {os.path.join(uri, 'result.zarr')}.", key="input.uri"
+        )
+    if isinstance(cause, FileNotFoundError):
+        return InputError(
+            f"{uri}: holds no Zarr array or group (no zarr.json, .zarray or .zgroup)",
+            "Name a Zarr store, or a single .npy or HDF5 file.",
+            key="input.uri",
+        )
+    return InputError(
+        f"{uri}: can't be opened as Zarr: {type(cause).__name__}: {why}", "Check what is there.", key="input.uri"
+    )
 
 
 def _of_fsspec(uri: str, options: dict[str, Any]) -> Store:

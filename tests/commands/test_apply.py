@@ -163,7 +163,20 @@ def test_features_are_known_by_name(capsys):
     dataset(NEW).transpose("time", "lon", "lat").to_zarr("turned.zarr", zarr_format=3, consolidated=False)
     assert dpca("transform", "r", "turned.zarr", "--out", "t.zarr") == 2
     said = capsys.readouterr().err
-    assert "has features 30 (lon) x 20 (lat) beside samples on axis 0, but r was fitted to 20 (lat) x 30 (lon)" in said
+    assert (
+        "has 30 (lon) x 20 (lat) features a sample (shape 23 x 30 x 20, samples along axis 0), but r was fitted to 20"
+        in said
+    )
+    for shape, words, remedy in (
+        ((20, 30, 5), "has 30 x 5 features a sample (shape 20 x 30 x 5, ", "lie along axis 2: say so in a YAML file"),
+        ((5,), "has no features a sample (shape 5, samples along axis 0)", "Give new samples with the features of the"),
+    ):
+        np.save("other.npy", np.zeros(shape, "f4"))
+        Path("other.yaml").write_text("uri: other.npy\n")
+        assert dpca("transform", "r", "other.yaml", "--out", "t.zarr") == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert remedy in said
     assert not os.path.exists("t.zarr")
 
 
@@ -306,7 +319,10 @@ def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
     ("arguments", "said"),
     [
         (("--samples", "3:99"), "'3:99' is not among the 12 samples"),
-        (("--samples", "5:5"), "'5:5' is not among the 12 samples"),
+        (("--samples", "5:5"), "'5:5' is empty: a range ends before its second number"),
+        (("--samples", "0:100"), "Numbers from 0 to 11 are allowed; a range may end at 12."),
+        (("--samples", "12"), "'12' is not among the 12 samples"),
+        (("--samples=-1",), "'-1' counts from the end"),
         (("--samples", "first"), "'first' is neither a number nor a range"),
         (("--n-components", "9"), "--n-components is 9, but r has 4 components"),
     ],

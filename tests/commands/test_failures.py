@@ -171,9 +171,12 @@ def test_an_output_path_that_is_a_file_is_refused_by_its_line(config, capsys, co
         )
 
 
-@pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n0000"])
-def test_a_damaged_hdf5_file_is_said_to_be_so_by_every_command(config, capsys, content):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "bad.h5: is empty (0 bytes)"), (b"\x89HDF\r\n\x1a\n0000", "bad.h5: not readable as HDF5")],
+)
+def test_a_damaged_hdf5_file_is_said_to_be_so_by_every_command(config, capsys, content, said):
     Path("bad.h5").write_bytes(content)
     for command in (["inspect", "bad.h5"], ["init", "bad.h5"], ["plan", config, "--set", "input.uri=bad.h5"]):
         assert dpca(*command) == 2
-        assert "bad.h5: not readable as HDF5" in capsys.readouterr().err
+        assert said in capsys.readouterr().err

@@ -134,7 +134,9 @@ def test_to_plan_submits_nothing(slurm, config, capsys):
 
 def test_what_slurm_refuses_ends_the_run_at_once(slurm, config, capsys):
     assert dpca(*on(WORKERS.replace("queue: low", "queue: nowhere"))) == 1
-    assert "sbatch refuses the job of a worker: " in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "sbatch refuses the job of a worker: " in shown
+    assert "see whether Slurm answers: sinfo." in shown
     assert not slurm.queue()
 
 

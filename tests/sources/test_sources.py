@@ -137,6 +137,14 @@ def test_what_a_file_holds_counts_and_not_its_suffix(tmp_path):
     (tmp_path / "x.txt").write_text("1,2,3")
     with pytest.raises(InputError, match=r"x\.txt: is neither Zarr nor HDF5 nor \.npy"):
         open_source(tmp_path / "x.txt")
+    for suffix, remedy in (("csv", "numpy.loadtxt('x.csv', delimiter=',')"), ("npz", "numpy.load('x.npz')['NAME']")):
+        (tmp_path / f"x.{suffix}").write_text("1,2,3")
+        with pytest.raises(InputError, match=rf"x\.{suffix}: is neither Zarr") as caught:
+            open_source(f"x.{suffix}")
+        assert remedy in caught.value.remedy
+    (tmp_path / "zero.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"zero\.npy: is empty \(0 bytes\)"):
+        open_source(tmp_path / "zero.npy")
     (tmp_path / "old.nc").write_bytes(b"CDF\x01 and more")
     with pytest.raises(InputError, match="classic netCDF"):
         open_source(tmp_path / "old.nc")
@@ -150,8 +158,38 @@ def test_an_absent_file_is_named(tmp_path):
         open_source("nowhere.zarr")
     assert str(tmp_path) in caught.value.remedy
     (tmp_path / "empty.zarr").mkdir()
-    with pytest.raises(InputError, match=r"empty\.zarr: no Zarr array or group could be opened"):
+    with pytest.raises(InputError, match=r"empty\.zarr: holds no Zarr array or group \(no zarr\.json"):
         open_source("empty.zarr")
+    (tmp_path / "r" / "result.zarr").mkdir(parents=True)
+    (tmp_path / "r" / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match=r"^r: is a result of dpca\nIts arrays are in r/result\.zarr\.$"):
+        open_source("r")
+    with pytest.raises(InputError, match=r"~/x\.npy: does not exist\n~ is not expanded: write the whole path\.$"):
+        open_source("~/x.npy")
+    (tmp_path / "x.h5").write_text("")
+    with pytest.raises(
+        InputError, match=r"x\.h5/a/t: does not exist: x\.h5 is a file\nSet input\.uri: x\.h5 and input\.array: a/t\.$"
+    ):
+        open_source("x.h5/a/t")
+
+
+def test_a_url_of_what_is_no_zarr():
+    for uri, remedy in (("memory://x.npy", "At a URL only Zarr can be read"), ("memory://x", "Check the URL and")):
+        with pytest.raises(InputError, match="no Zarr array or group could be opened there") as caught:
+            open_source(uri)
+        assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", ["zarr", "h5"])
+def test_a_container_without_anything_of_two_axes(kind):
+    file = zarr.open_group("g.zarr", mode="w") if kind == "zarr" else h5py.File("g.h5", "w")
+    with pytest.raises(InputError, match=r"holds no array of two axes or more \(no "):
+        open_source(f"g.{kind}")
+    file.create_dataset("v", shape=(12,), dtype="f4") if kind == "h5" else file.create_array(
+        "v", shape=(12,), dtype="f4"
+    )
+    with pytest.raises(InputError, match=r"holds no array of two axes or more \(v \(12,\)\)\nPCA needs samples and"):
+        open_source(f"g.{kind}")
 
 
 @pytest.mark.parametrize("axis", [3, -4, "time"])
