@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 from dask.system import CPU_COUNT
 
 from dpca.errors import ClusterError, ConfigError
@@ -54,7 +56,7 @@ def connect(place: Place | None, workers: int | None) -> Iterator[Executor]:
     Raises
     ------
     ConfigError
-        When a certificate or the scheduler's file is not there.
+        When a certificate or the scheduler's file is not there, or the address is none.
     ClusterError
         When no scheduler answers.
     """
@@ -83,16 +85,33 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
         ca, cert, key = scheduler.tls
         how["security"] = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
     address = scheduler.address if scheduler.file is None else _address_in(scheduler.file)
+    _check_address(address, scheduler)
     try:
         client = Client(address, **how)
     except (OSError, TimeoutError, ValueError, TypeError) as cause:
         raise ClusterError(
             f"no Dask scheduler answers at {scheduler}: {cause}",
-            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786; a tls:// address "
-            "needs compute.cluster.tls.",
+            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
         ) from cause
     with client:
         yield Distributed(client)
+
+
+def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
+    """Refuse what Dask would try for a minute, to say then that nobody answers."""
+    if not re.search(r":\d+/?$", address or ""):
+        raise ConfigError(
+            f"compute.cluster.scheduler is {scheduler}, but an address with a port is allowed",
+            "Write it like tcp://host:8786.",
+            key="compute.cluster.scheduler",
+        )
+    of_dask = dask.config.get("distributed.comm.tls.client.cert", None)
+    if str(address).startswith("tls://") and not (scheduler.tls or of_dask):
+        raise ConfigError(
+            f"compute.cluster.scheduler is {scheduler}, a tls:// address, which needs compute.cluster.tls",
+            "Set ca, cert and key there.",
+            key="compute.cluster.scheduler",
+        )
 
 
 def _address_in(path: str) -> str:

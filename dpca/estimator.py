@@ -22,6 +22,7 @@ from dpca.errors import ConfigError, DpcaError
 from dpca.machine import free_disk
 from dpca.runplan import Scratch
 
+_SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
 
@@ -31,6 +32,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     n_components: NComponents
     samples_axis: int | str
     memory: int | str | None
+    ddof: int
+    client: Any
     store: str | os.PathLike[str] | None
 
     def _validated(self, X: Any, reset: bool) -> Any:
@@ -48,7 +51,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return int(asked)
         return float(asked) if isinstance(asked, numbers.Real) else asked
 
-    def _check_choices(self, allowed: Mapping[str, tuple[str, ...]]) -> None:
+    def _check_choices(self, allowed: Mapping[str, tuple[object, ...]]) -> None:
         """Refuse parameters that are not among what is allowed for each."""
         for name, values in allowed.items():
             if getattr(self, name) not in values:
@@ -56,6 +59,17 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                     f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
                     "Pass one of these.",
                 )
+
+    def _check_kinds(self) -> None:
+        """Refuse a samples axis, a divisor and a client that are of another kind."""
+        axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
+        for name, right, allowed in (
+            ("samples_axis", isinstance(axis, numbers.Integral | str), "an integer or a dimension's name"),
+            ("ddof", isinstance(ddof, numbers.Integral), "an integer"),
+            ("client", client is None or hasattr(client, "scheduler_info"), "a distributed.Client or None"),
+        ):
+            if not right:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}, but {allowed} is allowed", "Pass one.")
 
     def _check_n_components(self, rules: Iterable[str]) -> None:
         asked: Any = self.n_components
@@ -103,7 +117,8 @@ def in_python() -> Iterator[None]:
     try:
         yield
     except DpcaError as error:
-        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, error.remedy))
+        remedy = _SET.sub(r"Pass \1='\2'", error.remedy)
+        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, remedy))
         raise type(error)(message, remedy, error.key) from error.__cause__
 
 

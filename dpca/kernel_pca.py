@@ -239,8 +239,10 @@ class KernelPCA(Streaming):
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
+            "center": (True, False),
         }
         self._check_choices(choices if callable(self.kernel) else {**choices, "kernel": tuple(USES)})
+        self._check_kinds()
         self._check_n_components(RULES)
         if self.fit_inverse_transform and self.kernel == "precomputed":
             raise ConfigError(

@@ -292,8 +292,11 @@ class PCA(Streaming):
             "scale": ("none", "std"),
             "missing": ("error", "mean"),
             "precision": ("auto", "single", "double"),
+            "center": (True, False),
+            "whiten": (True, False),
         }
         self._check_choices(allowed)
+        self._check_kinds()
         self._check_n_components(RULES)
 
     def _fit(self, X: Any) -> Decomposition:

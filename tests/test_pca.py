@@ -223,12 +223,31 @@ def test_it_clones_pickles_and_shows_its_parameters():
             "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' is allowed",
         ),
         ({"scale": "pareto"}, "scale is 'pareto'"),
+        ({"center": "no"}, "center is 'no', but True or False is allowed"),
+        ({"whiten": "no"}, "whiten is 'no', but True or False is allowed"),
+        ({"ddof": 1.5}, "ddof is 1.5, but an integer is allowed"),
+        ({"ddof": "1"}, "ddof is '1', but an integer is allowed"),
+        ({"samples_axis": 1.0}, "samples_axis is 1.0, but an integer or a dimension's name is allowed"),
+        ({"samples_axis": None}, "samples_axis is None, but an integer"),
+        ({"client": "tcp://x:1"}, "client is 'tcp://x:1', but a distributed.Client or None is allowed"),
         ({"ddof": 5}, "ddof is 5, but from 0 to n_samples - 1 = 4 is allowed"),
     ],
 )
 def test_parameters_that_are_not_allowed(parameters, message):
     with pytest.raises(ConfigError, match=message):
         PCA(**parameters).fit(random_array(0, (5, 40), "f8"))
+
+
+def test_what_holds_arrays_is_none():
+    with pytest.raises(InputError, match=r"X is a path, but an array is allowed\nOpen it: zarr\.open_array"):
+        PCA().fit("x.npy")
+    group = zarr.open_group("g.zarr", mode="w")
+    for name in ("pres", "temp"):
+        group.create_array(name, shape=(3, 4), dtype="f4")
+    with pytest.raises(InputError, match=r"X is a Group, which holds .*temp.*\nGive one of its arrays: X\['NAME'\]"):
+        PCA().fit(group)
+    with h5py.File("g.h5", "w") as file, pytest.raises(InputError, match="X is a File, which holds nothing"):
+        PCA().fit(file)
 
 
 def test_input_that_is_not_allowed():
@@ -273,7 +292,7 @@ def test_errors_name_parameters_as_python_has_them():
     x = np.random.default_rng(0).normal(size=(20, 300_000))
     with pytest.raises(MemoryError, match=r"Set memory to \d+ MiB or more"):
         PCA(3, memory="100 MiB").fit(x)
-    with pytest.raises(ValueError, match="Set missing: mean to fill"):
+    with pytest.raises(ValueError, match="Pass missing='mean' to fill"):
         PCA(3).fit(np.where(x > 4, np.nan, x))
 
 

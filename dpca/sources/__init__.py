@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,20 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in found]
 
 
+def _check_array(data: Any) -> None:
+    """Refuse a path, and a group, a file or a dictionary of arrays."""
+    if isinstance(data, str | os.PathLike):
+        raise InputError(
+            "X is a path, but an array is allowed",
+            "Open it: zarr.open_array('x.zarr'), h5py.File('x.h5')['name'], numpy.load('x.npy', mmap_mode='r').",
+        )
+    if isinstance(data, Mapping) or ("zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Group)):
+        held = ", ".join(str(name) for name in islice(data.keys(), 12))
+        raise InputError(
+            f"X is a {type(data).__name__}, which holds {held or 'nothing'}", "Give one of its arrays: X['NAME']."
+        )
+
+
 def as_source(data: Any) -> Source:
     """The source of an array in Python: NumPy, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
 
@@ -158,8 +173,9 @@ def as_source(data: Any) -> Source:
     Raises
     ------
     InputError
-        When the dtype is refused.
+        When the dtype is refused, or it is what holds arrays and no array itself.
     """
+    _check_array(data)
     dims: tuple[str | None, ...] = ()
     if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray):
         dims, data = tuple(str(dim) for dim in data.dims), data.data

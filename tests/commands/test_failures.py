@@ -24,7 +24,11 @@ from tests.commands.calls import X, dpca
         (["input.samples_axis=month"], 2, "samples_axis is 'month', but the array has dimensions 'time', 'lat', 'lon'"),
         (["model.n_components=13"], 2, "n_components is 13, but x.zarr has 12 samples and 600 features"),
         (["model.ddof=12"], 2, "ddof is 12, but from 0 to n_samples - 1 = 11 is allowed"),
-        (["compute.cluster={scheduler: nonsense}"], 1, "no Dask scheduler answers at 'nonsense'"),
+        (
+            ["compute.cluster={scheduler: nonsense}"],
+            2,
+            "compute.cluster.scheduler is 'nonsense', but an address with a port is allowed",
+        ),
     ],
 )
 def test_bad_input_is_told_before_anything_is_written(config, capsys, keys, code, message, monkeypatch):

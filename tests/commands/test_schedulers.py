@@ -79,9 +79,12 @@ def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, mon
         assert far(config, f"{{scheduler: '{address}', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}") == 0
         assert_same()
         assert (
-            dpca("run", config, "--set", f"compute.cluster={{scheduler: '{address}'}}", "--set", "output.path=r") == 1
+            dpca("run", config, "--set", f"compute.cluster={{scheduler: '{address}'}}", "--set", "output.path=r") == 2
         )
-        assert "a tls:// address needs compute.cluster.tls" in capsys.readouterr().err
+        assert (
+            f"compute.cluster.scheduler is '{address}', a tls:// address, which needs compute.cluster.tls"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,11 @@ def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, mon
             "{scheduler: 'tcp://127.0.0.1:1', scheduler_file: s.json}",
             2,
             "compute.cluster has scheduler and scheduler_file",
+        ),
+        (
+            "{scheduler: 'tcp://localhost:8786x'}",
+            2,
+            "compute.cluster.scheduler is 'tcp://localhost:8786x', but an address with a port is allowed",
         ),
         ("{scheduler_file: s.json}", 2, "s.json: is not a file"),
         ("{scheduler: 'tls://127.0.0.1:1', tls: {ca: a.pem, cert: b.pem, key: c.pem}}", 2, "a.pem: is not a file"),
