@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test clusters looks lint bench curves latency graph shells memory precision crashes faults clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
-demo: $(READY)
+demo: $(VENV)/.report
 	$(BIN)/dpca demo
 
 ## test: lint, types, import direction, tests

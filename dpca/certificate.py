@@ -203,22 +203,25 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     found = []
     if wrong:
         found.append(
-            f"components {_runs(wrong)} are not what the data give in a second pass (residual_data above {CONFIRMED:g}): "
+            f"{_named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): "
             "the two passes did not see the same data, or part of the first was lost; run it again with --overwrite"
         )
     if weak:
         found.append(
-            f"components {_runs(weak)} have singular values below {certificate['supported_ratio']:.1e} of the largest, "
+            f"{_named(weak, 'has', 'have')} singular values below {certificate['supported_ratio']:.1e} of the largest, "
             f"less than {certificate['solver']} supports in {certificate['precision']} precision: {remedy}"
         )
     if zero:
         lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate
         found.append(
-            f"components {_runs(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
+            f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
         )
     return found
 
 
-def _runs(indices: list[int]) -> str:
-    return str(indices[0]) if len(indices) == 1 else f"{indices[0]} to {indices[-1]}"
+def _named(indices: list[int], one: str = "", many: str = "") -> str:
+    """Components in words, with a verb."""
+    if len(indices) == 1:
+        return f"component {indices[0]} {one}".rstrip()
+    return f"components {indices[0]} to {indices[-1]} {many}".rstrip()

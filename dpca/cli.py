@@ -35,6 +35,8 @@ def commands() -> None:
     """Exact PCA of data with far more features than samples, larger than memory.
 
     \b
+    From a file to a picture: dpca inspect x.zarr; dpca init x.zarr > x.yaml; dpca run x.yaml
+    \b
     Exit codes: 0 done, 1 failed while running, 2 bad config or input, 3 over budget, 130 interrupted.
     """
 
@@ -278,7 +280,7 @@ def report(
         from dpca.report.page import write_report
     except ImportError as cause:
         raise InputError(
-            f"a report needs {cause.name}, which is not installed", "pip install 'dpca[report]'."
+            f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
         ) from cause
     _check_with(
         ("--labels-array", labels_array, "--labels", labels), ("--groups-array", groups_array, "--groups", groups)

@@ -309,7 +309,7 @@ class Output(_Section):
     components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
     report: Annotated[
-        bool, Field(description="Write report.html, if what draws it is installed: pip install 'dpca[report]'.")
+        bool, Field(description="Write report.html, if what draws it is installed: jinja2 and matplotlib.")
     ] = True
 
 

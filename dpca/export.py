@@ -77,7 +77,9 @@ def export(
             _WRITERS[to](result, aside, labels)
             durable.move(aside, place) if not place.exists() else aside.replace(place)
     except ImportError as cause:
-        raise InputError(f"{to} needs {cause.name}, which is not installed", "pip install 'dpca[export]'.") from cause
+        raise InputError(
+            f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
+        ) from cause
     finally:
         aside.unlink(missing_ok=True)
     return files

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import textwrap
 from collections.abc import Mapping
+from itertools import count
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -278,17 +280,21 @@ def starting_config(found: Mapping[str, Any]) -> str:
     """A configuration for an inspected array: every key, its meaning, and a value that runs."""
     dims, axis = found["dims"], found["samples_axis"]
     name = PurePosixPath(without_credentials(found["uri"]).rstrip("/")).name.split(".")[0] or "result"
+    if found["array"]:
+        name += "-" + re.sub(r"\W+", "-", found["array"].strip("/"))
     chosen: dict[str, Any] = {
         "input.uri": found["uri"],
         "input.array": found["array"],
         "input.samples_axis": dims[axis] or axis,
         "preprocess.missing": "mean" if found["values"] and found["values"]["missing"] else "error",
-        "output.path": f"results/{name}",
+        "output.path": _free(f"results/{name}"),
     }
     lines = [
         f"# {by(tuple(found['shape']))} {found['dtype']}: {found['n_samples']:,} samples of {found['n_features']:,} features",
         f"# (samples: {found['samples_axis_reason']}).",
     ]
+    for sentence in found["watch_out"]:
+        lines += textwrap.wrap(sentence, WIDTH, initial_indent="# Watch out: ", subsequent_indent="#   ")
     for section, model in (
         ("input", Input),
         ("preprocess", Preprocess),
@@ -303,6 +309,12 @@ def starting_config(found: Mapping[str, Any]) -> str:
             # What is left out is as the comment says, whatever else is changed.
             lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
     return "\n".join(lines)
+
+
+def _free(path: str) -> str:
+    """The path, or that with a number, where nothing is yet."""
+    numbered = (path if number == 1 else f"{path}-{number}" for number in count(1))
+    return next(place for place in numbered if not os.path.exists(place))
 
 
 def _yaml(value: Any) -> str:

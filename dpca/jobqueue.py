@@ -214,7 +214,7 @@ def _dask_jobqueue() -> Any:
     except ImportError as cause:
         raise ClusterError(
             "compute.cluster is one of Slurm's, for which dask-jobqueue is not installed",
-            "Install it: pip install 'dpca[slurm]'.",
+            "Install it: pip install dask-jobqueue.",
             key="compute.cluster",
         ) from cause
     finally:

@@ -199,9 +199,10 @@ def run(
                 error = LockedError(*lock.taken_over)
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
+        seconds = time.perf_counter() - began
         if config.output.report:
             _report(directory.path, ready, progress)
-    return Finished(directory.path, time.perf_counter() - began)
+    return Finished(directory.path, seconds)
 
 
 def _report(place: Path, ready: Prepared, progress: Progress) -> None:
@@ -209,8 +210,9 @@ def _report(place: Path, ready: Prepared, progress: Progress) -> None:
     try:
         from dpca.report.page import write_report
     except ImportError:
-        progress.say("no report.html: what draws it is not installed (pip install 'dpca[report]')")
+        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
         return
+    progress.say("drawing report.html")
     try:
         write_report(open_result(place), ready.labels)
     except Exception as error:
@@ -463,11 +465,11 @@ def _notes(ready: Prepared, found: Decomposition) -> list[str]:
         notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
     if counts["missing_values"]:
         notes.append(
-            f"{counts['missing_values']} missing values were replaced by their feature's mean (a feature that has no value at "
+            f"{counts['missing_values']:,} missing values were replaced by their feature's mean (a feature that has no value at "
             "all counts as 0, and is NaN in mean and components)"
         )
     if counts["constant_features"]:
-        notes.append(f"{counts['constant_features']} constant features could not be scaled and count as 0")
+        notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
     return notes
 
 

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -23,10 +24,13 @@ from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quali
 
 P = ParamSpec("P")
 
+MISSING = "#9a9a9a"
+"""Of pixels without any value: unlike a value near 0, which is white."""
 INK = "#102030"
 """Stands for the page's own colour."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
 MARKERS = "os^DvPX*"
+LEGEND_LETTERS = 24
 LETTER_SHARE = 0.0125
 """Of the width of a plot, what a letter of a name under it takes."""
 MANY_POINTS = 2000
@@ -63,7 +67,7 @@ def _styled(draw: Callable[P, str]) -> Callable[P, str]:
 @_styled
 def of_eigenvalues(found: Scree) -> str:
     """Eigenvalues with their sampling errors and the noise's edge."""
-    k, shown = found.n_components, int(np.count_nonzero(found.eigenvalues > 0))
+    k, shown = found.n_components, found.n_shown
     figure = _figure(4.2, 3.1)
     axes = figure.subplots()
     numbers, values = np.arange(shown), found.eigenvalues[:shown]
@@ -200,6 +204,7 @@ def of_component(
             interpolation="nearest",
             aspect="equal" if down.known == across.known else "auto",
         )
+        panel.set_facecolor(MISSING)
         panel.set(xlabel=across.label, ylabel=down.label)
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.yaxis.set_major_locator(MaxNLocator(4))
@@ -214,7 +219,10 @@ def of_outliers(found: Quality) -> str:
     axes = figure.subplots()
     many = len(found.leverage) > MANY_POINTS
     axes.plot(found.leverage, found.outside, "o", color=COLORS[0], markersize=3, alpha=0.7, rasterized=many)
-    axes.set(xlabel="leverage", ylabel="share of its squares outside", ylim=(-0.02, 1.02))
+    least, most = float(found.leverage.min()), float(found.leverage.max())
+    if most - least < 1e-6:  # else rounding is what the axis shows
+        axes.set_xlim(least - 0.1, most + 0.1)
+    axes.set(xlabel="leverage", ylabel="share that components leave", ylim=(-0.02, 1.02))
     return _svg(figure, "outliers")
 
 
@@ -287,12 +295,21 @@ def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> list[Any]
     kinds = np.unique(labels)
     if len(kinds) > len(COLORS):
         if labels.dtype.kind in "biuf":
-            return [axes.scatter(x, y, c=labels.astype(float), cmap="viridis", **how)]
-        return [axes.scatter(x, y, c=np.unique(labels, return_inverse=True)[1], cmap="turbo", **how)]
+            return [axes.scatter(x, y, c=labels.astype(float), cmap=_visible("viridis"), **how)]
+        return [axes.scatter(x, y, c=np.unique(labels, return_inverse=True)[1], cmap=_visible("turbo"), **how)]
     return [
-        axes.scatter(x[labels == kind], y[labels == kind], color=color, marker=marker, label=str(kind), **how)
+        axes.scatter(x[labels == kind], y[labels == kind], color=color, marker=marker, label=_short(str(kind)), **how)
         for kind, color, marker in zip(kinds, COLORS, MARKERS, strict=False)
     ]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LEGEND_LETTERS else name[: LEGEND_LETTERS - 3] + "..."
+
+
+def _visible(name: str) -> ListedColormap:
+    """A colour map without its dark end, which can't be seen on a dark page."""
+    return ListedColormap(mpl.colormaps[name](np.linspace(0.2, 1, 256)))
 
 
 def _legend(figure: Figure, drawn: list[Any], labels: NDArray[Any] | None) -> None:

@@ -24,6 +24,7 @@ F64 = NDArray[np.float64]
 
 SHOWN_COMPONENTS = 12
 """Components that are drawn."""
+SHOWN_EIGENVALUES = 60
 PIXELS = 240
 """Of an image's longer side, at most; of a line, four times as many."""
 SHOWN_SCORES = 4
@@ -81,6 +82,11 @@ class Scree:
     """Of white noise, by Marchenko and Pastur; None where the spectrum is not that of signal and white noise."""
     suggested: dict[str, int | str]
     """What rules say of the number of components."""
+
+    @property
+    def n_shown(self) -> int:
+        """How many eigenvalues are drawn: the kept ones, and enough of the others to see where they go."""
+        return min(int(np.count_nonzero(self.eigenvalues > 0)), max(SHOWN_EIGENVALUES, 4 * self.n_components))
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,10 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     if shown.kernel is None or shown.kernel.name != "precomputed":
         given += f" of {int(np.prod(plan['shape'])) // n:,} features"
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
-    words = [f"{given}: {k} components{whose} have {captured:.1f} % of the variance", certificate["verdict"]]
+    words = [
+        f"{given}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
+        certificate["verdict"],
+    ]
     filled, constant = counts["missing_values"], counts["constant_features"]
     if filled:
         words.append(f"{filled:,} missing values were filled in with their feature's mean")
@@ -151,15 +154,19 @@ def _sweep(result: Result, found: list[findings.Answer], every: int, labels: NDA
 
 
 def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
+    positive = int(np.count_nonzero(scree.eigenvalues > 0))
+    part = "" if scree.n_shown == positive else f"The first {scree.n_shown} of {positive} eigenvalues. "
     if shown.kernel:
-        return "Eigenvalues of the centred kernel matrix. Bars are sampling errors by North's rule of thumb."
+        return f"{part}Eigenvalues of the centred kernel matrix. Bars are sampling errors by North's rule of thumb."
     edge = (
         "The dashed line is the edge of white noise (Marchenko and Pastur)."
         if scree.edge is not None
         else "What is left is no white noise, so there is no edge to draw, and rules that assume one do not apply."
     )
     said = ", ".join(f"{name} {value}" for name, value in scree.suggested.items())
-    return f"Bars are sampling errors by North's rule of thumb. {edge} Rules for the number of components: {said}."
+    return (
+        f"{part}Bars are sampling errors by North's rule of thumb. {edge} Rules for the number of components: {said}."
+    )
 
 
 def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
@@ -168,12 +175,12 @@ def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
     return [
         [
             str(component["index"]),
+            "yes" if component["reliable"] else "no",
             f"{sigma[number]:.6g}",
             f"{100 * scree.ratio[number]:.2f} %",
             f"{100 * cumulative[number]:.2f} %",
             f"{component['digits']:.1f}",
             f"{100 * component['sampling_error']:.1f} %" + ("" if component["distinct"] else ", overlaps the next"),
-            "yes" if component["reliable"] else "no",
         ]
         for number, component in enumerate(shown.document["components"][: 2 * findings.SHOWN_COMPONENTS])
     ]
@@ -241,7 +248,7 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups
     if step > 1:
         words.append(f"A pixel stands for {by(views[0].step)} features: of them it has the value of largest magnitude.")
     if views[0].middle:
-        words.append("Cut through the middle of each axis that is not shown.")
+        words.append("Cut through the middle of the axes that are not shown.")
     if groups is not None:
         words.append("Absolute loadings; colours and marks change from group to group.")
     return " ".join(words)
