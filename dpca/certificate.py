@@ -208,7 +208,7 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
         )
     if weak:
         found.append(
-            f"{_named(weak, 'has', 'have')} singular values below {certificate['supported_ratio']:.1e} of the largest, "
+            f"{_named(weak, 'has a singular value', 'have singular values')} below {certificate['supported_ratio']:.1e} of the largest, "
             f"less than {certificate['solver']} supports in {certificate['precision']} precision: {remedy}"
         )
     if zero:

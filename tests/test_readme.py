@@ -32,9 +32,9 @@ def blocks(kind, documents=DOCUMENTS):
 def fresh(tmp_path_factory):
     """A clone after `make demo`, with less data."""
     place = tmp_path_factory.mktemp("fresh")
-    (place / ".venv").mkdir()
-    (place / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
-    shutil.copytree(ROOT / "configs", place / "configs")
+    (place / ".venv").symlink_to(Path(sys.executable).parents[1])
+    for name in ("configs", "workflows"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "dpca", "demo", "--samples", "60", "--features", "150000"]
     subprocess.run(command, cwd=place, check=True, capture_output=True)
     return place

@@ -19,7 +19,7 @@ def make(directory: Path, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     latitude = np.linspace(-89, 89, LATITUDES)
     longitude = np.linspace(1, 359, LONGITUDES)
-    time = np.arange(MONTHS, dtype=np.float64)
+    months = np.arange(MONTHS)
     phi, lam = np.meshgrid(np.deg2rad(latitude), np.deg2rad(longitude), indexing="ij")
     seasons = np.sin(phi) * 8
     warm_pool = 1.5 * np.exp(-((phi / 0.2) ** 2) - ((lam - 3.8) / 0.7) ** 2)
@@ -35,14 +35,14 @@ def make(directory: Path, seed: int = 0) -> None:
         chunks=(MONTHS, 15, 30),
         dimension_names=("time", "latitude", "longitude"),
     )
-    field = 15 + 12 * np.cos(phi) + np.cos(2 * np.pi * time / 12)[:, None, None] * seasons
+    field = 15 + 12 * np.cos(phi) + np.cos(2 * np.pi * months / 12)[:, None, None] * seasons
     field += slow[0][:, None, None] * warm_pool + slow[1][:, None, None] * dipole
     field += rng.normal(scale=0.3, size=field.shape)
     field[:, land] = np.nan
     sst[...] = field
     sst.attrs["units"] = "degree_Celsius"
     for name, values, units in (
-        ("time", time, "months since 1980-01-15"),
+        ("time", np.round(30.4375 * months), "days since 1980-01-15"),
         ("latitude", latitude, "degrees_north"),
         ("longitude", longitude, "degrees_east"),
     ):
