@@ -444,6 +444,32 @@ def main(arguments: list[str] | None = None) -> None:
     leave(code)
 
 
+_OF_INPUT = {"input.array": "--array", "input.samples_axis": "--samples-axis", "input.uri": "the path"}
+_OF_LABELS = {"model.labels.array": "--labels-array", "model.labels": "--labels"}
+_OF_PLACE = {"compute.cluster.scheduler": "--scheduler", "compute.memory": "--memory"}
+_OF_SAMPLES = {
+    "input.array": "array, in a YAML file,",
+    "input.samples_axis": "samples_axis, in a YAML file,",
+    "input.uri": "the path",
+}
+OPTIONS = {
+    "inspect": _OF_INPUT,
+    "init": _OF_INPUT,
+    "report": _OF_LABELS,
+    "export": _OF_LABELS,
+    "transform": {**_OF_PLACE, **_OF_SAMPLES},
+    "reconstruct": _OF_PLACE,
+}
+"""What keys of a config are called by commands that have none."""
+
+
+def _in_options(given: list[str], text: str) -> str:
+    """The words of an error, in those of the command that was given."""
+    for key, option in OPTIONS.get(given[0] if given else "", {}).items():
+        text = text.replace(key, option)
+    return text
+
+
 def _exit_code(given: list[str]) -> int:
     from dpca.errors import DpcaError
     from dpca.signals import Stopped
@@ -464,7 +490,8 @@ def _exit_code(given: list[str]) -> int:
     except DpcaError as error:
         if "--debug" in given:
             raise
-        say(*(f"dpca: error: {line}" for line in error.message.splitlines()), error.remedy)
+        message, remedy = (_in_options(given, text) for text in (error.message, error.remedy))
+        say(*(f"dpca: error: {line}" for line in message.splitlines()), remedy)
         return error.exit_code
     except Exception as error:
         if "--debug" in given:

@@ -10,13 +10,14 @@ from typing import Any
 
 from dpca.config import Config
 from dpca.config_file import Loaded
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, OutputExistsError
 from dpca.executors import Executor
 from dpca.forecast import forecast
 from dpca.jobqueue import SPAN_SHARE, SlurmJobs, check_here
 from dpca.partitions import Collecting
 from dpca.prepare import Prepared, place_of, prepared
 from dpca.probe import probe
+from dpca.results import ResultDirectory
 from dpca.units import describe_seconds
 
 FORESEEN_BYTES = 16 * 10**9
@@ -36,7 +37,12 @@ def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
         When no plan fits; and as `prepared` does.
     """
     with prepared(loaded, executor=executor) as (ready, where):
-        return _forecast(loaded.config, ready, where)
+        document = _forecast(loaded.config, ready, where)
+    try:
+        ResultDirectory(loaded.config.output.path).check_free(overwrite=False)
+    except OutputExistsError as error:
+        document["advice"].append(f"a run will refuse its output.path: {error.message}. {error.remedy}")
+    return document
 
 
 def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:

@@ -451,10 +451,11 @@ def read_status(path: Path) -> dict[str, Any]:
     found = _mapping(path / STATUS)
     if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(found):
         raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")
+    unfinished = (path / LEDGER / BEGUN).exists()
     if found["state"] == "running" and found["host"] == socket.gethostname() and not psutil.pid_exists(found["pid"]):
-        unfinished = (path / LEDGER / BEGUN).exists()
-        found["state"] = "killed"
-        found["message"] = "what is finished is kept: --resume goes on" if unfinished else "nothing is kept"
+        found["state"], found["message"] = "killed", "" if unfinished else "nothing is kept"
+    if unfinished and found["state"] in ("killed", "interrupted"):
+        found["message"] = "; ".join(filter(None, [found["message"], "what is finished is kept: --resume goes on"]))
     return found
 
 

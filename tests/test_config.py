@@ -64,6 +64,9 @@ def test_every_key_has_a_default_but_two():
         ("compute: {cluster: {slurm_runner: {workers: 2, memory: 1 GiB}, tls: {ca: a, cert: b, key: c}}}\n", "compute.cluster has tls and slurm_runner", "Leave tls out."),
         ("compute:\n  workers: 0\n", "c.yaml:6:12: compute.workers is 0, but auto or an integer of 1 or more is allowed", ""),
         ("compute:\n  memory: 8 GiB per worker\n", "c.yaml:6:11: compute.memory is '8 GiB per worker', but auto or an amount such as 8 GiB or 1.5 GiB is allowed", "Write a number with a point, and a unit"),
+        ("model: {kind: kernel_pca, gamma: 0.1}\n", "model.gamma is 0.1, but model.kernel is linear, which has no gamma", "Leave model.gamma out, or set model.kernel to poly or rbf or sigmoid."),
+        ("model: {kind: kernel_pca, kernel: rbf, degree: 5}\n", "model.degree is 5.0, but model.kernel is rbf, which has no degree", "set model.kernel to poly"),
+        ("compute: {workers: 4, cluster: {scheduler: 'tcp://host:8786'}}\n", "compute.workers is 4, but compute.cluster is not local", "Leave it out."),
         ("compute: {memory: '1,5 GiB'}\n", "compute.memory is '1,5 GiB', but auto or an amount", "Write a number with a point"),
         ("compute: {memory: 50%}\n", "compute.memory is '50%', but auto or an amount", "Write a number"),
         ("compute: {memory: 16.GiB}\n", "compute.memory is '16.GiB', but auto or an amount", "Write a number"),
@@ -259,3 +262,9 @@ def test_secrets_in_overrides_are_not_said_and_not_written(override):
 def test_options_of_the_wrong_kind_are_not_said_either():
     for text in ("TOPSECRET", "[TOPSECRET]"):
         assert "input.storage_options is (hidden), but" in refusal(MINIMAL, f"input.storage_options={text}").message
+
+
+def test_a_result_does_not_go_into_its_input():
+    for path in ("x.zarr", "x.zarr/out", "./x.zarr/a/b"):
+        text = f"input: {{uri: x.zarr}}\noutput: {{path: {path}}}\n"
+        assert f"output.path is {path}, which lies in x.zarr, the input" in refusal(text).message

@@ -425,3 +425,16 @@ def test_components_that_are_stored_in_large_chunks_are_planned_for():
     for arguments in (("transform", "r", "new.zarr"), ("reconstruct", "r", "--samples", "0:20")):
         done = dpca_process(*arguments, "--out", "out.zarr", "--memory", "450MiB", "--workers", "1", "--overwrite")
         assert done.returncode == 0, done.stderr
+
+
+def test_new_samples_without_any_value_are_named(config, capsys):
+    assert dpca("run", config, "--set", "preprocess.missing=mean") == 0
+    new = X.copy()
+    new[3], new[5, 0] = np.nan, np.nan
+    np.save("new.npy", new)
+    capsys.readouterr()
+    assert dpca("transform", "out/r", "new.npy", "--out", "s.zarr") == 0
+    assert "note: sample 3: all scores are 0, since it has no value" in capsys.readouterr().err
+    np.save("none.npy", X[:0])
+    assert dpca("transform", "out/r", "none.npy", "--out", "t.zarr") == 2
+    assert "none.npy: has no samples along axis 0 of shape (0, 20, 30)" in capsys.readouterr().err

@@ -184,3 +184,31 @@ def test_a_damaged_hdf5_file_is_said_to_be_so_by_every_command(config, capsys, c
     for command in (["inspect", "bad.h5"], ["init", "bad.h5"], ["plan", config, "--set", "input.uri=bad.h5"]):
         assert dpca(*command) == 2
         assert said in capsys.readouterr().err
+
+
+def test_data_without_any_value_have_no_result(capsys):
+    np.save("nothing.npy", np.full((12, 40), np.nan))
+    Path("c.yaml").write_text("input: {uri: nothing.npy}\npreprocess: {missing: mean}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 2
+    assert "nothing.npy: all 480 values are missing: there is nothing to analyse" in capsys.readouterr().err
+
+
+def test_data_that_do_not_vary_are_said_not_to(capsys):
+    np.save("same.npy", np.full((12, 40), 7.0))
+    Path("c.yaml").write_text("input: {uri: same.npy}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    said = capsys.readouterr().err
+    assert "note: the samples do not differ from their mean: there are no components to find" in said
+    assert "auto" not in said
+
+
+def test_what_another_precision_mends_is_not_gone_on_with(capsys):
+    np.save("small.npy", np.random.default_rng(0).standard_normal((12, 40)) * 1e-25)
+    Path("c.yaml").write_text(
+        "input: {uri: small.npy}\nmodel: {precision: single, n_components: 3}\noutput: {path: r}\n"
+    )
+    assert dpca("run", "c.yaml") == 1
+    said = capsys.readouterr().err
+    assert "Set model.precision: double" in said
+    assert said.endswith("Then start it anew with --overwrite.\n")
+    assert dpca("run", "c.yaml", "--set", "model.precision=double", "--overwrite") == 0

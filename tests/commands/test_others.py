@@ -13,7 +13,7 @@ import zarr
 from dpca.printing import status_lines
 from dpca.progress import Progress
 from dpca.results import read_status
-from tests.commands.calls import dpca
+from tests.commands.calls import X, dpca
 
 
 def test_debug_shows_the_traceback(config):
@@ -127,3 +127,27 @@ def test_shells_complete(monkeypatch):
         text=True,
     )
     assert "_dpca_completion" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("inspect", "x.zarr", "--samples-axis", "nope"), "samples_axis is 'nope'"),
+        (("inspect", "g.zarr", "--array", "nope"), "Set --array to one of them."),
+        (("init", "nothing.npy"), "Check the path;"),
+        (("report", "out/r", "--labels", "none.txt"), "(and --labels-array)"),
+        (("transform", "out/r", "g.zarr", "--out", "s.zarr"), "Set array, in a YAML file, to one of them."),
+        (("transform", "out/r", "x.zarr", "--out", "s.zarr", "--scheduler", "host"), "--scheduler is 'host'"),
+    ],
+)
+def test_commands_without_a_config_name_their_own_options(config, capsys, arguments, words):
+    zarr.create_group("g.zarr").create_array("a", data=X, chunks=X.shape)
+    zarr.open_group("g.zarr").create_array("b", data=X, chunks=X.shape)
+    if "out/r" in arguments:
+        assert dpca("run", config) == 0
+    capsys.readouterr()
+    assert dpca(*arguments) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    for key in ("input.", "model.", "compute."):
+        assert key not in said

@@ -241,3 +241,10 @@ def test_a_million_chunks_are_planned_without_listing_them(config, capsys):
     assert document["slab_width"] % 100 == 0
     assert document["spans"] < 200
     assert any("chunks of 10 x 100 are 3.91 KiB each" in sentence for sentence in document["advice"])
+
+
+def test_an_output_path_that_a_run_would_refuse_is_told(config, capsys):
+    assert not any("refuse" in sentence for sentence in planned(capsys, config)["advice"])
+    assert dpca("run", config) == 0
+    advice = planned(capsys, config)["advice"]
+    assert advice[-1].startswith("a run will refuse its output.path: out/r: holds a result already.")
