@@ -14,8 +14,8 @@ import numpy as np
 from dpca.accumulators import Accumulator
 from dpca.accumulators.factors import F64
 
-SHARE = 0.1
-"""Of the spans of a pass, after which there is one; and after each further."""
+PREVIEWS = 10
+"""Of a pass: after each tenth of its spans there is one, but the last."""
 COMPONENTS, OVERSAMPLING, ITERATIONS = 5, 10, 4
 WIDTH = COMPONENTS + OVERSAMPLING
 
@@ -32,7 +32,7 @@ class Preview:
 
 def is_due(spans: int, n_spans: int) -> bool:
     """Whether this span completes another tenth of a pass; what is complete needs no preview."""
-    return spans < n_spans and int(spans / (SHARE * n_spans)) > int((spans - 1) / (SHARE * n_spans))
+    return spans < n_spans and PREVIEWS * spans // n_spans > PREVIEWS * (spans - 1) // n_spans
 
 
 def leading_shares(found: Accumulator, center: bool, factors: F64 | None = None) -> tuple[float, ...]:
@@ -47,7 +47,9 @@ def leading_shares(found: Accumulator, center: bool, factors: F64 | None = None)
     m = len(found.matrix)
     weights = np.ones(m) if factors is None else factors
     squares = found.squares(center)
-    total = float((squares * weights**2).sum() if factors is not None else squares.sum())
+    total = float((squares if factors is None else squares * factors**2).sum())
+    if not (total > 0 and np.isfinite(total)):
+        return ()  # what is the matter will be said when the pass has ended
 
     def product(block: F64) -> F64:
         block = weights[:, None] * block
@@ -58,7 +60,7 @@ def leading_shares(found: Accumulator, center: bool, factors: F64 | None = None)
     for _ in range(ITERATIONS):
         block = np.asarray(np.linalg.qr(product(block))[0], np.float64)
     values = np.linalg.eigvalsh(block.T @ product(block))[::-1]
-    return tuple(min(1.0, float(value / total)) for value in values[:COMPONENTS] if value > 0 and total > 0)
+    return tuple(min(1.0, float(value / total)) for value in values[:COMPONENTS] if value > 0)
 
 
 def held(m: int) -> int:

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpca.accumulators.gram import Gram
+from dpca.accumulators.tallies import FeatureTally
 from dpca.preprocess import Rules
-from dpca.preview import is_due
+from dpca.preview import is_due, leading_shares
 from dpca.progress import Progress
 from tests.reference import dense_pca
 from tests.runs import decompose_array
@@ -61,3 +63,10 @@ def test_data_that_are_constant_have_none_to_show():
     shown = Shown()
     decompose_array(np.full((10, 400), 3.0), 2, progress=shown, slab_bytes=800, n_spans=16)
     assert all(preview.explained_variance_ratio == () for preview in shown.previews)
+
+
+def test_sums_that_overflowed_have_none_to_show_either():
+    found = Gram.empty(3, FeatureTally.empty(3))
+    found.matrix[:] = np.inf
+    with np.errstate(invalid="ignore"):
+        assert leading_shares(found, True) == leading_shares(found, False) == ()
