@@ -10,6 +10,7 @@ import pytest
 import zarr
 from distributed import Security
 
+from dpca.executors import Distributed
 from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca
 from tests.resume.disturbed import in_small_slabs
@@ -138,3 +139,10 @@ def test_what_travels_is_in_the_manifest_and_does_not_grow_with_the_data(tmp_pat
         assert sum(stage["between_workers"] for stage in network.values()) <= 12 * 3 * 8 + 1000
     assert dpca("run", "c.yaml", "--set", "output.path=near") == 0
     assert json.loads(Path("near/manifest.json").read_text())["network"] == {}
+
+
+def test_who_computes_and_where_the_dashboard_is(tmp_path):
+    with local_cluster(tmp_path) as cluster, cluster.get_client() as client:
+        alive = Distributed(client).alive()
+        assert (alive.workers, alive.dashboard) == (2, cluster.dashboard_link)
+        assert 0 < alive.fullest_bytes < 2**31
