@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +36,8 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "ledger",
 )
 REPORT = "report.html"
+FIRST_YEAR = 1583
+"""From here on the calendars that CF calls standard agree."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 RESTORE = "Restore it, or run it again with --overwrite."
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
@@ -416,8 +419,37 @@ def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
     if coordinate is None:
         return [str(number) for number in numbers]
     whole = len(numbers) == coordinate.values.shape[0]
-    stored = coordinate.values[...] if whole else [coordinate.values[number] for number in numbers]
-    return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in np.asarray(stored)]
+    stored = np.asarray(coordinate.values[...] if whole else [coordinate.values[number] for number in numbers])
+    moments = _moments(stored, coordinate.attributes)
+    if moments is not None:
+        return moments
+    return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in stored]
+
+
+_SINCE = re.compile(
+    r"(day|hour|minute|second)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d:\d\d)(?::00(?:\.0)?)?)?(?: ?(?:UTC|Z))?"
+)
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+
+
+def _moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | None:
+    """Dates and times of a coordinate in the CF conventions' units of time since a date (4.4); None where it is not such a one.
+
+    Calendars of models, whose years have other lengths, are left as numbers.
+    """
+    match = _SINCE.fullmatch(str(attributes.get("units", "")).strip())
+    if match is None or values.dtype.kind not in "iuf" or attributes.get("calendar", "standard") not in _CALENDARS:
+        return None
+    unit, date, time = match.groups()
+    year, month, day = (int(part) for part in date.split("-"))
+    begins = np.datetime64(f"{year:04d}-{month:02d}-{day:02d}T{time or '00:00'}", "s")
+    seconds = values.astype(np.float64) * _SECONDS[unit]
+    if year < FIRST_YEAR or not np.isfinite(seconds).all():
+        return None
+    moments = begins + np.round(seconds).astype("timedelta64[s]")
+    whole = (moments == moments.astype("datetime64[D]")).all()
+    return [str(moment) for moment in moments.astype("datetime64[D]" if whole else "datetime64[s]")]
 
 
 def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:

@@ -1,12 +1,15 @@
 import errno
 import json
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 from dpca import durable
 from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
-from dpca.results import ResultDirectory
+from dpca.results import Result, ResultDirectory, names_along
 from dpca.runplan import Settled
 from dpca.slabs import make_plan
 from dpca.unfinished import Begun
@@ -229,3 +232,24 @@ def test_what_changed_is_named(directory):
     before.numerics["version"], before.numerics["cpu"] = same.numerics["version"], {"architecture": ["Z80"]}
     (note,) = before.check(directory.path, same)
     assert "another kind of CPU" in note
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar", "values", "names"),
+    [
+        ("days since 1980-01-15", None, [0.0, 30.0, 366.0], ["1980-01-15", "1980-02-14", "1981-01-15"]),
+        ("hours since 1900-01-01 00:00:00", "gregorian", [6, 24], ["1900-01-01T06:00:00", "1900-01-02T00:00:00"]),
+        ("minutes since 2000-1-1T12:30", "proleptic_gregorian", [90], ["2000-01-01T14:00:00"]),
+        ("days since 2000-01-01", "noleap", [60, 61.5], ["60", "61.5"]),
+        ("days since 0001-01-01", None, [3.0], ["3"]),
+        ("months since 1980-01-15", None, [3], ["3"]),
+        ("degrees_north", None, [3.5], ["3.5"]),
+    ],
+)
+def test_names_along_time_are_dates(units, calendar, values, names):
+    group = zarr.create_group({})
+    array = group.create_array("time", data=np.array(values), dimension_names=("time",))
+    array.attrs["units"] = units
+    if calendar:
+        array.attrs["calendar"] = calendar
+    assert names_along(Result(Path("r"), {}, group), "time", range(len(values))) == names
