@@ -84,7 +84,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         + ("" if labels is None else f", coloured by label ({len(np.unique(labels)):,})")
         + ".",
         "order": figures.of_order(scores, sample_axis, drawn_labels, every),
-        "extreme_samples": _extremes(result, shown.scores),
+        "extreme_samples": _extremes(result, shown.scores, labels),
         **_components(result, scree, groups),
         "quality": _quality(result, shown),
         "seconds": _time(manifest),
@@ -186,15 +186,19 @@ def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
     ]
 
 
-def _extremes(result: Result, scores: NDArray[np.float64]) -> list[dict[str, Any]]:
+def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] | None) -> list[dict[str, Any]]:
     found = []
     for number in range(min(3, scores.shape[1])):
         order = np.argsort(scores[:, number])
         half = min(findings.TOP // 2, len(order) // 2)
         extreme = [int(i) for i in (*order[::-1][:half], *order[:half][::-1])]
         names = sample_names(result, extreme)
-        rows = [[name, f"{scores[i, number]:.4g}"] for i, name in zip(extreme, names, strict=True)]
-        found.append({"caption": f"Extreme in score {number}", "rows": rows})
+        rows = [
+            [name, *([] if labels is None else [str(labels[i])]), f"{scores[i, number]:.4g}"]
+            for i, name in zip(extreme, names, strict=True)
+        ]
+        head = ["sample", *([] if labels is None else ["label"]), "score"]
+        found.append({"caption": f"Extreme in score {number}", "head": head, "rows": rows})
     return found
 
 
