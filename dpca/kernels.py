@@ -103,6 +103,13 @@ class Inner:
         found += self.column_mean_product + self.mean_norm2
         return found
 
+    def magnitudes(self) -> F64:
+        """What each of G was added up from, (m, n): eps of it is how far rounding alone puts it."""
+        found = np.sqrt(self.rows[:, None] * self.columns)
+        found += np.abs(self.row_mean_product)[:, None]
+        found += np.abs(self.column_mean_product) + self.mean_norm2
+        return found
+
     def norms2(self) -> tuple[F64, F64]:
         """Squared norms as if the mean had never been taken away, (m,) and (n,)."""
         return (
@@ -222,6 +229,12 @@ class Kernel:
             return values, None if scale is None else np.divide(2 * scale, norms, out=scale, where=norms > 0)
         values *= self.gamma
         values += self.coef0
+        if self.name == "poly" and self.degree % 1:
+            # A power that is no integer is not defined below 0, where rounding alone may have put what is 0.
+            rounding = (
+                8 * max(eps, float(np.finfo(np.float64).eps)) * (self.gamma * inner.magnitudes() + abs(self.coef0))
+            )
+            values[(values < 0) & (values >= -rounding)] = 0.0
         if self.name == "sigmoid":
             np.tanh(values, out=values)
             return values, None if scale is None else scale * (self.gamma * (1 - values**2))

@@ -250,16 +250,17 @@ def test_scores_are_orthogonal_to_rounding_however_small_their_component(solver)
 def test_squares_that_float64_cannot_hold_are_refused(shape):
     x = np.random.default_rng(0).normal(size=shape)
     for factor, said in ((1e160, "so large"), (1e200, "so large"), (1e-160, "so small"), (1e-200, "so small")):
-        with pytest.raises(ArithmeticError, match=said):
+        with pytest.raises(DataError, match=said):
             decompose_array(factor * x, 3)
     right = decompose_array(1e-130 * x, 3).spectrum.singular_values
     np.testing.assert_allclose(right, 1e-130 * dense_pca(x).singular_values[:3], rtol=1e-12)
 
 
 def test_features_without_variation_give_zeros_also_if_there_are_no_others():
-    for x in (np.full((50, 3), 2.5), np.full((50, 3), np.nan)):
-        fitted = PCA(2, scale="std", missing="mean").fit(x)
-        assert (fitted.singular_values_ == 0).all()
+    fitted = PCA(2, scale="std", missing="mean").fit(np.full((50, 3), 2.5))
+    assert (fitted.singular_values_ == 0).all()
+    with pytest.raises(DataError, match="all 150 values are missing"):
+        PCA(2, scale="std", missing="mean").fit(np.full((50, 3), np.nan))
 
 
 def test_a_feature_far_from_zero_is_not_constant():

@@ -166,7 +166,7 @@ def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
     x = da.from_array(random_array(0, (60, 20_000), "f4"), chunks=(1, 20_000))
-    plan = {"workers": Workers(0, 1, Budget(170 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
+    plan = {"workers": Workers(0, 1, Budget(190 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpca.planning.TASK_BYTES", 2 * MIB)
         patch.setattr("dpca.planning.SLAB_BYTES", 2**20)

@@ -86,7 +86,9 @@ def test_no_digit_is_claimed_that_is_not_there(name, condition):
     # Other BLAS libraries round otherwise.
     assert found["sigma"] <= 10 * sigma
     assert abs(found["reliable"] - reliable) <= 1
-    assert found["before"] <= 10 * before
+    # A vector loses eps times the condition of what was decomposed, all of it at worst; what of that shows is a BLAS's luck.
+    lost = min(1.0, eps * condition ** (1 if name == "tsqr" else 2))
+    assert found["before"] <= 10 * max(before, lost) if lost < 0.1 else found["before"] <= 1.1
     assert found["orthogonality"] <= 10 * after
 
 

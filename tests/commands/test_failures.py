@@ -113,7 +113,7 @@ def test_unreliable_components_are_said_on_stderr(config, capsys):
     assert dpca("run", config, *sets, "--set", "model.svd_solver=gram_eigh") == 0
     shown = capsys.readouterr()
     assert "not reliable" in shown.out
-    assert "components 2 have singular values below" in shown.err
+    assert "component 2 has a singular value below" in shown.err
     assert "set model.precision: double, or leave both to auto" in shown.err
     assert dpca("run", config, *sets, "--overwrite") == 0
     shown = capsys.readouterr()

@@ -135,7 +135,7 @@ def test_shells_complete(monkeypatch):
         (("inspect", "x.zarr", "--samples-axis", "nope"), "samples_axis is 'nope'"),
         (("inspect", "g.zarr", "--array", "nope"), "Set --array to one of them."),
         (("init", "nothing.npy"), "Check the path;"),
-        (("report", "out/r", "--labels", "none.txt"), "(and --labels-array)"),
+        (("export", "out/r", "--to", "csv", "--labels", "none.txt"), "(and --labels-array)"),
         (("transform", "out/r", "g.zarr", "--out", "s.zarr"), "Set array, in a YAML file, to one of them."),
         (("transform", "out/r", "x.zarr", "--out", "s.zarr", "--scheduler", "host"), "--scheduler is 'host'"),
     ],
