@@ -314,8 +314,8 @@ def make_plan(
         # A power of two: as many cores end together.
         fewest = min(MIN_SPANS, max(FEW_SPANS, 2 ** round(math.log2(max(1, n_streamed / SPAN_WIDTH)))))
         n_spans = min(MAX_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2))
-        # As many tiles for each, where spans are many.
-        n_spans = -(-n_tiles // -(-n_tiles // n_spans)) if n_spans > fewest else fewest
+        # As many tiles for each, where spans are many: two for each of 9 would be too few where one for each of 17 is meant.
+        n_spans = max(fewest, -(-n_tiles // -(-n_tiles // n_spans))) if n_spans > fewest else fewest
     return Plan(
         shape=tuple(shape),
         samples_axis=samples_axis,
