@@ -14,7 +14,7 @@ from dpca.config_file import load
 from dpca.run import run
 from tests.crashes import Crash, FailingDisk, Hasty
 
-STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "37"))
+STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "61"))
 """1 for every step (make crashes), which takes minutes."""
 
 CASES = {

@@ -107,7 +107,7 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(layouts, st.integers(100, 4000), st.integers(1, 8))
 def test_a_plan_keeps_to_its_budget_and_the_budget_that_an_error_names_does(source, memory, threads):
     model = Model(min(5, *source.layout.shape))
