@@ -23,7 +23,7 @@ from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, check_axis
 from dpca.runplan import RunPlan, Scratch, Workers
 from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
-from dpca.sources.base import Layout, Source, is_marked
+from dpca.sources.base import Layout, Source
 from dpca.sources.credentials import without_credentials
 from dpca.units import by, describe_bytes, describe_memory
 
@@ -155,7 +155,7 @@ def _values(source: Source, axis: int) -> dict[str, float] | None:
         for box, _, _ in split(stored.shape, SAMPLED_VALUES):
             values = stored[box].astype(np.float64).reshape(-1)
             missing = np.isnan(values)
-            missing |= is_marked(values, layout.missing_values)
+            missing |= layout.marked(values)
             values, n_values = values[~missing], n_values + values.size
             if not values.size:
                 continue

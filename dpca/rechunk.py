@@ -194,4 +194,4 @@ def plan_copy(layout: Layout, kept_axes: tuple[int, ...], budget_bytes: int) -> 
 
 def copy_in(layout: Layout, chunks: tuple[int, ...]) -> Copy:
     """The copy of an array in given chunks."""
-    return Copy(replace(layout, chunks=chunks, shards=None, divisible=True, codec="none", order="C"))
+    return Copy(replace(layout, chunks=chunks, shards=None, divisible=True, codec="none", order="C", stored_dtype=None))

@@ -193,4 +193,4 @@ def as_source(data: Any) -> Source:
         return Hdf5Source.of(data)
     from dpca.sources.memory import MemorySource
 
-    return MemorySource(np.asarray(data), dims)
+    return MemorySource(data if isinstance(data, np.ma.MaskedArray) else np.asarray(data), dims)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import DpcaError, InputError, StorageError
+from dpca.errors import DataError, DpcaError, InputError, StorageError
 from dpca.sources.credentials import Secrets
 
 T = TypeVar("T")
@@ -36,6 +36,10 @@ CHUNK_OVERHEAD_BYTES = 8192
 """What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
 
 
+EVERY = (-math.inf, math.inf)
+"""A valid range that every value is in."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """What is known of an array before any of its values is read."""
@@ -44,6 +48,7 @@ class Layout:
     """What errors call it: path and array, free of credentials."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Of values as they are read."""
     chunks: tuple[int | tuple[int, ...], ...]
     """For each axis a chunk length, or all of them where they differ; 1 where any cut is as good."""
     shards: tuple[int, ...] | None = None
@@ -58,6 +63,10 @@ class Layout:
     """Names of the axes, where the source has any."""
     missing_values: tuple[float, ...] = ()
     """Stored values that mark a missing one besides NaN: by the source's own attributes, or as told."""
+    valid_range: tuple[float, float] = EVERY
+    """Stored values outside are missing, by the source's own attributes."""
+    stored_dtype: np.dtype[Any] | None = None
+    """In storage, where that has only the other sign: values are read as bytes of that kind; None for `dtype`."""
     read_seconds: float = READ_SECONDS
     """How long no slab may be read until storage counts as hanging."""
     packing: tuple[float, float] = (1.0, 0.0)
@@ -79,7 +88,23 @@ class Layout:
     @property
     def may_miss(self) -> bool:
         """Whether a value can be missing at all."""
-        return self.dtype.kind == "f" or bool(self.missing_values)
+        return self.dtype.kind == "f" or bool(self.missing_values) or self.valid_range != EVERY
+
+    def marked(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where stored values mark a missing one."""
+        return is_marked(values, self.missing_values, self.valid_range)
+
+    @property
+    def marks(self) -> str:
+        """What marks a missing value, in words: NaN, -999 or outside 0 to 100."""
+        low, high = self.valid_range
+        outside = [] if self.valid_range == EVERY else [f"outside the valid range {low:g} to {high:g}"]
+        return " or ".join(["NaN", *(f"{mark:g}" for mark in self.missing_values), *outside])
+
+    @property
+    def in_storage(self) -> np.dtype[Any]:
+        """The dtype that storage has."""
+        return self.dtype if self.stored_dtype is None else self.stored_dtype
 
     @property
     def chunked(self) -> bool:
@@ -159,21 +184,62 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 def cf_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """What the CF conventions (section 8.1 and 2.5.1) say of stored values, as fields of a Layout."""
+    """What attributes say of stored values, as fields of a Layout.
 
-    def number(name: str) -> float | None:
-        given = attributes.get(name, "")
+    The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
+    valid_range (2.5.1); and _Unsigned, by which netCDF stores integers that its format has no type for
+    (NetCDF Users Guide, appendix A).
+    """
+
+    def numbers(name: str) -> NDArray[Any]:
+        given = attributes.get(name, ())
         if isinstance(given, str) and name == "_FillValue":
             given = _encoded(given)
-        value = np.asarray(given).reshape(-1)
-        return float(value[0]) if value.size and value.dtype.kind in "biuf" else None
+        values = np.asarray(given).reshape(-1)
+        return values if values.dtype.kind in "biuf" else np.empty(0)
 
-    factor, offset = number("scale_factor"), number("add_offset")
-    marks = [mark for mark in (number("_FillValue"), number("missing_value")) if mark is not None]
+    def number(name: str, otherwise: float) -> float:
+        values = numbers(name)
+        return float(values[0]) if values.size else otherwise
+
+    other = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(_text(attributes.get("_Unsigned"))).lower()))
+    meant = dtype if other is None else np.dtype(f"{dtype.byteorder}{other}{dtype.itemsize}")
+    factor, offset = number("scale_factor", 1.0), number("add_offset", 0.0)
+
+    def as_meant(values: NDArray[Any]) -> NDArray[Any]:
+        """Of integers of the other sign."""
+        if other is None or values.dtype.kind == "f":
+            return values
+        bits = 8 * dtype.itemsize
+        return np.array([int(value) % 2**bits for value in values], np.uint64).astype(meant).astype(np.float64)
+
+    def limits(name: str) -> list[float]:
+        values = numbers(name)
+        # Those of another kind than what is stored are of unpacked values.
+        unpacked = dtype.kind in "iu" and values.dtype.kind == "f" and (factor, offset) != (1.0, 0.0)
+        found = (values - offset) / factor if unpacked else as_meant(values)
+        return sorted(map(float, found))
+
+    low, high = EVERY
+    if len(both := limits("valid_range")) == 2:
+        low, high = both
+    low, high = max([low, *limits("valid_min")[:1]]), min([high, *limits("valid_max")[:1]])
+    if factor < 0 and not len(both):  # the largest value is stored as the smallest
+        low, high = max([EVERY[0], *limits("valid_max")[:1]]), min([EVERY[1], *limits("valid_min")[:1]])
+    marks = [float(mark) for name in ("_FillValue", "missing_value") for mark in as_meant(numbers(name))]
     return {
-        "missing_values": as_stored(marks, dtype),
-        "packing": (1.0 if factor is None else factor, 0.0 if offset is None else offset),
+        "dtype": meant,
+        "stored_dtype": None if other is None else dtype,
+        "missing_values": as_stored(marks, meant),
+        "packing": (factor, offset),
+        "valid_range": (low, high),
     }
+
+
+def _text(value: Any) -> Any:
+    """An attribute as text: HDF5 has bytes, and arrays of one."""
+    value = value[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]:
@@ -183,11 +249,49 @@ def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]
     return tuple(dict.fromkeys(mark for mark in rounded if not np.isnan(mark)))
 
 
-def is_marked(values: NDArray[Any], marks: Sequence[float]) -> NDArray[np.bool_]:
-    """Where values are one of the marks."""
+def is_marked(
+    values: NDArray[Any], marks: Sequence[float], valid: tuple[float, float] | None = None
+) -> NDArray[np.bool_]:
+    """Where values are one of the marks, or outside what is valid."""
     found = np.zeros(values.shape, bool)
     for mark in marks:
         found |= values == mark
+    if valid is not None and valid != EVERY:
+        found |= (values < valid[0]) | (values > valid[1])
+    return found
+
+
+def type_of_masked(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type that holds values of another one, and NaN where they are masked."""
+    if dtype.kind == "f":
+        return dtype
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values in a type that holds NaN, which takes the place of those that are masked.
+
+    Raises
+    ------
+    DataError
+        When values are masked that the type can't mark, or integers are so large that float64 rounds them.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values).astype(dtype, copy=False)
+    mask = np.ma.getmaskarray(values)
+    if dtype.kind != "f" and mask.any():
+        raise DataError(
+            "a block of the array is masked, but its meta is not, which promised that none would be",
+            "Call map_blocks(numpy.ma.asarray, meta=numpy.ma.array([], dtype=x.dtype)) on it, or fill it: da.ma.filled.",
+        )
+    if values.dtype.kind in "iu" and (np.abs(values.astype(np.float64)) >= 2**53).any():
+        raise DataError(
+            "masked integers are 2**53 or more in magnitude, where float64 rounds them",
+            "Subtract a whole number from the feature where the data are made.",
+        )
+    found = np.array(values.data, dtype)
+    if mask.any():
+        found[mask] = np.nan
     return found
 
 
@@ -277,7 +381,7 @@ class Reader(ABC):
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )
         self.bytes_read += found.nbytes
-        return found
+        return found if self.layout.stored_dtype is None else found.view(self.layout.dtype)
 
     def expect(self, region: Region) -> None:  # noqa: B027  most can't
         """Have the system read what is stored of a region ahead, where it can, while this process computes."""

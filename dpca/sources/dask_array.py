@@ -13,7 +13,7 @@ from dask.core import flatten, get_dependencies
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of
+from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of, type_of_masked, unmasked
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
@@ -28,7 +28,7 @@ class _DaskReader(Reader):
 
     def _read(self, region: Region) -> NDArray[Any]:
         # The task that accumulates a slab computes it, here, in its own thread.
-        return np.asarray(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"))
+        return unmasked(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"), self.layout.dtype)
 
 
 class DaskSource:
@@ -51,6 +51,7 @@ class DaskSource:
                 f"{name}: has unknown chunk sizes, chunks {array.chunks}", "Call compute_chunk_sizes() on it first."
             )
         dtype = check_dtype(name, array.dtype)
+        dtype = type_of_masked(dtype) if isinstance(array._meta, np.ma.MaskedArray) else dtype
         self.layout = Layout(name, array.shape, dtype, array.chunks, dims=dims)
         # Optimizing drops futures from the graph and keeps only their keys.
         self._futures = {key: value for key, value in dict(array.__dask_graph__() or {}).items() if _is_future(value)}

@@ -46,7 +46,7 @@ class _Hdf5Reader(Reader):
     def _read(self, region: Region) -> NDArray[Any]:
         if self._incomplete:
             self._count_absent(region)
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
         if not out.size:
             return out
         if self._deflated is not None:
@@ -54,7 +54,7 @@ class _Hdf5Reader(Reader):
             return out
         if _scattered(self.layout, out.shape):
             for _, piece in self._chunks_in(region):
-                part = self._part.view([p.stop - p.start for p in piece], self.layout.dtype)
+                part = self._part.view([p.stop - p.start for p in piece], self.layout.in_storage)
                 self.dataset.read_direct(part, source_sel=piece)
                 out[within(piece, region)] = part
             return out
@@ -207,8 +207,7 @@ class Hdf5Source:
         return Layout(
             name,
             dataset.shape,
-            dataset.dtype,
-            chunks or (1,) * dataset.ndim,
+            chunks=chunks or (1,) * dataset.ndim,
             divisible=divisible,
             codec=codec,
             dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),

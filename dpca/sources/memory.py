@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted
+from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of, type_of_masked, unmasked
 
 
 class _MemoryReader(Reader):
@@ -18,14 +18,16 @@ class _MemoryReader(Reader):
         self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
-        return self._array[shifted(region, self._offset)]
+        values = self._array[shifted(region, self._offset)]
+        return unmasked(values, self.layout.dtype) if isinstance(values, np.ma.MaskedArray) else values
 
 
 class MemorySource:
-    """A NumPy array."""
+    """A NumPy array, masked or not: what is masked is missing."""
 
     def __init__(self, array: NDArray[Any], dims: tuple[str | None, ...] = (), name: str = "the NumPy array") -> None:
         dtype = check_dtype(name, array.dtype)
+        dtype = type_of_masked(dtype) if isinstance(array, np.ma.MaskedArray) else dtype
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         self.layout = Layout(name, array.shape, dtype, (1,) * array.ndim, order="F" if fortran else "C", dims=dims)
         self._array = array
@@ -43,6 +45,8 @@ class MemorySource:
         return part
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        if isinstance(self._array, np.ma.MaskedArray):
+            return {"slab, and where it is masked": 2 * size_of(shape, self.layout.dtype)}
         return {}  # read in place
 
     @contextmanager

@@ -88,7 +88,7 @@ class _ZarrReader(Reader):
         self._store.stop()
 
     def _read(self, region: Region) -> NDArray[Any]:
-        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.dtype)
+        out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
         if not out.size:
             return out
         if self.layout.divisible:
@@ -204,8 +204,7 @@ class ZarrSource:
         self.layout = Layout(
             name,
             array.shape,
-            dtype,
-            tuple(max(1, chunk) for chunk in array.chunks),
+            chunks=tuple(max(1, chunk) for chunk in array.chunks),
             shards=array.shards,
             divisible=codecs_of(array) == [],
             codec=_codec(array),
