@@ -5,6 +5,7 @@ Every figure is a measurement of this run: none costs a read of its own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from dpca.errors import DataError, PrecisionError
 from dpca.model import Rung
 from dpca.spectrum import Spectrum
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CONFIRMED = 1e-2
 """A residual on the data beyond which a component is wrong: what precision supports stays far below."""
 TRACE_LIMIT = 1e-3
@@ -56,6 +57,12 @@ def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
     return float(differences[worst])
 
 
+def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
+    """The same; a component that the data refute in a second pass has no digits."""
+    refuted = measured.misfit > CONFIRMED * spectrum.singular_values
+    return replace(spectrum, errors=np.where(refuted, np.inf, spectrum.errors))
+
+
 def certify(
     spectrum: Spectrum,
     rung: Rung,
@@ -69,7 +76,7 @@ def certify(
 
     Parameters
     ----------
-    spectrum : what the solver found
+    spectrum : what the solver found, and how far it is off
     rung, exact : solver and dtype of the products, and whether none of them was rounded
     trace_difference : from `check_products`
     squares : sum of squares of X_c, added up without products
@@ -79,12 +86,13 @@ def certify(
     Returns
     -------
     dict with keys
-        format_version : 2
+        format_version : 3
         solver, precision : that gave the answer
         exact_products : whether no product was rounded, as with small integers
         rank : eigenvalues that differ from rounding
         largest_rank : what the rank can be at most, min(n - 1, d) for centred data
-        supported_ratio : smallest sigma_j / sigma_1 that solver and precision support
+        refined : whether singular values are Ritz values of a second pass in double precision
+        supported_ratio : smallest sigma_j / sigma_1 that has two digits, at the error that the last component has
         trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
         scores_orthogonality : the same of the scores, each divided by its singular value
@@ -95,7 +103,8 @@ def certify(
             the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
         components : for each its
             index, singular_value
-            digits : decimal digits of the singular value that solver and precision support
+            digits : decimal digits of the singular value, from its residual against the data on random vectors
+                (`dpca.sketch`), and after a second pass in double precision from that of its Ritz value
             residual_small : how well it fits the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
             residual_data : |X_c w - sigma u| / sigma, or |X_c' u - sigma w| / sigma under covariance_eigh; null
                 without components
@@ -104,7 +113,7 @@ def certify(
             sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
             distinct : whether both neighbours are further than the sampling error; else the components may mix
                 (North et al., Monthly Weather Review 110, 1982, eq. 24)
-            reliable : whether its singular value is above what is supported, and the data confirm it
+            reliable : whether it has two digits or more, and the data confirm it
         reliable_components : how many are
         verdict : all of it in words
     """
@@ -122,8 +131,6 @@ def certify(
         captured = measured.captured
         left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
         error_measured = max(left, 0.0) / spectrum.divisor
-        confirmed = [residual is None or residual <= CONFIRMED for residual in data_side]
-        reliable = reliable & np.array(confirmed, bool)
     samples = effective_samples or spectrum.n_samples
     gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
     predicted = spectrum.projection_error
@@ -134,6 +141,7 @@ def certify(
         "exact_products": exact,
         "rank": spectrum.rank,
         "largest_rank": spectrum.largest_rank,
+        "refined": measured is not None and measured.refined,
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
         "orthogonality": None if after is None else float(after.max(initial=0.0)),
@@ -146,7 +154,7 @@ def certify(
             {
                 "index": index,
                 "singular_value": float(sigma[index]),
-                "digits": round(float(spectrum.digits[index]), 1),
+                "digits": float(np.floor(10 * spectrum.digits[index]) / 10),
                 "residual_small": float(spectrum.residuals[index]),
                 "residual_data": data_side[index],
                 "orthogonality": by_component[index],
@@ -171,7 +179,8 @@ def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
 def _verdict(certificate: dict[str, Any]) -> str:
     components = certificate["components"]
     total, good = len(components), certificate["reliable_components"]
-    words = [f"{good} of {total} components reliable ({certificate['solver']}, {certificate['precision']})"]
+    refined = ", refined in double" if certificate["refined"] and certificate["precision"] == "single" else ""
+    words = [f"{good} of {total} components reliable ({certificate['solver']}, {certificate['precision']}{refined})"]
     residuals = [c["residual_data"] for c in components if c["reliable"] and c["residual_data"] is not None]
     if certificate["orthogonality"] is not None:
         words.append(f"orthogonal to {max(certificate['orthogonality'], certificate['scores_orthogonality']):.1e}")
@@ -193,23 +202,27 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
         # Where both are auto, what follows this solver did not fit the memory.
         more = "model.precision: double" if single else "model.svd_solver: tsqr"
         remedy = f"set {more}, or leave both to auto, with a larger compute.memory if it is so already"
-    largest = max((c["singular_value"] for c in components), default=0.0)
-    supported = [c for c in components if c["singular_value"] >= certificate["supported_ratio"] * largest > 0]
-    wrong = [c["index"] for c in supported if (c["residual_data"] or 0.0) > CONFIRMED]
+    wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
     weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
     zero = [c["index"] for c in components if c["singular_value"] == 0]
     if components and len(zero) == len(components):
         return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
     found = []
     if wrong:
+        cause = (
+            f"{certificate['solver']} in {certificate['precision']} precision lost {'it' if len(wrong) == 1 else 'them'}: {remedy}"
+            if single or squared
+            else "the two passes did not see the same data; run it again with --overwrite"
+        )
         found.append(
-            f"{_named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): "
-            "the two passes did not see the same data, or part of the first was lost; run it again with --overwrite"
+            f"{_named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): {cause}"
         )
     if weak:
+        fewest = min(c["digits"] for c in components if c["index"] in weak)
         found.append(
-            f"{_named(weak, 'has a singular value', 'have singular values')} below {certificate['supported_ratio']:.1e} of the largest, "
-            f"less than {certificate['solver']} supports in {certificate['precision']} precision: {remedy}"
+            f"{_named(weak, 'has a singular value that', 'have singular values that')} {certificate['solver']} in "
+            f"{certificate['precision']} precision knows to less than two digits (the least {fewest:g}; two from "
+            f"{certificate['supported_ratio']:.1e} of the largest on): {remedy}"
         )
     if zero:
         lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate

@@ -69,7 +69,10 @@ class Input(_Section):
     ] = "fill"
     missing_values: Annotated[
         list[float],
-        Field(description="Stored values that mark a missing one, besides NaN and what the file itself says."),
+        Field(
+            description="Stored values that mark a missing one, besides NaN and what the file itself says: its _FillValue, "
+            "missing_value, and values outside its valid_range, valid_min and valid_max."
+        ),
     ] = []
     read_seconds: Annotated[
         float,
@@ -118,7 +121,10 @@ class Preprocess(_Section):
     ] = True
     scale: Annotated[
         Literal["none", "std"],
-        Field(description="std divides by the standard deviation with divisor n - ddof; constant features stay 0."),
+        Field(
+            description="std divides by the standard deviation of the values that are present, with divisor (their number - "
+            "ddof). A feature whose standard deviation is at most 4 eps of its mean is constant, and stays 0."
+        ),
     ] = "none"
     missing: Annotated[
         Literal["error", "mean"], Field(description="At NaN: refuse it, or fill in the feature's mean.")

@@ -20,12 +20,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.backproject import Measured
 from dpca.certificate import certify
 from dpca.engine import run_stage
 from dpca.errors import AssumptionError
@@ -112,28 +112,13 @@ def decompose(
     if not plan.regular:
         outputs = Outputs(outputs.store, executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger)
+    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger, components)
     began = time.perf_counter()
     with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
         if made.copy is not None:
             steps.seconds["copy"] = time.perf_counter() - began
         work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
-        solved = steps.solve(work)
-        if plan.keeps == "samples":
-            steps.write_kept_samples(solved, keep_gram)
-        else:
-            steps.write_kept_features(solved, components)
-        write_spectrum(outputs, solved.spectrum)
-        if solved.chosen.problem:
-            raise _assumption_not_met(source, model, solved)
-        tally = solved.found.tally
-        solved = replace(solved, found=None)  # the small matrix is not needed any more
-        measured: Measured | None = None
-        if plan.keeps == "features":
-            measured, spectrum = steps.scores(work, solved, components)
-            solved = replace(solved, spectrum=spectrum)
-        elif components:
-            measured = steps.components(work, solved)
+        solved = steps.climb(work, steps.decomposed, partial(_complete, steps, source, model, components, keep_gram))
     outputs.gather()
     outputs.finish()
     certificate = certify(
@@ -142,7 +127,7 @@ def decompose(
         solved.exact,
         solved.difference,
         solved.squares,
-        measured,
+        solved.measured,
         model.effective_samples,
     )
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
@@ -156,9 +141,10 @@ def decompose(
         choices=tuple(steps.choices),
         counts={
             "passes": steps.passes,
-            "absent_chunks": tally.counts.absent_chunks + copied_absent,
-            "missing_values": tally.counts.n_missing,
+            "absent_chunks": solved.counts.absent_chunks + copied_absent,
+            "missing_values": solved.counts.n_missing,
             "constant_features": solved.n_constant,
+            "empty_features": solved.n_empty,
             "retried_reads": steps.retries,
             "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
             "bytes_copied_to_scratch": made.scratch_bytes,
@@ -167,6 +153,30 @@ def decompose(
         traffic=steps.traffic,
         work=steps.work,
     )
+
+
+def _complete(
+    steps: Steps, source: Source, model: Model, components: bool, keep_gram: bool, work: Pass, solved: Solved
+) -> Solved:
+    """Write what the first pass gave, carry out the second one, and write what that changed."""
+    samples = work.plan.keeps == "samples"
+    if samples:
+        steps.write_kept_samples(solved, keep_gram)
+    else:
+        steps.write_kept_features(solved)
+    write_spectrum(steps.outputs, solved.spectrum)
+    if solved.chosen.problem:
+        raise _assumption_not_met(source, model, solved)
+    solved = replace(solved, found=None)  # the small matrix is not needed any more
+    if samples and not components:
+        return solved
+    solved = steps.components(work, solved) if samples else steps.scores(work, solved)
+    write_spectrum(steps.outputs, solved.spectrum)
+    if samples:
+        steps.write_scores(solved.spectrum)
+    elif components:
+        steps.write_components(solved)
+    return solved
 
 
 def _assumption_not_met(source: Source, model: Model, solved: Solved) -> AssumptionError:

@@ -39,7 +39,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _validated(self, X: Any, reset: bool) -> Any:
         """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
         table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
-        if not table or self.samples_axis != 0 or np.ndim(X) > 2:
+        # scikit-learn would take what is masked for a value.
+        if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X
         return validate_data(
             self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1, ensure_min_features=1

@@ -13,6 +13,7 @@ from dpca.model import Model, Rung
 from dpca.planning import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of, reads_means, second_pass
 from dpca.probe import Rates
 from dpca.runplan import RunPlan, Scratch
+from dpca.sketch import COLUMNS
 from dpca.sources.base import Layout, Source
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough
 
@@ -59,7 +60,7 @@ def forecast(
         solver : that is tried first; solver_reason says why
         passes : name, bytes and flops of each read
         worst_case_passes, worst_case : how many there are, and those that are added, if components that were asked
-            for turn out to be smaller than the first solver supports
+            for turn out to be smaller than the first solver supports, and second passes refute each solver in turn
         bytes_read, flops : in all, the eigensolve included
         output : the most files and bytes (before compression), and for each array its shape, dtype and chunk files
         scratch : bytes, path and bytes free there
@@ -89,6 +90,13 @@ def forecast(
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
     if made.keeps_data:
         passes[1:] = [{**item, "bytes": 0} for item in passes[1:]]
+    again = 0 if made.keeps_data else layout.bytes
+    worst = []
+    for rung in later:
+        worst.append({"name": rung.name, "bytes": again, "flops": _flops(rung, m, streamed)})
+        if second:  # which may refute the solver before
+            flops = passes[-1]["flops"]
+            worst.append({"name": f"{second} of {rung.name}", "bytes": again, "flops": flops})
     arrays = _arrays(made, model, dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     seconds = _seconds(made, model, layout, rates, output_bytes, components)
@@ -126,11 +134,8 @@ def forecast(
         "spans": plan.n_spans,
         "tasks": made.n_tasks,
         "passes": passes,
-        "worst_case_passes": len(passes) + len(later),
-        "worst_case": [
-            {"name": rung.name, "bytes": 0 if made.keeps_data else layout.bytes, "flops": _flops(rung, m, streamed)}
-            for rung in later
-        ],
+        "worst_case_passes": len(passes) + len(worst),
+        "worst_case": worst,
         "bytes_read": sum(item["bytes"] for item in passes),
         "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(m),
         "output": {
@@ -203,6 +208,8 @@ def _arrays(
         kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
         found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
         found += [("gram_mean_product", [n], "float64", 1), ("gram_mean_norm2", [], "float64", 1)]
+        found += [("gram_norms2", [n], "float64", 1)]
+        found += [("gram_sketch", [n, min(COLUMNS, n - rules.center)], "float64", 1)]
     if not made.reads:
         return _listed(found)
     # Chunks of zeros in the mean, and of ones in the others, are not written.
@@ -371,7 +378,9 @@ def as_text(document: dict[str, Any]) -> str:
 
 def _at_worst(document: dict[str, Any]) -> str:
     names = [item["name"] for item in document["worst_case"]]
-    return f": {' and '.join(names)}, if components need them" if names else ""
+    rungs = [name for name in names if " of " not in name]
+    again = ", each with a second pass" if len(names) > len(rungs) else ""
+    return f": {' and '.join(rungs)}{again}, if components need them" if names else ""
 
 
 def _duration(seconds: float) -> str:

@@ -15,10 +15,9 @@ from dpca.config import Config
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.model import Rung
 from dpca.outputs import Outputs
-from dpca.planning import plan_layout
 from dpca.results import Result, kept_matrix
 from dpca.runplan import Attempt
-from dpca.slabs import Plan
+from dpca.sketch import Sketch, random_columns
 from dpca.sources.base import Layout, Reader, Region
 from dpca.sources.credentials import without_credentials
 from dpca.steps import Summed
@@ -131,12 +130,6 @@ def _check_unchanged(result: Result, config: Config) -> None:
         )
 
 
-def plan_of(result: Result) -> Plan:
-    """The cuts of the input of an earlier run: for its shape, since nothing is cut."""
-    source = RecordedSource(result)
-    return plan_layout(source.layout, result.samples_axis, 1, divide=True)
-
-
 def rung_of(result: Result) -> Rung:
     """Solver and precision of its products."""
     given = result.manifest["numerics"]
@@ -153,19 +146,27 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
     """
     matrix, product, norm2 = (kept_matrix(result, name) for name in ("gram", "gram_mean_product", "gram_mean_norm2"))
     counts, certificate = result.manifest["counts"], result.certificate
+    columns = random_columns(len(matrix), True)
+    # Results of earlier versions have none.
+    sketch = Sketch(columns, kept_matrix(result, "gram_sketch")) if "gram_sketch" in result.arrays else None
+    n_constant, n_empty = counts["constant_features"], counts.get("empty_features", 0)
     tally = FeatureTally(
         product,
+        np.zeros_like(columns) if sketch is None else sketch.product,
+        kept_matrix(result, "gram_norms2") if sketch is not None else np.diagonal(matrix).copy(),
         float(norm2),
-        n_constant=counts["constant_features"],
-        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
+        n_constant=n_constant,
     )
     return Summed(
         attempt=replace(attempt, rung=rung_of(result)),
         found=Gram(matrix, tally, certificate["exact_products"]),
         exact=certificate["exact_products"],
+        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
         squares=float(np.trace(matrix)),
         difference=certificate["trace_check"],
-        n_constant=counts["constant_features"],
+        n_constant=n_constant,
+        n_empty=n_empty,
+        sketch=sketch,
     )
 
 

@@ -13,9 +13,10 @@ from dpca.accumulators.factors import F64, Factors
 from dpca.accumulators.gram import eigh
 from dpca.dimension import Eigenvalues, choose
 from dpca.errors import ConfigError, InputError
-from dpca.kernels import Centering, Inner, Kernel, blocks, notes
+from dpca.kernels import Centering, Inner, Kernel, blocks, longest_row, notes
 from dpca.model import Model
-from dpca.spectrum import Spectrum
+from dpca.sketch import SAFETY, Sketch
+from dpca.spectrum import Spectrum, judged
 
 SHARE = 0.95
 """Of the variance, for which the table of a sweep says how many components it takes."""
@@ -66,7 +67,7 @@ class Case:
 def solve(
     kernel: Kernel,
     matrix: F64,
-    noise: float,
+    noise: float | Sketch,
     model: Model,
     largest_rank: int,
     eigensolve: Callable[[Callable[[], Factors]], Factors],
@@ -77,7 +78,8 @@ def solve(
     Parameters
     ----------
     kernel, matrix : (n, n); it is centred in place
-    noise : how far eigenvalues may be off through the precision of the products
+    noise : how far eigenvalues may be off through the precision of the products; or a sketch of what the matrix
+        should be once it is centred, which tells
     model : how many components, and what becomes of negative eigenvalues
     largest_rank : what the rank can be at most, n - 1 or less
     eigensolve : carries out the eigensolve that it is given
@@ -94,9 +96,7 @@ def solve(
     n, asked = len(matrix), model.n_components
     found = notes(kernel, matrix)
     asymmetry = _asymmetry(matrix)
-    rounding = float(np.finfo(np.float64).eps) * max(
-        float(np.linalg.norm(matrix[rows], axis=1).max()) for rows in blocks(n)
-    )
+    rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
     centering = Centering.of(matrix)
     centering.apply(matrix)
     if asymmetry and _asymmetry(matrix):  # what centring takes away does not matter
@@ -108,7 +108,9 @@ def solve(
             else "A kernel of two samples must not depend on their order.",
             key="input.uri" if given else "model.kernel",
         )
-    rounding = max(rounding, noise)
+    hidden = not isinstance(noise, Sketch) and noise > rounding  # eigenvalues may be, by what products are off by
+    if not isinstance(noise, Sketch):
+        rounding = max(rounding, noise)
     reasons: list[str] = []
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
@@ -123,11 +125,12 @@ def solve(
     if not reasons:  # the factors are from a run before
         choosing(factors.eigenvalues, factors.floor, factors.total)
     eigenvalues, floor = factors.eigenvalues, max(factors.floor, rounding)
+    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
     largest, magnitude = max(float(eigenvalues[0]), 0.0), max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
     beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
     if model.kernels.indefinite == "error":
         _refuse_negative(kernel, eigenvalues if asked is None else eigenvalues[: factors.vectors.shape[1]], beyond)
-    negative = eigenvalues[eigenvalues < -max(beyond, 2 * noise)]
+    negative = eigenvalues[eigenvalues < -max(beyond, limit)]
     if negative.size:
         found.append(
             f"kernel {kernel} is not positive semidefinite: {negative.size} eigenvalues are negative, down to "
@@ -137,16 +140,21 @@ def solve(
     spectrum = Spectrum(
         eigenvalues=values,
         vectors=factors.vectors,
-        total=factors.total if rank else 0.0,
+        total=factors.total if rank or hidden else 0.0,
         rank=rank,
         largest_rank=largest_rank,
-        supported=float(np.sqrt(min(1.0, max(noise, floor) / largest))) if largest else 1.0,
-        power=2,
+        errors=np.full(factors.vectors.shape[1], np.inf),
+        supported=1.0,
         n_samples=n,
         ddof=model.rules.ddof,
         residuals=factors.residuals,
     )
     spectrum = spectrum.signed(spectrum.signs)
+    if isinstance(noise, Sketch):
+        bounds = noise.residuals(spectrum.vectors, values[: spectrum.n_components])
+    else:
+        bounds = limit + factors.residuals * largest
+    spectrum = judged(spectrum, bounds, 2)
     return Case(
         kernel,
         spectrum,
@@ -163,7 +171,7 @@ def failed(kernel: Kernel, problem: str, n_samples: int, model: Model) -> Case:
     """A case of a sweep without an answer."""
     k, nothing = model.n_components if isinstance(model.n_components, int) else 1, np.zeros(n_samples)
     vectors = np.full((n_samples, k), np.nan)
-    spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, 1.0, 2, n_samples, model.rules.ddof, np.zeros(k))
+    spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, np.full(k, np.inf), 1.0, n_samples, model.rules.ddof, np.zeros(k))
     return Case(kernel, spectrum, Centering(nothing, 0.0), (problem,), problem=problem)
 
 

@@ -17,29 +17,32 @@ from numpy.typing import NDArray
 
 from dpca import kernel_cases
 from dpca.accumulators.factors import F64
+from dpca.accumulators.tallies import Counts
 from dpca.certificate import caveats, certify
 from dpca.decomposition import Decomposition, streamed
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.executors import Executor
 from dpca.kernel_cases import Case
-from dpca.kernels import USES, Inner, Kernel
+from dpca.kernels import USES, Inner, Kernel, longest_row
 from dpca.ledger import Ledger
 from dpca.model import Model
 from dpca.outputs import Outputs, create_outputs, write_spectrum
-from dpca.passes import Pass
+from dpca.passes import Pass, not_exact
+from dpca.preprocess import is_beyond_float64
 from dpca.progress import Progress
 from dpca.runplan import Attempt, RunPlan
 from dpca.slabs import placed
 from dpca.sources import Source
-from dpca.sources.base import is_marked
 from dpca.spectrum import Spectrum
 from dpca.steps import Steps, Summed
 
+UNKNOWN = 32
+"""Products may be off by so many eps where no sketch tells, in results of earlier versions: up to 23 were measured."""
 ROWS_BYTES = 2**25
 """Kernel values that are read together."""
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
-OF_FEATURES = ("gram", "gram_mean_product", "gram_mean_norm2", "mean", "scale", "weights")
+OF_FEATURES = ("gram", "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2", "mean", "scale", "weights")
 TABLE = ("variance_captured", "components_95", "effective_rank", "neighbour_accuracy")
 OF_A_SWEEP = ("kernel", "gamma", "degree", "coef0", "n_components", *TABLE)
 
@@ -129,7 +132,7 @@ def decompose_kernels(
     _write(outputs, solved.cases, model)
     outputs.gather()
     outputs.finish()
-    counts = None if summed.found is None else summed.found.tally.counts
+    counts = summed.counts
     return KernelDecomposition(
         plan=plan,
         spectrum=solved.cases[0].spectrum,
@@ -140,9 +143,10 @@ def decompose_kernels(
         choices=tuple(steps.choices),
         counts={
             "passes": steps.passes + kernels.precomputed,
-            "absent_chunks": (counts.absent_chunks if counts else 0) + copied_absent,
-            "missing_values": counts.n_missing if counts else 0,
+            "absent_chunks": counts.absent_chunks + copied_absent,
+            "missing_values": counts.n_missing,
             "constant_features": summed.n_constant,
+            "empty_features": summed.n_empty,
             "retried_reads": steps.retries,
             "bytes_decoded": steps.bytes_decoded + source.layout.bytes * (made.copy is not None or kernels.precomputed),
             "bytes_copied_to_scratch": made.scratch_bytes,
@@ -157,15 +161,15 @@ def decompose_kernels(
 def _solve(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, summed: Summed) -> _Solved:
     """Every kernel of the model, of one Gram matrix."""
     assert model.kernels is not None
-    n, d, inner = made.plan.n_samples, made.plan.n_features, _inner(summed)
-    rung, cases = summed.attempt.rung, []
-    eps = float(np.finfo(np.float64 if summed.exact else rung.dtype).eps)
+    n, d, inner = made.plan.n_samples, made.plan.n_features - summed.n_empty, _inner(summed)
+    rung, cases, eps = summed.attempt.rung, [], _rounding(summed)
     for kernel in model.kernels.cases(d, inner):
         most = min(n - 1, d) if kernel.name == "linear" else n - 1
         eigensolve = partial(steps.eigensolve, f"{rung.name} of kernel {kernel.digest}")
         try:
             matrix, noise = kernel.matrix(inner, eps)
-            cases.append(kernel_cases.solve(kernel, matrix, noise, model, most, eigensolve, labels))
+            known = summed.sketch if kernel.name == "linear" and summed.sketch is not None else noise
+            cases.append(kernel_cases.solve(kernel, matrix, known, model, most, eigensolve, labels))
         except ConfigError as error:
             if not model.kernels.sweep:
                 raise
@@ -182,15 +186,27 @@ def _of_matrix(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] |
     kernel, eigensolve = Kernel("precomputed"), partial(steps.eigensolve, "precomputed")
     matrix = square_matrix(source)
     eps = float(np.finfo(source.layout.dtype).eps) if source.layout.dtype.kind == "f" else 0.0
-    noise = eps * float(np.linalg.norm(matrix, axis=1).max())
+    noise = eps * longest_row(matrix)
     case = kernel_cases.solve(kernel, matrix, noise, model, len(matrix) - 1, eigensolve, labels)
-    nothing = Summed(attempt=made.attempts[0], found=None, exact=True, squares=0.0, difference=0.0, n_constant=0)
+    nothing = Summed(
+        attempt=made.attempts[0], found=None, exact=True, counts=Counts(), squares=0.0, difference=0.0, n_constant=0
+    )
     return _Solved(nothing, (case,))
+
+
+def _rounding(summed: Summed) -> float:
+    """How far an inner product is off, relative to the lengths of its samples: as the sketch says."""
+    eps = float(np.finfo(np.float64).eps)
+    if summed.sketch is not None:
+        found = summed.found
+        product, diagonal = found.times(summed.sketch.columns), np.diagonal(found.matrix)
+        return max(eps, summed.sketch.entries(product, diagonal, found.tally.squares))
+    return eps if summed.exact else UNKNOWN * float(np.finfo(summed.attempt.rung.dtype).eps)
 
 
 def _inner(summed: Summed) -> Inner:
     tally = summed.found.tally
-    return Inner.of_fit(summed.found.matrix, tally.mean_product, tally.mean_norm2)
+    return Inner.of_fit(summed.found.matrix, tally.mean_product, tally.mean_norm2, tally.squares)
 
 
 def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
@@ -216,9 +232,12 @@ def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
     with source.open() as reader:
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            raw = reader.read(placed((slice(0, across), slice(0, across)), axis, rows))
+            region = placed((slice(0, across), slice(0, across)), axis, rows)
+            raw = reader.read(region)
+            if raw.dtype.kind in "iu" and is_beyond_float64(raw, layout.marked(raw)).any():
+                raise not_exact(layout, raw, region)
             found = np.array(raw, np.float64)
-            found[is_marked(raw, layout.missing_values)] = np.nan
+            found[layout.marked(raw)] = np.nan
             found = found * factor + offset
             if not np.isfinite(found).all():
                 at = np.argwhere(~np.isfinite(found))[0]

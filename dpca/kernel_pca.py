@@ -315,7 +315,9 @@ class KernelPCA(Streaming):
         self.explained_variance_ratio_ = spectrum.explained_variance_ratio
         used = case.kernel.parameters["gamma"]
         # Where the kernel has none, as scikit-learn has it.
-        self.gamma_ = 1 / plan.n_features if self.gamma in (None, "median") else self.gamma
+        self.gamma_ = (
+            1 / (plan.n_features - found.counts["empty_features"]) if self.gamma in (None, "median") else self.gamma
+        )
         if used is not None:
             self.gamma_ = used
         self.n_samples_, self.n_features_in_ = plan.n_samples, plan.n_features
@@ -363,8 +365,7 @@ class KernelPCA(Streaming):
         scores = np.empty((shape[axis], self._alpha.shape[1]))
 
         def receive(group: slice, inner: Inner) -> None:
-            matrix, _ = self._case.kernel.matrix(inner)
-            scores[group] = self._project(matrix)
+            scores[group] = self._project(self._case.kernel.of_new(inner, float(np.finfo(self._rung.dtype).eps)))
 
         cross(
             self._source,

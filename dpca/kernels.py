@@ -20,14 +20,14 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, PrecisionError
 
 F64 = NDArray[np.float64]
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
@@ -45,6 +45,12 @@ USES: dict[str, tuple[str, ...]] = {
 BLOCK_ROWS = 256
 CERTIFICATE_BYTES = 5000
 """What Python and JSON take for the certificate of a component (measured)."""
+BOUNDED = ("rbf", "sigmoid", "cosine")
+"""Kernels whose values are 1 at most."""
+ROUNDED = 0.1
+"""A kernel of new samples that rounding changes by more than this is refused."""
+INDEPENDENT = 1e-3
+"""Errors of a kernel's values that are larger than this part of the largest are not taken for independent."""
 ALONE, SATURATED, FLAT = 1e-3, 1e-6, 1e-9
 
 
@@ -63,12 +69,15 @@ class Inner:
     column_mean_product: F64
     mean_norm2: float
     """c = m~' m~."""
+    row_norms2: F64 | None = None
+    """Squared norms that were added up without products, where those may have lost them."""
+    column_norms2: F64 | None = None
 
     @classmethod
-    def of_fit(cls, gram: F64, mean_product: F64, mean_norm2: float) -> Inner:
+    def of_fit(cls, gram: F64, mean_product: F64, mean_norm2: float, norms2: F64 | None = None) -> Inner:
         """Of the samples of the fit with each other."""
         squares = np.diagonal(gram).copy()
-        return cls(gram, squares, squares, mean_product, mean_product, mean_norm2)
+        return cls(gram, squares, squares, mean_product, mean_product, mean_norm2, norms2, norms2)
 
     @classmethod
     def of_points(cls, points: F64, fitted: F64) -> Inner:
@@ -84,23 +93,24 @@ class Inner:
 
     def about_mean(self) -> Inner:
         """The same of samples whose mean is their origin: what kernels see of data that are centred."""
-        return Inner(self.products, self.rows, self.columns, np.zeros(len(self.rows)), np.zeros(len(self.columns)), 0.0)
+        zeros = np.zeros(len(self.rows)), np.zeros(len(self.columns))
+        return replace(self, row_mean_product=zeros[0], column_mean_product=zeros[1], mean_norm2=0.0)
 
     def of_rows(self, rows: slice) -> Inner:
         """Of some of the first samples."""
-        return Inner(
-            self.products[rows],
-            self.rows[rows],
-            self.columns,
-            self.row_mean_product[rows],
-            self.column_mean_product,
-            self.mean_norm2,
+        return replace(
+            self,
+            products=self.products[rows],
+            rows=self.rows[rows],
+            row_mean_product=self.row_mean_product[rows],
+            row_norms2=None if self.row_norms2 is None else self.row_norms2[rows],
         )
 
     def gram(self) -> F64:
         """G = X X', as if the mean had never been taken away, (m, n)."""
-        found = self.products + self.row_mean_product[:, None]
-        found += self.column_mean_product + self.mean_norm2
+        found = self.row_mean_product[:, None] + self.column_mean_product  # the same of (i, j) and of (j, i)
+        found += self.products
+        found += self.mean_norm2
         return found
 
     def magnitudes(self) -> F64:
@@ -119,16 +129,26 @@ class Inner:
 
     def squared_distances(self) -> F64:
         """G_ii + G_jj - 2 G_ij, (m, n); 0 where rounding left less."""
-        found = self.products * -2.0
-        found += self.rows[:, None]
-        found += self.columns
+        found = self.rows[:, None] + self.columns
+        found -= 2.0 * self.products
         return np.maximum(found, 0.0, out=found)
+
+    def sizes2(self) -> tuple[F64, F64]:
+        """|x_i|^2 of both, (m,) and (n,), as well as they are known."""
+        row = self.rows if self.row_norms2 is None else self.row_norms2
+        column = self.columns if self.column_norms2 is None else self.column_norms2
+        return np.maximum(row, 0.0), np.maximum(column, 0.0)
+
+    def sizes(self) -> F64:
+        """|x_i| |x_j|, (m, n), what errors of the products are relative to."""
+        row, column = self.sizes2()
+        return np.sqrt(row)[:, None] * np.sqrt(column)
 
 
 def _norms2(about_mean: F64, mean_product: F64, mean_norm2: float) -> F64:
     """|x - m|^2 + 2 (x - m)'m + |m|^2, 0 where it can't be told from rounding."""
     found = about_mean + 2 * mean_product + mean_norm2
-    size = about_mean + 2 * np.abs(mean_product) + mean_norm2
+    size = np.abs(about_mean) + 2 * np.abs(mean_product) + mean_norm2
     return np.where(found > 64 * np.finfo(np.float64).eps * size, found, 0.0)
 
 
@@ -173,9 +193,10 @@ class Kernel:
 
         Returns
         -------
-        matrix, noise : an entry G_ij is off by eps |x_i| |x_j| or so, and that of the kernel by its derivative times
-            that; a symmetric matrix of independent errors changes eigenvalues by the norm of its longest row or so
-            (Bandeira and van Handel, Annals of Probability 44, 2016)
+        matrix, noise : an entry G_ij is off by eps |x_i| |x_j| or so, and that of the kernel by the most that it
+            changes within that of its argument; a symmetric matrix of independent errors changes eigenvalues by the norm of
+            its longest row or so (Bandeira and van Handel, Annals of Probability 44, 2016), one of large errors, which are
+            not independent, by the largest sum of a row (Gershgorin)
 
         Raises
         ------
@@ -194,39 +215,65 @@ class Kernel:
         if self.function is not None:
             found = self._called(inner)
             self._check(found)
-            return found, eps * _longest_row(found)
-        matrix, noise = np.empty(inner.products.shape), 0.0
+            return found, eps * longest_row(found)
+        matrix, noise, total = np.empty(inner.products.shape), 0.0, 0.0
         for rows in blocks(len(matrix)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                matrix[rows], slope = self._of(inner.of_rows(rows), eps)
-                if slope is not None:
-                    noise = max(noise, _longest_row(slope))
+                matrix[rows], change = self._of(inner.of_rows(rows), eps)
+                if change is not None:
+                    if self.name == "rbf" and inner.rows is inner.columns:  # a sample is at 0 from itself
+                        change[np.arange(len(change)), np.arange(rows.start, rows.stop)] = 0.0
+                    noise = np.maximum(noise, longest_row(change))
+                    if change.max(initial=0.0) > INDEPENDENT * max(1e-300, np.abs(matrix[rows]).max(initial=0.0)):
+                        total = np.maximum(total, change.sum(axis=1).max(initial=0.0))
             self._check(matrix[rows], rows.start)
-        return matrix, eps * noise if np.isfinite(noise) else math.inf
+        noise = float(np.maximum(noise, total))  # which keep what is not a number
+        return matrix, noise if np.isfinite(noise) else math.inf
+
+    def of_new(self, inner: Inner, eps: float) -> F64:
+        """The kernel of new samples with those of a fit, (m, n).
+
+        Parameters
+        ----------
+        inner, eps : as for `matrix`
+
+        Raises
+        ------
+        PrecisionError
+            When rounding alone changes it: at a large gamma a sample would not be found near itself.
+        """
+        found, noise = self.matrix(inner, eps)
+        # Of far samples a bounded kernel is nothing, which rounding may double: what counts is what it may be.
+        size = max(longest_row(found), 1.0 if self.name in BOUNDED else 0.0)
+        if self.function is None and noise > ROUNDED * max(size, 1e-300):
+            raise PrecisionError(
+                f"kernel {self}: rounding of the products changes what new samples have in common with those of the fit by "
+                f"{noise:.1e}, where that is {size:.1e} at most",
+                "Fit with precision: double, or with a smaller gamma, or scale the features.",
+                key="model.gamma",
+            )
+        return found
 
     def _of(self, inner: Inner, eps: float) -> tuple[F64, F64 | None]:
-        """Values, and how much each changes in eps of the products, if those are not exact."""
-        scale = np.sqrt(inner.rows[:, None] * inner.columns) if eps else None
+        """Values, and how much each may change with the error of its inner products, relative to lengths; None of eps 0."""
+        off = eps * inner.sizes() if eps else None
         if self.name == "rbf":
-            values = inner.squared_distances()
-            values *= -self.gamma
-            np.exp(values, out=values)
-            if scale is None:
+            argument = inner.squared_distances()
+            argument *= self.gamma
+            values = np.exp(-argument)
+            if off is None:
                 return values, None
-            slope = self.gamma * values * (inner.rows[:, None] + inner.columns + 2 * scale)
-            slope[values == 1] = 0.0  # a sample is at 0 from itself, whatever the precision
-            return values, slope
+            row, column = inner.sizes2()
+            off = self.gamma * (eps * (row[:, None] + column) + 2 * off)
+            nearer = np.exp(-np.maximum(argument - off, 0.0)) - values
+            return values, np.maximum(nearer, -np.expm1(-off) * values)
         if self.name == "linear":  # centred it is the same, with all digits
-            return inner.products, scale
+            return inner.products, off
         values = inner.gram()
-        if scale is not None:  # rounding of what the mean adds
-            scale += float(np.finfo(np.float64).eps) / eps * np.sqrt(np.multiply.outer(*inner.norms2()))
+        if off is not None:  # rounding of what the mean adds
+            off += float(np.finfo(np.float64).eps) * np.sqrt(np.multiply.outer(*inner.norms2()))
         if self.name == "cosine":
-            row, column = (np.sqrt(norms) for norms in inner.norms2())
-            norms = row[:, None] * column
-            np.divide(values, norms, out=values, where=norms > 0)
-            values[norms == 0] = 0.0
-            return values, None if scale is None else np.divide(2 * scale, norms, out=scale, where=norms > 0)
+            return self._cosine(inner, values, off, eps)
         values *= self.gamma
         values += self.coef0
         if self.name == "poly" and self.degree % 1:
@@ -235,17 +282,44 @@ class Kernel:
                 8 * max(eps, float(np.finfo(np.float64).eps)) * (self.gamma * inner.magnitudes() + abs(self.coef0))
             )
             values[(values < 0) & (values >= -rounding)] = 0.0
+        if off is not None:
+            off *= self.gamma
         if self.name == "sigmoid":
-            np.tanh(values, out=values)
-            return values, None if scale is None else scale * (self.gamma * (1 - values**2))
-        if scale is None:
-            return values**self.degree, None
-        slope = scale * (self.gamma * self.degree * np.abs(values) ** (self.degree - 1))
-        if self.degree == 0:
-            slope[...] = 0.0
-        elif self.degree < 1:  # whose derivative at 0 is infinite; what an eps changes is not
-            slope = np.fmin(slope, (self.gamma * eps * scale) ** self.degree / eps)
-        return values**self.degree, slope
+            found = np.tanh(values)
+            if off is None:
+                return found, None
+            return found, np.maximum(np.tanh(values + off) - found, found - np.tanh(values - off))
+        found = values**self.degree
+        if off is None:
+            return found, None
+        size = np.abs(values)
+        return found, np.maximum(
+            (size + off) ** self.degree - size**self.degree,
+            size**self.degree - np.maximum(size - off, 0.0) ** self.degree,
+        )
+
+    @staticmethod
+    def _cosine(inner: Inner, values: F64, off: F64 | None, eps: float) -> tuple[F64, F64 | None]:
+        row2, column2 = inner.norms2()
+        norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
+        np.divide(values, norms, out=values, where=norms > 0)
+        values[norms == 0] = 0.0
+        if off is None:
+            return values, None
+        change = np.divide(off, norms, out=np.full_like(norms, 2.0), where=norms > 0)
+        sizes = inner.sizes2()
+        for norms2, size, mean_product, axis in (
+            (row2, sizes[0], inner.row_mean_product, 1),
+            (column2, sizes[1], inner.column_mean_product, 0),
+        ):
+            magnitude = eps * size + 4 * float(np.finfo(np.float64).eps) * (
+                size + 2 * np.abs(mean_product) + inner.mean_norm2
+            )
+            relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
+            # Only of a sample that is 0 nothing is unknown: its cosine is 0.
+            change += np.expand_dims(np.where(magnitude > 0, relative, 0.0), axis)
+            change[np.broadcast_to(np.expand_dims(magnitude == 0, axis), change.shape)] = 0.0
+        return values, np.minimum(change, 2.0)
 
     def _called(self, inner: Inner) -> F64:
         assert self.function is not None
@@ -341,7 +415,7 @@ class Kernels:
         return [given[parameter] for parameter in USES.get(name, ())]
 
 
-def _longest_row(values: F64) -> float:
+def longest_row(values: F64) -> float:
     """The largest norm of a row, without squares that overflow."""
     largest = float(np.abs(values).max(initial=0.0))
     if not 0 < largest < math.inf:
@@ -430,7 +504,7 @@ def held(n: int, n_components: int, kernels: Kernels) -> dict[str, int]:
         "eigenvalues and vectors of kernels": 8 * n * (n_components + 2) * kernels.n_cases,
         "scores and alpha of a kernel, being written": 4 * 8 * n * n_components,
         "certificate, some numbers for each component": CERTIFICATE_BYTES * n_components * kernels.n_cases,
-        "kernel being made": 6 * 8 * min(BLOCK_ROWS, n) * n,
+        "kernel being made": 10 * 8 * min(BLOCK_ROWS, n) * n,
     }
     if "median" in kernels.gammas:
         found["distances of samples, for their median"] = 4 * n * n

@@ -177,9 +177,9 @@ def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
     """The dtype of products.
 
     "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
-    exactly, and float64 for wider types. Products in float32, added up in float64, leave K off by at most
-    float32's eps of its largest entry (measured, `dpca.accumulators.gram`), so sigma_j is known down to
-    sqrt(eps) sigma_1 = 3.5e-4 sigma_1; components below that are what the next rung is for.
+    exactly, and float64 for wider types. Products in float32, added up in float64, leave K off by a part of float32's
+    eps as a rule, and by up to 13 eps where columns repeat (`dpca.accumulators.gram`). How far they are off is
+    measured in each run (`dpca.sketch`), and decides which components are what the next rung is for.
     """
     if precision == "auto":
         narrow = dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 2)

@@ -24,9 +24,21 @@ from dpca.backproject import BackprojectionPartial
 from dpca.errors import DataError
 from dpca.machine import release_memory
 from dpca.outputs import Outputs
-from dpca.preprocess import F64, About, FeaturePanel, FeaturePanels, NotFinite, Rounding, Rules, SamplePanels
+from dpca.preprocess import (
+    F64,
+    About,
+    FeaturePanel,
+    FeaturePanels,
+    Means,
+    NotExact,
+    NotFinite,
+    Rules,
+    SamplePanels,
+    is_beyond_float64,
+)
+from dpca.sketch import random_columns
 from dpca.slabs import Box, Plan
-from dpca.sources.base import Reader, Region, Source, describe, is_marked, within
+from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 
 Report = Callable[[int], None]
 """Called with the bytes of each slab that is done. Raises `Cancelled` when the span should stop."""
@@ -45,6 +57,8 @@ class Pass:
     """Where outputs with the streamed axes go; None where there are none."""
     writes: tuple[str, ...] = ()
     """The arrays of them that spans write, each its tiles."""
+    stored_dtype: np.dtype[Any] | None = None
+    """Of components; the working dtype if None."""
     backwards: bool = False
     """Whether the last span comes first: what a pass before it read last may still be in the page cache."""
 
@@ -101,15 +115,18 @@ class Pass:
         """What is wrong with what a span has written before; None where it is there, whole."""
         return damage_of(self.outputs, self.writes, self.tiles(span))
 
-    def feature_panels(self, rounded: bool = False) -> FeaturePanels:
-        """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
-        rounding: Rounding | None = ("integers" if self._narrow else "precision") if rounded else None
-        return FeaturePanels(**self._how, rounding=rounding)
+    @property
+    def random_columns(self) -> F64:
+        """Omega of the sketch, (m, t)."""
+        return random_columns(self.plan.n_kept, self.rules.center and self.plan.keeps == "samples")
 
-    def sample_panels(self, rounded: bool = False, fill: F64 | None = None, about: About | None = None) -> SamplePanels:
-        """Preprocessing of samples that stream by; `fill` and `about` as of SamplePanels."""
-        rounding = "integers" if rounded and self._narrow else None
-        return SamplePanels(**self._how, rounding=rounding, fill=fill, about=about)
+    def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
+        """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
+        return FeaturePanels(**self._how, integers=rounded and self._narrow, columns=columns)
+
+    def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
+        """Preprocessing of samples that stream by; `columns`, `fill` and `about` as of SamplePanels."""
+        return SamplePanels(**self._how, integers=rounded and self._narrow, **how)
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -119,6 +136,7 @@ class Pass:
             "rules": self.rules,
             "working_dtype": self.working_dtype,
             "missing_values": layout.missing_values,
+            "valid_range": layout.valid_range,
             "packing": layout.packing,
         }
 
@@ -139,9 +157,10 @@ def written_first(rules: Rules) -> tuple[str, ...]:
 
 def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
-    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
+    columns = work.random_columns
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
     # H K H takes away what is left of the means, and is exact where the sums are.
-    standardizer = work.feature_panels(rounded=True)
+    standardizer = work.feature_panels(rounded=True, columns=columns)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
@@ -161,16 +180,17 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
     return found.close()
 
 
-def first_span_of_samples(work: Pass, fill: F64 | None, span: int, report: Report) -> Accumulator:
+def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> Accumulator:
     """First pass over samples: add up what the solver needs.
 
     Parameters
     ----------
-    fill : what missing values of each feature are replaced by, (n_features,); None where none may be missing
+    fill : what missing values of each feature are replaced by; None where none may be missing
     """
-    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center))
+    columns = work.random_columns
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
     # A QR factorization can't take away again what a rounded mean left.
-    standardizer = work.sample_panels(rounded=work.solver != "tsqr", fill=fill)
+    standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             for _, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
@@ -197,18 +217,19 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     ----------
     alpha : (n_samples, n_components), in the working dtype
     """
-    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
+    stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
     standardizer = work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            components = np.empty((alpha.shape[1], *_shape(tile)), work.working_dtype)
+            components = np.empty((alpha.shape[1], *_shape(tile)), stored)
             assert work.outputs is not None
             means = work.outputs.read_part("mean", tile)
             for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
                 mean = means[within(slab, tile)].reshape(-1)
-                found = np.empty((alpha.shape[1], _size(slab)), work.working_dtype)
+                found = np.empty((alpha.shape[1], _size(slab)), stored)
                 for start, stop, matrix in located(standardizer.again(raw, mean)):
-                    found[:, start:stop] = measured.add(matrix, alpha)
+                    found[:, start:stop] = measured.add(matrix, alpha, stored)
                 # A feature without any value has no component: NaN, where 0 would claim one.
                 found[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
@@ -217,7 +238,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
 
 
 def left_vectors_span(
-    work: Pass, alpha: F64, fill: F64 | None, about: About, span: int, report: Report
+    work: Pass, alpha: F64, fill: Means | None, about: About, span: int, report: Report
 ) -> BackprojectionPartial:
     """Second pass over samples: write the left singular vectors U = X_c alpha of a span; measure them.
 
@@ -227,8 +248,9 @@ def left_vectors_span(
     fill : as for `first_span_of_samples`
     about : means and factors of each feature
     """
-    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1])
-    standardizer = work.sample_panels(fill=fill, about=about)
+    columns = work.random_columns
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], columns)
+    standardizer = work.sample_panels(columns=columns, fill=fill, about=about)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
@@ -236,6 +258,7 @@ def left_vectors_span(
                 found = vectors[(slice(None), *within(slab, tile))]
                 for panel in located(standardizer.panels(raw)):
                     found[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
+                    measured.sketch += panel.sketch
             work.write(LEFT_VECTORS, tile, vectors)
     return measured
 
@@ -284,6 +307,17 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
         del components, rows
         release_memory()
     return overlap
+
+
+def extremes_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
+    """Largest entry of each of a span's left singular vectors turned, U T', negated and as it is, (2, n_components)."""
+    found = np.zeros((2, len(transform)))
+    for tile in work.plan.tiles_of(span):
+        vectors = work.outputs.read_part(LEFT_VECTORS, tile)
+        turned = transform @ vectors
+        found = np.maximum(found, [-turned.min(axis=1), turned.max(axis=1)])
+        report(vectors.nbytes)
+    return found
 
 
 def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> F64:
@@ -345,18 +379,34 @@ def _slabs(
 
 
 def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterator[P]) -> Iterator[P]:
-    """The panels of a region."""
+    """The panels of a region; what is not a value that can be used is named."""
     try:
         yield from panels
     except NotFinite:
         raise _not_finite(work, raw, region) from None
+    except NotExact:
+        raise not_exact(work.source.layout, raw, region) from None
+
+
+def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
+    """Name the first integer of a region that float64 does not hold."""
+    beyond = is_beyond_float64(raw, layout.marked(raw))
+    first = np.unravel_index(int(np.argmax(beyond)), raw.shape)
+    index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
+    return DataError(
+        f"{layout.name}: {int(beyond.sum())} integers of {raw.dtype} in region {describe(region)} are 2**53 or more in "
+        f"magnitude, where float64 rounds them, the first at index {index}: {raw[first]}",
+        "Subtract a whole number from the feature where the data are made (from times in nanoseconds the first one), or "
+        "name the value in input.missing_values if it marks a missing one.",
+        key="input.uri",
+    )
 
 
 def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
     """Name the first value of a region that is missing or infinite, in the array's own indices."""
     layout = work.source.layout
     missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
-    missing |= is_marked(raw, layout.missing_values)
+    missing |= layout.marked(raw)
     infinite = np.isinf(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
     wrong, names = (missing | infinite), []
     if not wrong.any():
@@ -368,8 +418,7 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
     if work.rules.missing != "error" and infinite.any():
         refused = infinite  # what is missing is filled in
     if (refused & missing).any():
-        marks = " or ".join(["NaN", *(f"{mark:g}" for mark in layout.missing_values)])
-        names.append(f"missing values ({marks})")
+        names.append(f"missing values ({layout.marks})")
         remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
         if work.rules.missing != "error":
             remedy = "Fill them in: a fit without centring keeps no means that could."

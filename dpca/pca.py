@@ -50,10 +50,10 @@ class PCA(Streaming):
     center : bool
         Subtract each feature's mean.
     scale : "none" or "std"
-        "std" divides each feature by its standard deviation (divisor n - ddof); a constant feature is
-        left at 0.
+        "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
+        ddof); a constant feature (its standard deviation is at most 4 eps of its mean) is left at 0.
     missing : "error" or "mean"
-        What to do at NaN: refuse it, or fill in the feature's mean.
+        What to do at NaN, and where an array is masked: refuse it, or fill in the feature's mean.
     ddof : int
         explained_variance_ is sigma^2 / (n_samples - ddof).
     precision : "auto", "single" or "double"
@@ -126,7 +126,7 @@ class PCA(Streaming):
         Parameters
         ----------
         X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
-            Of two axes or more, one of them the samples'.
+            Of two axes or more, one of them the samples'. Masked arrays of NumPy and Dask have missing values.
         y : ignored
 
         Raises
@@ -163,7 +163,7 @@ class PCA(Streaming):
         scores, squares = self._projected(X)
         signal, noise = self.explained_variance_, self.noise_variance_
         kept = signal > noise
-        d, k = self.n_features_in_, int(kept.sum())
+        d, k = self._n_features_present, int(kept.sum())
         z2 = scores[:, kept] ** 2
         log_determinant = float(np.log(signal[kept]).sum())
         outside = np.zeros(len(z2))
@@ -344,5 +344,6 @@ class PCA(Streaming):
         self.noise_variance_ = spectrum.noise_variance
         self.n_samples_ = found.plan.n_samples
         self.n_features_in_ = found.plan.n_features
+        self._n_features_present = found.plan.n_features - found.counts["empty_features"]
         self.certificate_ = found.certificate
         self._whitening = spectrum.whitening

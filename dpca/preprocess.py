@@ -1,12 +1,11 @@
 """Centre, scale and fill one slab: values as stored become panels of X_c in the precision of the products.
 
-Mostly the mean is all that values have to lose, and working precision holds each of them. Then they go from storage
-straight into the panel, less their mean rounded to working precision: H K H takes away exactly what is left of it,
-and what else is summed up accounts for it. Everything else (missing values, scales, packed values, float64 that is to
-be multiplied in single precision) is done in float64, in blocks of 2 MiB that never leave the cache, and rounded once.
+All of it is done in float64, in blocks that never leave the cache, and rounded to working precision once. From the
+same float64 values come what is added up beside the products, at no further read of the slab: the sum of squares, which
+gives the total variance independently of them, and the sketch, which tells how far they are off (`dpca.sketch`).
 
-Means are float64 sums. The sum of squares is added up without the products, at no further read of the slab, and
-gives the total variance independently of them.
+A mean of float64 values is itself rounded, by more than values that are close to it differ. So it is taken away in
+two steps: what is left of it after the first is small, and its mean has digits of its own.
 
 Where features stream by (`FeaturePanels`), all samples of a feature are in its slab, so that its mean is exact
 and local. Where samples do (`SamplePanels`), a panel is centred by its own means, and whoever adds panels up
@@ -23,15 +22,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca import sketch as sketches
 from dpca.slabs import Plan, split
 
 F64 = NDArray[np.float64]
 
-Rounding = Literal["precision", "integers"]
+CONSTANT = 4 * np.finfo(np.float64).eps
+"""A feature whose standard deviation is at most this times its mean is constant: it differs by rounding alone."""
 
-UNDERFLOW = {size: float(np.finfo(f"f{size}").tiny) * 2**24 for size in (4, 8)}
-"""A sum of squares below this may have lost digits to products that underflow, by the size of a float."""
-
+LEFT = 1e-6
+"""What is left of rounded means is taken away, too, where its squares are more than this part of all."""
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 
@@ -52,6 +52,14 @@ class NotFinite(Exception):
     """A block holds NaN or infinity where it may not. The caller knows the region and names it."""
 
 
+class NotExact(Exception):
+    """A block holds integers that float64 does not. The caller knows the region and names it."""
+
+
+LARGEST_INTEGER = 2**53
+"""float64 holds every integer below this."""
+
+
 @dataclass
 class Panel:
     """A part of a slab, preprocessed; valid until the next panel."""
@@ -64,6 +72,8 @@ class Panel:
     n_missing: int
     integers: bool
     """Whether `matrix` holds integers: centred by means that were rounded, so that products may be exact."""
+    sketch: F64
+    """X_c X_c' Omega over this part, (m, t), in float64; with what rounding means to integers leaves in `matrix`."""
 
 
 @dataclass
@@ -74,14 +84,18 @@ class FeaturePanel(Panel):
     """Mean of the present values; 0 without centring, NaN where no value is present."""
     divisor: F64
     """What values were divided by; 1 for a constant feature, NaN where no value is present."""
-    squares: float
-    """Sum of the squares of `matrix`, from float64 before rounding."""
+    squares: F64
+    """Sums of squares of each sample about the mean, (n_samples,), from float64 before rounding."""
     mean_product: F64
     """X_c m~ with m~ = mean / divisor, (n_samples,)."""
     mean_norm2: float
     """m~' m~."""
     n_constant: int
     """Features without variation, counted only under scaling."""
+    n_empty: int
+    """Features without any value."""
+    varies: bool
+    """Whether any feature has variation beyond what rounding makes of one value."""
 
 
 @dataclass
@@ -113,6 +127,15 @@ class SamplePanel(Panel):
 
 
 @dataclass(frozen=True)
+class Means:
+    """Of each feature, in two parts, so that they keep the digits that a mean far from 0 would lose."""
+
+    origin: F64
+    offset: F64
+    """The mean is origin + offset, (n_features,) each."""
+
+
+@dataclass(frozen=True)
 class About:
     """What samples are centred and scaled by, where features are kept."""
 
@@ -131,11 +154,11 @@ class Standardizer:
     plan : sizes of panels and blocks, which side is kept, and which axis of storage is the fast one
     rules : what to do
     working_dtype : float32 or float64, of the products
-    missing_values : marks of missing values besides NaN, compared with stored values
+    missing_values, valid_range : marks of missing values besides NaN, compared with stored values, as of a Layout
     packing : scale_factor and add_offset of stored values
-    rounding : whether a mean may be rounded before it is subtracted: to what the working precision holds, so that
-        nothing is converted to float64, or to an integer, so that integers stay integers. What is left of the mean
-        is for whoever uses the panels to take away
+    integers : whether means are rounded before they are subtracted, so that integers stay integers. What is left of
+        them is for whoever uses the panels to take away
+    columns : Omega of the sketch, (m, t); None where none is wanted
     """
 
     def __init__(
@@ -144,11 +167,16 @@ class Standardizer:
         rules: Rules,
         working_dtype: np.dtype[Any],
         missing_values: Sequence[float] = (),
+        valid_range: tuple[float, float] = (-math.inf, math.inf),
         packing: tuple[float, float] = (1.0, 0.0),
-        rounding: Rounding | None = None,
+        integers: bool = False,
+        columns: F64 | None = None,
     ) -> None:
         self._plan, self._rules = plan, rules
-        self._missing_values, self._packing, self._rounding = missing_values, packing, rounding
+        self._missing_values, self._valid_range = missing_values, valid_range
+        self._packing, self._integers = packing, integers
+        self._marks = bool(missing_values) or valid_range != (-math.inf, math.inf)
+        self._columns = columns
         self._width = max(plan.panel_width, plan.block_width)
         self._block = np.empty(plan.n_kept * plan.block_width)
         self._panel = np.empty(plan.n_kept * self._width, working_dtype)
@@ -166,6 +194,8 @@ class Standardizer:
             np.copyto(flat.reshape(values.shape), values)
             block = flat.reshape(stop - start, m).T if plan.kept_fastest else flat.reshape(m, stop - start)
             missing = self._marked(block)
+            if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and is_beyond_float64(block, missing).any():
+                raise NotExact
             if self._packing != (1.0, 0.0):
                 block *= factor
                 block += offset
@@ -173,10 +203,13 @@ class Standardizer:
 
     def _marked(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Where one of the marks of missing values stands; None where none does."""
-        found: NDArray[np.bool_] | None = None
+        if not self._marks:
+            return None
+        low, high = self._valid_range
+        found = (values < low) | (values > high)
         for mark in self._missing_values:
-            found = values == mark if found is None else found | (values == mark)
-        return found if found is not None and found.any() else None
+            found |= values == mark
+        return found if found.any() else None
 
     def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """Where values are missing, once it is known that some value is not finite or the sentinel."""
@@ -206,6 +239,13 @@ class Standardizer:
 class FeaturePanels(Standardizer):
     """Panels of features."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        n = self._plan.n_samples
+        columns = np.empty((n, 0)) if self._columns is None else self._columns
+        self._beside = np.vstack([np.full(n, 1 / n), columns.T])
+        """What gives a feature's mean, and Omega'."""
+
     def panels(self, raw: NDArray[Any]) -> Iterator[FeaturePanel]:
         """Preprocess a slab.
 
@@ -219,46 +259,11 @@ class FeaturePanels(Standardizer):
                 At infinity, at NaN (or the sentinel) under `missing: error`, and where a sum overflows.
         """
         for start, piece in self._pieces(raw):
-            yield (self._directly(start, piece) if self._rounding else None) or self._in_blocks(start, piece)
-
-    def _directly(self, start: int, piece: NDArray[Any]) -> FeaturePanel | None:
-        """Centre values by means rounded, from storage straight into the panel; None where it takes more than that."""
-        if not self._as_stored(piece):
-            return None
-        n, dtype = self._plan.n_samples, self._panel.dtype
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = piece.sum(axis=self._plan.samples_axis, dtype=np.float64).reshape(-1) / n
-        if not np.isfinite(mean).all():
-            return None
-        integers = self._rounding == "integers"
-        rounded = (np.rint(mean) if integers else mean).astype(dtype)
-        with np.errstate(all="ignore"):
-            matrix = self._subtract(piece, rounded)
-            squares = float(np.einsum("nf,nf->n", matrix, matrix).sum(dtype=np.float64))
-            # Of integers the raw Gram matrix is exact, too.
-            mean_product = self._in_double(matrix, mean) if integers else matrix @ mean.astype(dtype)
-            mean_norm2 = float(mean @ mean)
-        lost = squares < n * UNDERFLOW[dtype.itemsize] and not integers
-        if lost or not np.isfinite(squares) or not np.isfinite(mean_product).all():
-            return None  # float64 holds more
-        left = mean - rounded
-        return FeaturePanel(
-            start=start,
-            stop=start + mean.size,
-            matrix=matrix,
-            mean=mean,
-            divisor=np.ones_like(mean),
-            squares=squares - n * float(left @ left),
-            mean_product=mean_product - float(left @ mean),
-            mean_norm2=mean_norm2,
-            n_missing=0,
-            n_constant=0,
-            integers=integers,
-        )
+            yield self._in_blocks(start, piece)
 
     def _as_stored(self, piece: NDArray[Any]) -> bool:
         """Whether the mean is all that values as stored have to lose, and working precision holds each of them."""
-        marked = self._missing_values and (piece.dtype.kind == "f" or self._marked(piece) is not None)
+        marked = self._marks and (piece.dtype.kind == "f" or self._marked(piece) is not None)
         plain = self._rules.center and self._rules.scale == "none" and self._packing == (1.0, 0.0)
         return plain and not marked and np.can_cast(piece.dtype, self._panel.dtype)
 
@@ -269,16 +274,6 @@ class FeaturePanels(Standardizer):
         shape = (*values.shape[:-1], 1) if fast else values.shape[1:]
         np.subtract(values, mean.reshape(shape), out=self._panel[: values.size].reshape(values.shape))
         return self._matrix(mean.size)
-
-    def _in_double(self, matrix: NDArray[Any], vector: F64) -> F64:
-        """Their product, whatever the panel's precision."""
-        found, width = np.zeros(len(matrix)), self._plan.block_width
-        for start in range(0, len(vector), width):
-            some = matrix[:, start : start + width]
-            block = self._block[: some.size].reshape(some.shape)
-            np.copyto(block, some)
-            found += block @ vector[start : start + width]
-        return found
 
     def _in_blocks(self, start: int, piece: NDArray[Any]) -> FeaturePanel:
         """Whatever the rules ask for, in float64."""
@@ -378,7 +373,16 @@ class FeaturePanels(Standardizer):
                 raise NotFinite
         empty = np.isnan(mean)
         centre = np.where(empty, 0.0, mean)
+        integers = self._integers and missing is None and rules.scale == "none"
+        if integers:
+            centre = np.rint(centre)
         block -= centre
+        if missing is not None or rules.scale != "none":  # what is left of the mean would not be the same for all
+            if missing is not None:
+                block[missing] = 0.0
+            left = _sums(block) / np.maximum(present, 1)
+            block -= left
+            centre = centre + left
         if missing is not None:
             block[missing] = 0.0
         divisor, n_constant = np.ones(stop - start), 0
@@ -388,33 +392,53 @@ class FeaturePanels(Standardizer):
         if not rules.center:
             block += centre / divisor
             block[:, empty] = 0.0
-            mean = centre = np.zeros(stop - start)
-        reduced = centre / divisor
-        with np.errstate(over="ignore", invalid="ignore"):  # squares that overflow are found by whoever adds them up
-            mean_product, mean_norm2 = block @ reduced, float(reduced @ reduced)
+            centre = np.zeros(stop - start)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found by whoever adds it up
+            # One product for what is left of the mean and the sketch, one for r and the sketch: going through the
+            # block is what they cost, and this is the order that BLAS is faster in.
+            combined = self._beside @ block
+            left = combined[0].copy() if rules.center else np.zeros(stop - start)
+            centre = centre + left * divisor
+            combined[0] = reduced = centre / divisor
+            products = combined @ block.T
+            squares = np.einsum("nf,nf->n", block, block)
+            if integers:
+                squares -= 2 * (block @ left) - float(left @ left)
+            elif n * float(left @ left) > LEFT * float(squares.sum()):
+                block -= left  # where constants are large, what is left of their means would be all that products see
+                squares = np.einsum("nf,nf->n", block, block)
+            mean_product, mean_norm2 = products[0] - float(left @ reduced), float(reduced @ reduced)
+            some = float(squares.sum()) > float(n * CONSTANT**2 * mean_norm2)
+            varies = some or not _all_constant(block - left, centre)
         return FeaturePanel(
             start=start,
             stop=stop,
             matrix=block,
-            mean=np.where(empty, np.nan, mean),
+            mean=np.where(empty, np.nan, centre),
             divisor=np.where(empty, np.nan, divisor),
-            squares=_not_lost(np.einsum("nf,nf->", block, block), block),
+            squares=_not_lost(np.maximum(squares, 0.0), block),
             mean_product=mean_product,
             mean_norm2=mean_norm2,
             n_missing=0 if missing is None else int(missing.sum()),
             n_constant=n_constant,
-            integers=False,
+            n_empty=int(empty.sum()),
+            varies=varies,
+            integers=integers,
+            sketch=products[1:].T,
         )
 
     def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
         """Standard deviations of centred values, 1 where there is no variation; constants become exactly 0."""
-        n = self._plan.n_samples
         variance = np.einsum("nf,nf->f", centred, centred) / np.maximum(present - self._rules.ddof, 1)
-        # Rounding leaves a constant feature with a variance of at most (n eps mean)^2 (as in scikit-learn).
-        constant = variance <= (n * np.finfo(np.float64).eps * centre) ** 2
-        constant |= np.broadcast_to(present <= self._rules.ddof, constant.shape)
+        constant = is_constant(variance, centre, present, self._rules.ddof)
         centred[:, constant] = 0.0
-        return np.where(constant, 1.0, np.sqrt(variance)), int(constant.sum())
+        return np.where(constant, 1.0, np.sqrt(variance)), int((constant & (present > 0)).sum())
+
+
+def is_constant(variance: F64, mean: F64, n_present: Any, ddof: int) -> NDArray[np.bool_]:
+    """Which features have no variation to be scaled by: what rounding makes of one value, or too few values."""
+    found: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (n_present <= ddof)
+    return found
 
 
 class SamplePanels(Standardizer):
@@ -423,66 +447,80 @@ class SamplePanels(Standardizer):
     Parameters
     ----------
     as for Standardizer, and
-    fill : what missing values of each feature are replaced by, (n_features,), NaN for a feature without any; None
-        where values may not be missing
+    fill : what missing values are replaced by, the mean of those that are present; None where values may not be missing
     about : means and factors for panels of X_c itself; None for the panel's own means, and no scaling
     """
 
-    def __init__(self, *given: Any, fill: F64 | None = None, about: About | None = None, **named: Any) -> None:
+    def __init__(self, *given: Any, fill: Means | None = None, about: About | None = None, **named: Any) -> None:
         super().__init__(*given, **named)
         self._fill, self._about = fill, about
-        self._rounded = self._rounding == "integers"
 
     def panels(self, raw: NDArray[Any]) -> Iterator[SamplePanel]:
         """Preprocess a slab; as `FeaturePanels.panels`."""
         for start, piece in self._pieces(raw):
             yield self._panel_of(start, piece)
 
-    def present(self, raw: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], F64, int]]:
+    def present(self, raw: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], Means, int]]:
         """For each panel the number and the mean of each feature's present values, and how many are missing."""
         for _, piece in self._pieces(raw):
-            count = np.zeros(self._plan.n_kept, np.int64)
-            total = np.zeros(self._plan.n_kept)
-            for start, stop, block, missing in self._blocks(piece):
-                if missing is not None or not np.isfinite(_sums(block, 1)).all():
-                    missing = self._missing(block, missing)
-                    block[missing] = 0.0
-                    count -= missing.sum(axis=1)
-                count += stop - start
-                total += _sums(block, 1)
-            if not np.isfinite(total).all():
+            count, origin = self._mean_of_present(piece, np.zeros(self._plan.n_kept))
+            if not np.isfinite(origin).all():
                 raise NotFinite
-            n_missing = piece.size - int(count.sum())
-            yield count, np.divide(total, count, out=np.zeros_like(total), where=count > 0), n_missing
+            # Its own rounding is in what values differ from it by.
+            _, offset = self._mean_of_present(piece, origin)
+            yield count, Means(origin, offset), piece.size - int(count.sum())
 
-    def _filled(self, piece: NDArray[Any]) -> Iterator[tuple[int, int, F64, int]]:
-        """Blocks without missing values, and how many were filled in."""
+    def _mean_of_present(self, piece: NDArray[Any], origin: F64) -> tuple[NDArray[np.int64], F64]:
+        """How many values of each feature are present, and the mean of what they differ from `origin` by; 0 of none."""
+        count, total = np.zeros(self._plan.n_kept, np.int64), np.zeros(self._plan.n_kept)
         for start, stop, block, missing in self._blocks(piece):
-            n_missing = 0
+            block -= origin[:, None]
             if missing is not None or not np.isfinite(_sums(block, 1)).all():
                 missing = self._missing(block, missing)
-                n_missing = int(missing.sum())
-                if n_missing:
-                    if self._fill is None:
-                        raise NotFinite
-                    np.copyto(block, np.nan_to_num(self._fill)[:, None], where=missing)
-            yield start, stop, block, n_missing
+                block[missing] = 0.0
+                count -= missing.sum(axis=1)
+            count += stop - start
+            total += _sums(block, 1)
+        return count, np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+
+    def _differences(self, piece: NDArray[Any], origin: F64 | None) -> Iterator[tuple[int, int, F64, int, F64]]:
+        """Blocks of a piece less an origin, missing values filled in; how many were, and the origin.
+
+        Without one it is the first sample, or the fill where that misses a value.
+        """
+        for start, stop, block, missing in self._blocks(piece):
+            if missing is not None or not np.isfinite(_sums(block, 1)).all():
+                missing = self._missing(block, missing)
+            n_missing = 0 if missing is None else int(missing.sum())
+            if origin is None:
+                origin = block[:, 0].copy()
+                if missing is not None and self._fill is not None:
+                    origin = np.where(missing[:, 0], self._fill.origin, origin)
+            block -= origin[:, None]
+            if missing is not None and n_missing:
+                if self._fill is None:
+                    raise NotFinite
+                filled = (self._fill.origin - origin) + self._fill.offset
+                np.copyto(block, filled[:, None], where=missing)
+            yield start, stop, block, n_missing, origin
 
     def _panel_of(self, start: int, piece: NDArray[Any]) -> SamplePanel:
         width = piece.shape[self._plan.samples_axis]
         about = self._about or self._own_means(piece, width)
-        rounded = np.rint(about.offset) if self._rounded else about.offset
+        rounded = np.rint(about.offset) if self._integers else about.offset
         n_missing, squares, matrix = 0, np.zeros_like(rounded), self._matrix(width)
-        for first, last, block, filled in self._filled(piece):
+        sketch = np.zeros((len(rounded), 0)) if self._columns is None else np.zeros_like(self._columns)
+        for first, last, block, filled, _ in self._differences(piece, about.origin):
             # In two steps: a mean that is rounded once is off by more than values that are close to it differ.
-            block -= about.origin[:, None]
             block -= rounded[:, None]
             block *= about.factor[:, None]
-            squares += _each_not_lost(np.einsum("mw,mw->m", block, block), block)
+            squares += _not_lost(np.einsum("mw,mw->m", block, block), block)
             if self._about is None and not self._rules.center:
                 block += rounded[:, None]
                 block += about.origin[:, None]
-            with np.errstate(over="ignore"):  # the product finds what became infinite
+            with np.errstate(over="ignore", invalid="ignore"):  # the product finds what became infinite
+                if self._columns is not None:
+                    sketch += ((self._columns.T @ block) @ block.T).T
                 matrix[:, first:last] = block
             n_missing += filled
         left = about.offset - rounded
@@ -491,35 +529,46 @@ class SamplePanels(Standardizer):
             stop=start + width,
             matrix=matrix,
             n_missing=n_missing,
-            integers=self._rounded and not n_missing,
+            integers=self._integers and not n_missing,
             origin=about.origin,
             offset=about.offset,
             squares=squares - width * left**2,
-            left=left if self._rounded else None,
+            left=left if self._integers else None,
+            sketch=sketch,
         )
 
     def _own_means(self, piece: NDArray[Any], width: int) -> About:
         """Means of the samples of a piece, from how they differ from the first of them."""
         total, origin = np.zeros(self._plan.n_kept), np.zeros(0)
-        for start, _, block, _ in self._filled(piece):
-            if start == 0:
-                origin = block[:, 0].copy()
-            block -= origin[:, None]
+        for _, _, block, _, first in self._differences(piece, None):
             total += _sums(block, 1)
+            origin = first
         if not np.isfinite(total).all():
             raise NotFinite
         return About(origin, total / width, np.ones_like(total))
 
 
+def is_beyond_float64(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+    """Where integers are so large that float64 rounds them, and not marks of missing values."""
+    large: NDArray[np.bool_] = np.abs(values.astype(np.float64, copy=False)) >= LARGEST_INTEGER
+    return large if missing is None else large & ~missing
+
+
 def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:
     """Bytes of what a Standardizer holds, by name."""
     width = max(plan.panel_width, plan.block_width)
-    return {"panel": plan.n_kept * width * working_dtype.itemsize, **held_to_apply(plan)}
+    products = {"random columns, and products with them": 6 * 8 * sketches.COLUMNS * (plan.n_kept + plan.block_width)}
+    return {"panel": plan.n_kept * width * working_dtype.itemsize, **held_to_apply(plan), **products}
 
 
 def held_to_apply(plan: Plan) -> dict[str, int]:
     """Bytes of what a Standardizer holds that only applies given means and divisors: it touches no panel."""
     return {"block being centred, and where it is missing": (8 + 2) * plan.n_kept * plan.block_width}
+
+
+def _all_constant(block: F64, mean: F64) -> bool:
+    """Whether every feature of a centred block differs from its mean by rounding alone."""
+    return bool((np.abs(block).max(axis=0) <= CONSTANT * np.abs(mean)).all())
 
 
 def _sums(block: F64, axis: int = 0) -> F64:
@@ -529,12 +578,8 @@ def _sums(block: F64, axis: int = 0) -> F64:
     return sums
 
 
-def _not_lost(squares: Any, block: F64) -> float:
-    """A sum of squares, the smallest number there is where all of them underflow to 0."""
-    return float(squares) or (SMALLEST if block.any() else 0.0)
-
-
-def _each_not_lost(squares: F64, block: F64) -> F64:
+def _not_lost(squares: F64, block: F64) -> F64:
+    """Sums of squares of each row, the smallest number there is where all of them underflow to 0."""
     return squares if squares.all() else np.where((squares == 0) & block.any(axis=1), SMALLEST, squares)
 
 
@@ -546,10 +591,13 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         matrix=matrix,
         mean=np.concatenate([part.mean for part in parts]),
         divisor=np.concatenate([part.divisor for part in parts]),
-        squares=sum(part.squares for part in parts),
+        squares=np.sum([part.squares for part in parts], axis=0),
         mean_product=np.sum([part.mean_product for part in parts], axis=0),
         mean_norm2=sum(part.mean_norm2 for part in parts),
         n_missing=sum(part.n_missing for part in parts),
         n_constant=sum(part.n_constant for part in parts),
+        n_empty=sum(part.n_empty for part in parts),
+        varies=any(part.varies for part in parts),
         integers=all(part.integers for part in parts),
+        sketch=np.sum([part.sketch for part in parts], axis=0),
     )

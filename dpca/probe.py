@@ -25,7 +25,7 @@ from dpca.executors import Executor
 from dpca.model import Model
 from dpca.passes import Pass
 from dpca.planning import plan_layout, second_pass
-from dpca.preprocess import Panel
+from dpca.preprocess import Means, Panel
 from dpca.runplan import RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
@@ -153,9 +153,14 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
     raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
     kept_samples, m = plan.keeps == "samples", plan.n_kept
-    standardizer = work.feature_panels(rounded=True) if kept_samples else work.sample_panels(fill=np.zeros(m))
-    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center))
-    measured = BackprojectionPartial.empty(m, task.n_components)
+    columns, nothing = work.random_columns, Means(np.zeros(m), np.zeros(m))
+    standardizer = (
+        work.feature_panels(rounded=True, columns=columns)
+        if kept_samples
+        else work.sample_panels(columns=columns, fill=nothing)
+    )
+    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center, columns))
+    measured = BackprojectionPartial.empty(m, task.n_components, columns)
     alpha = np.ones((m, task.n_components), work.working_dtype)
 
     def per_value(step: Callable[[Iterator[Panel]], object]) -> float:

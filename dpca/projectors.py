@@ -290,7 +290,8 @@ class ByKernel:
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
         def of_group(group: slice, inner: Inner) -> None:
-            receive(group, self.kernel.project(self.kernel.kernel.matrix(inner)[0]))
+            eps = float(np.finfo(self.kernel.rung.dtype).eps)
+            receive(group, self.kernel.project(self.kernel.kernel.of_new(inner, eps)))
 
         cross(
             self.training,

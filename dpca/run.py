@@ -456,6 +456,11 @@ def _notes(ready: Prepared, found: Decomposition) -> list[str]:
         for process in ready.made.processes
         if process.budget.lowered
     )
+    if ready.gram is not None and ready.model.precision == "double" and found.certificate["precision"] == "single":
+        notes.append(
+            f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "
+            "precision: its digits are what there is; run without --from-gram for more"
+        )
     if counts["absent_chunks"]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "

@@ -8,14 +8,13 @@ w_k = X_c' alpha_k. The eigenvalues of the covariance X_c' X_c / (n - ddof) are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.accumulators.factors import F64, Factors
+from dpca.sketch import RELIABLE, SMALLEST, claimed, first_order, second_order
 
-MAX_DIGITS = 15.0
 SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
 
 
@@ -33,14 +32,16 @@ class Spectrum:
     """Eigenvalues that are distinguishable from rounding."""
     largest_rank: int
     """What the rank can be at most: min(n, d), one less of n where the data were centred."""
+    errors: F64
+    """Bounds of the relative errors of the singular values, measured, (n_components,)."""
     supported: float
-    """Smallest sigma_j / sigma_1 that solver and precision support: sqrt(eps) where the solver squares it, else m eps."""
-    power: int
-    """Power of sigma that the solver's matrix holds, 2 or 1."""
+    """Smallest sigma_j / sigma_1 whose error would be no more than `RELIABLE`, as errors are of the last component."""
     n_samples: int
     ddof: int
     residuals: F64
     """How well each fits the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram."""
+    coefficients: F64 | None = None
+    """alpha, where the second pass turned components among themselves."""
 
     @property
     def n_components(self) -> int:
@@ -63,6 +64,8 @@ class Spectrum:
     @property
     def alpha(self) -> F64:
         """Vectors over sigma, (m, n_components), 0 where sigma is: what the other side's vectors are found with."""
+        if self.coefficients is not None:
+            return self.coefficients
         return self.vectors * reciprocal(self.singular_values)
 
     @property
@@ -117,22 +120,13 @@ class Spectrum:
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
-        """Which components the working precision supports, (n_components,)."""
-        sigma = self.singular_values
-        return (sigma > 0) & (sigma >= self.supported * (sigma[0] if sigma.size else 0.0))
+        """Which singular values have two digits or more, (n_components,)."""
+        return (self.singular_values > 0) & (self.errors <= RELIABLE)
 
     @property
     def digits(self) -> F64:
-        """Decimal digits that solver and precision support in each singular value, (n_components,).
-
-        One at the limit of what is supported, and `power` more for each factor of ten above it: the solver's
-        error is eps sigma_1^power in sigma_j^power.
-        """
-        sigma = self.singular_values
-        with np.errstate(divide="ignore"):
-            above = np.log10(sigma / (sigma[0] or 1.0) / self.supported)
-        digits: F64 = np.clip(1 + self.power * above, 0.0, MAX_DIGITS)
-        return digits
+        """Decimal digits of each singular value, (n_components,)."""
+        return claimed(np.where(self.singular_values > 0, self.errors, np.inf))
 
     @property
     def gaps(self) -> F64:
@@ -149,7 +143,7 @@ class Spectrum:
 
     @property
     def lacking(self) -> NDArray[np.bool_]:
-        """Which components another solver might still tell from 0, (n_components,): not reliable, below the largest rank.
+        """Which components another solver might find, (n_components,): not reliable, below the largest rank.
 
         Those that came out as 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
         """
@@ -175,37 +169,67 @@ def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, cent
     return np.where(np.arange(values.size) < rank, values, 0.0), rank, limit
 
 
-def spectrum_of(
-    factors: Factors,
-    *,
-    n_samples: int,
-    n_features: int,
-    center: bool,
-    ddof: int,
-    working_dtype: np.dtype[Any],
-) -> Spectrum:
-    """What a solver found, as a spectrum of the data.
+def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bool, ddof: int) -> Spectrum:
+    """What a solver found, as a spectrum of the data; how far it is off is not known yet.
 
     Parameters
     ----------
     factors : of `finish`
     n_samples, n_features : their smaller one bounds the rank, which centring takes one sample from
     center, ddof : of the data; the divisor is n - ddof
-    working_dtype : dtype of the products
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
-    vectors = factors.vectors
-    # A matrix that holds sigma^power to within eps supports sigma down to eps^(1 / power).
-    eps = float(np.finfo(working_dtype).eps)
+    k = factors.vectors.shape[1]
     return Spectrum(
-        eigenvalues=eigenvalues,
-        vectors=vectors,
+        # There may be more components than features that have values.
+        eigenvalues=np.append(eigenvalues, np.zeros(max(0, k - eigenvalues.size))),
+        vectors=factors.vectors,
         total=factors.total,
         rank=rank,
         largest_rank=limit,
-        supported=eps ** (1 / factors.power) * (len(vectors) if factors.power == 1 else 1),
-        power=factors.power,
+        errors=np.full(k, np.inf),
+        supported=1.0,
         n_samples=n_samples,
         ddof=ddof,
         residuals=factors.residuals,
     )
+
+
+def judged(
+    spectrum: Spectrum, bounds: F64, power: int, *, before: F64 | None = None, products: F64 | None = None
+) -> Spectrum:
+    """The same with errors.
+
+    Parameters
+    ----------
+    bounds : how far lambda is off at most where `power` is 2, sigma where it is 1, (n_components,)
+    before : where values are Ritz values of a second pass, or are going to be: the bounds that the first one had
+    products : how far the products of that pass put sigma, (n_components,)
+    """
+    kept, k = spectrum.eigenvalues[: spectrum.n_components], spectrum.n_components
+    # In the units of what is bounded: eigenvalues, or singular values, squared for first_order.
+    values = kept if power == 2 else np.sqrt(kept)
+    following = float(spectrum.eigenvalues[k]) if k < spectrum.eigenvalues.size else 0.0
+    errors = first_order(values, bounds) if power == 2 else np.square(1 + first_order(values, bounds)) - 1
+    if before is not None and k:
+        last = before[-1] + (following if power == 2 else np.sqrt(following))
+        errors = np.minimum(errors, second_order(values - last, before, bounds))
+    if products is not None:
+        errors = errors + products * reciprocal(np.sqrt(kept))
+    errors = np.where(kept > 0, np.maximum(errors, SMALLEST), np.inf)
+    return replace(spectrum, errors=errors, supported=_supported(spectrum, bounds, power, before, products))
+
+
+def _supported(spectrum: Spectrum, bounds: F64, power: int, before: F64 | None, products: F64 | None) -> float:
+    """The smallest sigma_j / sigma_1 of error RELIABLE, were its bounds those of the last component that is not 0."""
+    last = min(spectrum.rank, spectrum.n_components) - 1
+    if last < 0:
+        return 1.0
+    # Eigenvalues where power is 2, so singular values are their root: as of `first_order`, and of `second_order` far from others.
+    smallest = bounds[last] / (1 - (1 + RELIABLE) ** -power)
+    if before is not None:
+        smallest = min(smallest, np.sqrt(before[last] / (2 * RELIABLE)) * np.sqrt(bounds[last]))
+    found = float(smallest ** (1 / power))
+    if products is not None:
+        found = max(found, float(products[last]) / RELIABLE)
+    return min(1.0, max(found / float(np.sqrt(spectrum.eigenvalues[0])), SMALLEST / RELIABLE))

@@ -22,7 +22,7 @@ from dpca.runplan import Settled
 FORMAT_VERSION = 1
 RUN = re.compile(r"[0-9a-f]{32}")
 """The word of a run, which names its folder."""
-NUMERICS = 3
+NUMERICS = 4
 """Raised with every change of dpca after which the same plan may give other bits."""
 
 

@@ -1,13 +1,15 @@
 import numpy as np
 
 from dpca.backproject import BackprojectionPartial
+from dpca.sketch import random_columns
 from tests.accumulators.test_gram import panel
 
 
 def test_components_and_what_is_measured_of_them_add_up_over_panels():
     rng = np.random.default_rng(0)
     x, alpha = rng.normal(size=(6, 50)), rng.normal(size=(6, 3))
-    halves = [BackprojectionPartial.empty(6, 3) for _ in range(2)]
+    columns = random_columns(6, False)
+    halves = [BackprojectionPartial.empty(6, 3, columns) for _ in range(2)]
     parts = [
         half.add(panel(block).matrix, alpha) for half, block in zip(halves, np.split(x, [20], axis=1), strict=True)
     ]
@@ -16,3 +18,4 @@ def test_components_and_what_is_measured_of_them_add_up_over_panels():
     np.testing.assert_allclose(components, alpha.T @ x)
     np.testing.assert_allclose(both.overlap, components @ components.T)
     np.testing.assert_allclose(both.projection, x @ components.T)
+    np.testing.assert_allclose(both.checked, columns.T @ x @ components.T)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.preprocess import FeaturePanels, NotFinite, Rules
+from dpca.sketch import random_columns
 from dpca.slabs import make_plan
 from tests.reference import dense_pca
 
@@ -16,7 +17,17 @@ def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, 
 
     plan = make_plan(x.shape, x.itemsize, (1,) * x.ndim, samples_axis=samples_axis)
     plan = dataclasses.replace(plan, block_width=block, panel_width=panel)
-    found = {"matrix": [], "mean": [], "divisor": [], "squares": 0.0, "r": 0.0, "c": 0.0, "missing": 0, "constant": 0}
+    found = {
+        "matrix": [],
+        "mean": [],
+        "divisor": [],
+        "squares": 0.0,
+        "sketch": 0.0,
+        "r": 0.0,
+        "c": 0.0,
+        "missing": 0,
+        "constant": 0,
+    }
     stop = 0
     for part in FeaturePanels(plan, rules, np.dtype(dtype), **source).panels(x):
         assert part.start == stop
@@ -26,7 +37,8 @@ def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, 
         found["matrix"].append(part.matrix.copy())
         found["mean"].append(part.mean)
         found["divisor"].append(part.divisor)
-        found["squares"] += part.squares
+        found["squares"] = found["squares"] + part.squares
+        found["sketch"] = found["sketch"] + part.sketch
         found["r"] = found["r"] + part.mean_product
         found["c"] += part.mean_norm2
         found["missing"] += part.n_missing
@@ -53,15 +65,16 @@ def test_any_axes_and_blocks_give_the_dense_answer(n, features, data, scale, cen
     before = x.copy()
     rules = Rules(center, scale, "mean" if with_missing else "error")
     stored = np.ascontiguousarray(np.moveaxis(x, 0, axis))
-    found = standardize(
-        stored, rules, samples_axis=axis, block=data.draw(st.integers(1, 30)), panel=data.draw(st.integers(1, 60))
-    )
+    columns = random_columns(n, center)
+    widths = {"block": data.draw(st.integers(1, 30)), "panel": data.draw(st.integers(1, 60))}
+    found = standardize(stored, rules, samples_axis=axis, columns=columns, **widths)
     flat = x.reshape(n, -1)
     dense = dense_pca(flat, center=center, scale=scale)
     np.testing.assert_allclose(found["matrix"], dense.centred, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found["mean"], dense.mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(found["divisor"], dense.scale, rtol=1e-12)
-    np.testing.assert_allclose(found["squares"], (dense.centred**2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(found["squares"], (dense.centred**2).sum(1), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(found["sketch"], dense.centred @ (dense.centred.T @ columns), atol=1e-9)
     reduced = dense.mean / dense.scale
     np.testing.assert_allclose(found["r"], dense.centred @ reduced, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found["c"], reduced @ reduced, rtol=1e-9)
@@ -144,41 +157,42 @@ def test_new_samples_are_preprocessed_by_the_given_means_and_divisors():
     st.integers(2, 9),
     st.lists(st.integers(1, 6), min_size=1, max_size=3),
     st.data(),
-    st.sampled_from(["f2", "f4", "i2", "u1", "?", "f8"]),
-    st.sampled_from(["precision", "integers"]),
+    st.sampled_from(["i2", "u1", "?", "f4", "f8"]),
 )
-def test_means_may_be_rounded_where_what_is_left_of_them_is_accounted_for(n, features, data, dtype, rounding):
-    rounding = "precision" if np.dtype(dtype).kind == "f" else rounding
+def test_means_may_be_rounded_to_integers_where_what_is_left_of_them_is_accounted_for(n, features, data, dtype):
     axis = data.draw(st.integers(0, len(features)))
     x = (np.random.default_rng(data.draw(st.integers(0, 99))).normal(20, 2, (n, *features)) % 250).astype(dtype)
-    stored = np.ascontiguousarray(np.moveaxis(x, 0, axis))
-    before, working = stored.copy(), "f8" if dtype == "f8" else "f4"
-    found = standardize(
-        stored, samples_axis=axis, dtype=working, panel=data.draw(st.integers(1, 60)), rounding=rounding
-    )
-    flat, eps = x.reshape(n, -1).astype(float), np.finfo(working).eps
+    stored, columns = np.ascontiguousarray(np.moveaxis(x, 0, axis)), random_columns(n, True)
+    before = stored.copy()
+    how = {"integers": True, "columns": columns, "panel": data.draw(st.integers(1, 60))}
+    found = standardize(stored, samples_axis=axis, dtype="f8", **how)
+    flat = x.reshape(n, -1).astype(float)
     dense = dense_pca(flat)
     np.testing.assert_allclose(found["mean"], dense.mean, rtol=1e-14)
-    left = found["matrix"].mean(axis=0, dtype=float)
-    assert np.abs(left).max() <= (0.5 if rounding == "integers" else 30 * eps)
-    np.testing.assert_allclose(found["matrix"] - left, dense.centred, atol=100 * eps)
-    scale = (found["matrix"].astype(float) ** 2).sum()
-    np.testing.assert_allclose(found["squares"], (dense.centred**2).sum(), atol=10 * eps * scale)
-    np.testing.assert_allclose(found["r"], dense.centred @ dense.mean, atol=flat.shape[1] * 2000 * eps)
+    if np.dtype(dtype).kind != "f":
+        np.testing.assert_array_equal(found["matrix"], np.rint(found["matrix"]))
+    left = found["matrix"].mean(axis=0)
+    assert np.abs(left).max() <= 0.5
+    np.testing.assert_allclose(found["matrix"] - left, dense.centred, atol=1e-12)
+    np.testing.assert_allclose(found["squares"], (dense.centred**2).sum(1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found["r"], dense.centred @ dense.mean, rtol=1e-12, atol=1e-10)
     np.testing.assert_allclose(found["c"], dense.mean @ dense.mean, rtol=1e-14)
+    # It has the mean's rest times 1 besides, which goes with the mean of its columns.
+    sketch = found["sketch"] - found["sketch"].mean(axis=0)
+    np.testing.assert_allclose(sketch, dense.centred @ (dense.centred.T @ columns), atol=1e-9)
     np.testing.assert_array_equal(stored, before)
 
 
 def test_squares_that_underflow_single_precision_are_added_up_in_double():
     x = (1e-30 * np.random.default_rng(0).normal(size=(5, 40))).astype("f4")
-    found = standardize(x, dtype="f4", rounding="precision")
-    np.testing.assert_allclose(found["squares"], (dense_pca(x.astype(float)).centred ** 2).sum(), rtol=1e-6)
+    found = standardize(x, dtype="f4")
+    np.testing.assert_allclose(found["squares"], (dense_pca(x.astype(float)).centred ** 2).sum(1), rtol=1e-12)
 
 
 def test_small_integers_become_panels_without_a_copy_of_the_slab():
     """Neither in float64, which takes eight times what is stored, nor in any other type: only panels are that wide."""
     x = np.random.default_rng(0).integers(0, 3, (200, 200_000), "u1")
-    panels = FeaturePanels(make_plan(x.shape, 1, (1, 1)), Rules(), np.dtype("f4"), rounding="integers")
+    panels = FeaturePanels(make_plan(x.shape, 1, (1, 1)), Rules(), np.dtype("f4"), integers=True)
     tracemalloc.start()
     try:
         for _ in panels.panels(x):

@@ -227,7 +227,7 @@ def test_what_changed_is_named(directory):
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
         before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED, "scratch"))
     before.numerics["version"] = 0
-    with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 3"):
+    with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 4"):
         before.check(directory.path, same)
     before.numerics["version"], before.numerics["cpu"] = same.numerics["version"], {"architecture": ["Z80"]}
     (note,) = before.check(directory.path, same)

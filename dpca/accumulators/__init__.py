@@ -87,6 +87,8 @@ class Accumulator(Protocol):
 SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
 
 
-def tally_of(plan: Plan, center: bool) -> Tally:
-    """What is to be counted of what streams by, empty."""
-    return FeatureTally.empty(plan.n_kept) if plan.keeps == "samples" else Moments.empty(plan.n_kept, center)
+def tally_of(plan: Plan, center: bool, columns: F64) -> Tally:
+    """What is to be counted of what streams by, empty; `columns` are those of the sketch."""
+    if plan.keeps == "samples":
+        return FeatureTally.empty(plan.n_kept, columns.shape[1])
+    return Moments.empty(plan.n_kept, center, columns)

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.preprocess import About, FeaturePanel, Panel, Rules, SamplePanel
+from dpca.preprocess import About, FeaturePanel, Means, Panel, Rules, SamplePanel, is_constant
 
 F64 = NDArray[np.float64]
 
@@ -43,6 +43,8 @@ class Tally(Protocol):
     """What every accumulator counts beside its matrix, by what streams by."""
 
     counts: Counts
+    squares: F64
+    """Sums of squares, added up in float64 without the products: of each of the m."""
 
     def add(self, panel: Panel) -> Corrections:
         """Count a panel; returns what the matrix lacks after it was added."""
@@ -52,9 +54,17 @@ class Tally(Protocol):
         """Count what another span has counted; likewise."""
         ...
 
+    sketch: F64
+    """Of the matrix, as of `dpca.sketch`, (m, t)."""
+
     @property
     def total(self) -> float:
         """Sum of squares, added up in float64 without the products: what the trace of the matrix should be."""
+        ...
+
+    @property
+    def varies(self) -> bool:
+        """Whether samples differ by more than what rounding makes of one value."""
         ...
 
 
@@ -72,33 +82,51 @@ class FeatureTally:
 
     mean_product: F64
     """r = X_c m~ with m~ = mean / scale, (n_samples,): with it X X' = K + r 1' + 1 r' + c 11'."""
+    sketch: F64
+    """Of the matrix, as of `dpca.sketch`, (n_samples, t)."""
+    squares: F64
+    """Sums of squares of each sample, added up in float64 without the products, (n_samples,)."""
     mean_norm2: float = 0.0
     """c = m~' m~."""
-    total: float = 0.0
     n_constant: int = 0
+    n_empty: int = 0
+    """Features without any value."""
+    varies: bool = False
+    """Whether samples differ by more than what rounding makes of one value."""
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
-    def empty(cls, n_samples: int) -> Self:
-        """Of nothing."""
-        return cls(np.zeros(n_samples))
+    def empty(cls, n_samples: int, n_columns: int = 0) -> Self:
+        """An empty tally; the sketch is on so many columns."""
+        return cls(np.zeros(n_samples), np.zeros((n_samples, n_columns)), np.zeros(n_samples))
+
+    @property
+    def total(self) -> float:
+        """Sum of squares of what the matrix is of."""
+        return float(self.squares.sum())
 
     def add(self, panel: Panel) -> Corrections:
         """Count a panel."""
         assert isinstance(panel, FeaturePanel)
         self.mean_product += panel.mean_product
+        self.sketch += panel.sketch
         self.mean_norm2 += panel.mean_norm2
-        self.total += panel.squares
+        self.squares += panel.squares
         self.counts.n_missing += panel.n_missing
         self.n_constant += panel.n_constant
+        self.n_empty += panel.n_empty
+        self.varies |= panel.varies
         return Corrections()
 
     def merge(self, other: Self) -> Corrections:
         """Count what another span has counted."""
         self.mean_product += other.mean_product
+        self.sketch += other.sketch
         self.mean_norm2 += other.mean_norm2
-        self.total += other.total
+        self.squares += other.squares
         self.n_constant += other.n_constant
+        self.n_empty += other.n_empty
+        self.varies |= other.varies
         self.counts.merge(other.counts)
         return Corrections()
 
@@ -118,13 +146,24 @@ class Moments:
     origin: F64
     """The mean is origin + offset: where features are far from 0, only differences keep their digits."""
     offset: F64
+    sketch: F64
+    """Of the matrix, as of `dpca.sketch`, (n_features, t)."""
+    _columns: F64 = field(repr=False)
     count: int = 0
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
-    def empty(cls, n_features: int, centered: bool) -> Self:
+    def empty(cls, n_features: int, centered: bool, columns: F64 | None = None) -> Self:
         """Of nothing; `centered` says whether the matrix is about the mean."""
-        return cls(np.zeros(n_features), centered, np.zeros(n_features), np.zeros(n_features))
+        columns = np.empty((n_features, 0)) if columns is None else columns
+        zeros = (np.zeros(n_features) for _ in range(3))
+        squares, origin, offset = zeros
+        return cls(squares, centered, origin, offset, np.zeros_like(columns), columns)
+
+    @property
+    def varies(self) -> bool:
+        """As of FeatureTally: what is summed up are differences, which are 0 where features are constant."""
+        return bool(self.total > 0)
 
     @property
     def mean(self) -> F64:
@@ -143,13 +182,24 @@ class Moments:
         self.counts.n_missing += panel.n_missing
         lacks = self._join(count, panel.origin, panel.offset, panel.squares)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
-        return Corrections(lacks, exceeds) if self.centered else Corrections()
+        self.sketch += panel.sketch
+        return self._corrected(lacks, exceeds)
 
     def merge(self, other: Self) -> Corrections:
         """Count what another span has counted; likewise."""
         self.counts.merge(other.counts)
         lacks = self._join(other.count, other.origin, other.offset, other.squares)
-        return Corrections(lacks) if self.centered else Corrections()
+        self.sketch += other.sketch
+        return self._corrected(lacks)
+
+    def _corrected(self, lacks: F64 | None, exceeds: F64 | None = None) -> Corrections:
+        """What the matrix lacks, which the sketch has then."""
+        if not self.centered:
+            return Corrections()
+        for sign, vector in ((1, lacks), (-1, exceeds)):
+            if vector is not None:
+                self.sketch += sign * np.outer(vector, vector @ self._columns)
+        return Corrections(lacks, exceeds)
 
     def _join(self, count: int, origin: F64, offset: F64, squares: F64) -> F64 | None:
         """Join other samples; returns c with scatter = scatter_a + scatter_b + c c', (n_features,)."""
@@ -170,29 +220,38 @@ class Present:
     """How many values of each feature are present, and their mean; before missing ones can be filled in."""
 
     count: NDArray[np.int64]
-    mean: F64
+    means: Means
     """0 where no value is present."""
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
         """Of nothing."""
-        return cls(np.zeros(n_features, np.int64), np.zeros(n_features))
+        return cls(np.zeros(n_features, np.int64), Means(np.zeros(n_features), np.zeros(n_features)))
 
-    def add(self, count: NDArray[np.int64], mean: F64, n_missing: int) -> None:
+    @property
+    def mean(self) -> F64:
+        """(n_features,)."""
+        return self.means.origin + self.means.offset
+
+    def add(self, count: NDArray[np.int64], means: Means, n_missing: int) -> None:
         """Count the present values of a panel."""
-        self._join(count, mean)
+        self._join(count, means)
         self.counts.n_missing += n_missing
 
     def merge(self, other: Self) -> Self:
         """Join what another span has counted."""
-        self._join(other.count, other.mean)
+        self._join(other.count, other.means)
         self.counts.merge(other.counts)
         return self
 
-    def _join(self, count: NDArray[np.int64], mean: F64) -> None:
+    def _join(self, count: NDArray[np.int64], means: Means) -> None:
         total = self.count + count
-        self.mean = self.mean + (mean - self.mean) * (count / np.maximum(total, 1))
+        first = self.count == 0
+        origin = np.where(first, means.origin, self.means.origin)
+        offset = np.where(first, means.offset, self.means.offset)
+        difference = (means.origin - origin) + (means.offset - offset)
+        self.means = Means(origin, offset + difference * (count / np.maximum(total, 1)))
         self.count = total
 
 
@@ -206,6 +265,8 @@ class Standard:
     """(n_features,); 1 for a constant feature, NaN for one without any value."""
     constant: NDArray[np.bool_]
     """Features without variation; none unless they should be scaled."""
+    empty: NDArray[np.bool_]
+    """Features without any value."""
     about: About
     """What X_c is made with."""
 
@@ -217,9 +278,7 @@ class Standard:
         divisor, constant, empty = np.ones(mean.size), np.zeros(mean.size, bool), n_present == 0
         if rules.scale == "std":
             variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
-            # A constant feature differs from its first sample by nothing; from a mean that fills in, by its rounding.
-            constant = variance <= (4 * np.finfo(np.float64).eps * mean) ** 2
-            constant |= n_present <= rules.ddof
+            constant = is_constant(variance, mean, n_present, rules.ddof)
             divisor = np.where(constant, 1.0, np.sqrt(variance))
         factor = np.where(empty | (constant & rules.center), 0.0, 1 / divisor)
         zero = np.zeros_like(mean)
@@ -228,5 +287,6 @@ class Standard:
             np.where(empty, np.nan, mean if rules.center else 0.0),
             np.where(empty, np.nan, divisor),
             constant,
+            empty,
             About(origin, offset, factor),
         )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpca.accumulators.factors import F64, Choose, Factors
 from dpca.accumulators.tallies import Corrections, Tally
 from dpca.preprocess import Panel
+from dpca.sketch import norms
 
 STACK_BYTES = 2**27
 
@@ -87,7 +88,7 @@ class Tsqr:
         total = float(np.einsum("ij,ij->", self.matrix, self.matrix))
         n_components = choose(sigma**2, floor, total)
         vectors = np.ascontiguousarray(right[:n_components].T)
-        residuals = np.linalg.norm(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components], axis=0)
+        residuals = norms(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components])
         largest = float(sigma[0])
         return Factors(
             sigma**2,

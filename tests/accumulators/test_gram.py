@@ -7,18 +7,25 @@ from dpca.accumulators.gram import Gram
 from dpca.accumulators.tallies import FeatureTally
 from dpca.errors import PrecisionError
 from dpca.preprocess import FeaturePanel
+from dpca.sketch import random_columns
 from tests.reference import gram_tolerance
 
 
 def panel(matrix):
     f = matrix.shape[1]
     ones = np.ones(f)
-    squares, product = float((matrix.astype(float) ** 2).sum()), matrix.sum(1).astype(float)
-    return FeaturePanel(0, f, matrix, 1, False, ones, ones, squares, product, f, 2)
+    double = matrix.astype(float)
+    squares, product, columns = (double**2).sum(1), double.sum(1), random_columns(len(matrix), False)
+    sketch = double @ (double.T @ columns)
+    return FeaturePanel(0, f, matrix, 1, False, sketch, ones, ones, squares, product, f, 2, 0, True)
+
+
+def tally_of(n):
+    return FeatureTally.empty(n, random_columns(n, False).shape[1])
 
 
 def summed(matrices):
-    found = Gram.empty(len(matrices[0]), FeatureTally.empty(len(matrices[0])))
+    found = Gram.empty(len(matrices[0]), tally_of(len(matrices[0])))
     list(found.of_slab(panel(matrix) for matrix in matrices))
     return found.close()
 

@@ -2,13 +2,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.tallies import FeatureTally
 from dpca.accumulators.tsqr import Tsqr, waiting_rows
-from tests.accumulators.test_gram import panel
+from tests.accumulators.test_gram import panel, tally_of
 
 
 def factored(matrices):
-    found = Tsqr.empty(len(matrices[0]), FeatureTally.empty(len(matrices[0])))
+    found = Tsqr.empty(len(matrices[0]), tally_of(len(matrices[0])))
     assert len(list(found.of_slab(panel(matrix) for matrix in matrices))) == len(matrices)
     return found.close()
 

@@ -103,6 +103,27 @@ def test_a_kept_gram_matrix_serves_without_the_data(first):
     np.testing.assert_array_equal(loaded("last").scores, later.scores)
 
 
+def test_a_kept_gram_matrix_has_the_digits_that_its_products_had(capsys):
+    """Whatever is asked for now; and its sketch is kept beside it, so that they are known."""
+    zarr.create_array("x.zarr", data=X.astype("f4"), chunks=(8, 10, 7), overwrite=True)
+    first = "input: {uri: x.zarr}\nmodel: {n_components: 4, precision: single}\noutput: {path: r, components: false}\n"
+    assert run(first) == 0
+    linear = "input: {uri: x.zarr}\nmodel: {kind: kernel_pca, n_components: 4}\noutput: {path: k}\n"
+    assert run(linear, "--from-gram", "r", "--set", "model.precision=double") == 0
+    assert (
+        "model.precision is double, but the Gram matrix that r keeps is of products in single precision"
+        in capsys.readouterr().err
+    )
+    certificates = [json.loads(Path(f"{path}/certificate.json").read_text()) for path in ("r", "k")]
+    kept, later = ([component["digits"] for component in found["components"]] for found in certificates)
+    np.testing.assert_allclose(later, kept, atol=0.15)
+    assert max(later) < 9
+    zarr.open_group("r/result.zarr", mode="r+").__delitem__("gram_sketch")  # as results of earlier versions are
+    assert run(linear.replace("path: k", "path: old"), "--from-gram", "r") == 0
+    (old,) = {min(c["digits"] for c in json.loads(Path("old/certificate.json").read_text())["components"])}
+    assert old < min(later)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

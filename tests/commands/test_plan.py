@@ -88,7 +88,10 @@ def test_the_text_says_what_a_person_wants_to_know(config, capsys):
     assert "x.zarr: 12 x 20 x 30 float32 in chunks of 5 x 20 x 7 (zstd), 28.8 kB" in shown
     assert "12 samples, 600 features, 4 components\n" in shown
     assert "solver   gram: 12 x 12, the smaller side of 12 samples x 600 features; single precision, the rule" in shown
-    assert "passes   2 (at worst 4: gram in double and tsqr, if components need them): gram 28.8 kB" in shown
+    assert (
+        "passes   2 (at worst 6: gram in double and tsqr, each with a second pass, if components need them): gram 28.8 kB"
+        in shown
+    )
     assert "scratch  none" in shown
     assert "of 1 GiB, as asked for" in shown
     assert "interpreter and libraries" in shown

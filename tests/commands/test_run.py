@@ -56,6 +56,8 @@ def test_the_result_directory(config, recwarn):
             "gram": ("sample", "sample_b"),
             "gram_mean_product": ("sample",),
             "gram_mean_norm2": (),
+            "gram_sketch": ("sample", "random_column"),
+            "gram_norms2": ("sample",),
         }
         assert {name: str(a.dtype) for name, a in result.data_vars.items() if a.dtype != "f8"} == {
             "components": "float32"
