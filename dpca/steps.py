@@ -300,7 +300,7 @@ class Steps:
         """The small decomposition in memory; how many components were chosen, and what other rules say."""
         plan, center, rung = self._made.plan, self._model.rules.center, summed.attempt.rung
         n, d = plan.n_samples, plan.n_features - summed.n_empty
-        sketch, power = summed.sketch, 1 if rung.solver == "tsqr" else 2
+        sketch, power = summed.sketch, SOLVERS[rung.solver].power
         assert sketch is not None
         seen: list[tuple[Eigenvalues, Chosen]] = []
 

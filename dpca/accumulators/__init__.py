@@ -30,6 +30,8 @@ class Accumulator(Protocol):
     tally: Tally
     exact: bool
     """Whether nothing was rounded."""
+    power: int
+    """Of sigma, that the matrix holds: 2 where it squares the condition number, else 1."""
 
     @classmethod
     def empty(cls, m: int, tally: Tally) -> Self:

@@ -28,10 +28,8 @@ class Factors:
     """Eigenvalues at or below this can't be told from 0."""
     total: float
     """Sum of the eigenvalues."""
-    power: int
-    """Power of sigma that the matrix holds: 2 where it squares the condition number, else 1."""
 
     @classmethod
     def nothing(cls) -> Self:
         """Of the types that all have."""
-        return cls(np.zeros(0), np.zeros((0, 0)), np.zeros(0), 0.0, 0.0, 0)
+        return cls(np.zeros(0), np.zeros((0, 0)), np.zeros(0), 0.0, 0.0)

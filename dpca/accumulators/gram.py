@@ -46,6 +46,7 @@ class Gram:
     tally: Tally
     exact: bool = True
     """Whether no product was rounded: single precision on integers that are small enough."""
+    power = 2
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
@@ -187,7 +188,6 @@ def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
         residuals / largest if largest else residuals,
         floor=floor,
         total=total,
-        power=2,
     )
 
 

@@ -34,6 +34,7 @@ class Tsqr:
     """R, (m, m), upper triangular."""
     tally: Tally
     exact = False
+    power = 1
     _stack: F64 | None = field(default=None, repr=False)
     """R, and under it the rows that wait to be factored."""
     _waiting: int = 0
@@ -96,7 +97,6 @@ class Tsqr:
             residuals / largest if largest else residuals,
             floor=floor,
             total=total,
-            power=1,
         )
 
     def _rows(self, corrections: Corrections) -> F64:
