@@ -302,13 +302,14 @@ class Steps:
         n, d = plan.n_samples, plan.n_features - summed.n_empty
         sketch, power = summed.sketch, SOLVERS[rung.solver].power
         assert sketch is not None
+        product = summed.found.times(sketch.columns)
         seen: list[tuple[Eigenvalues, Chosen]] = []
 
         def backward(eigenvalues: F64) -> float:
             """Of a factor, which has no sigma below it."""
             if power == 2:
                 return 0.0
-            return sketch.backward_error(summed.found.times(sketch.columns), float(np.sqrt(eigenvalues[0])))
+            return sketch.backward_error(product, float(np.sqrt(eigenvalues[0])))
 
         def choosing(eigenvalues: F64, floor: float, _: float) -> int:
             floor = max(floor, backward(eigenvalues) ** 2)
@@ -339,7 +340,7 @@ class Steps:
         spectrum = judged(spectrum, bounds, power)
         missed = 0.0
         if power == 2 and (plan.keeps == "samples" or self._model.rules.scale == "none"):
-            missed = sketch.missed(summed.found.times(sketch.columns), spectrum.vectors)
+            missed = sketch.missed(product, spectrum.vectors)
         spectrum = _without(spectrum, missed)
         second = second_pass(plan, self._components) is not None and self._in_double is not None
         return Solved(
