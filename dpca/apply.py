@@ -21,10 +21,11 @@ from dpca.config import Input
 from dpca.config_file import load_input
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
 from dpca.executors import Executor
+from dpca.features import check_features
 from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import watched_memory
-from dpca.outputs import Outputs, SyncedStore
+from dpca.outputs import Dims, Outputs, SyncedStore, write_coordinates
 from dpca.progress import Display, Progress, Vitals
 from dpca.projectors import (
     ByComponents,
@@ -35,23 +36,19 @@ from dpca.projectors import (
     KernelFit,
     Projector,
     Restorer,
-    training_source,
+    training_of,
 )
 from dpca.results import Result, ResultDirectory, open_result
 from dpca.runplan import RunPlan
 from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays
-from dpca.sources.base import Coordinate, Layout
+from dpca.sources.base import Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import NUMERICS, differences
-from dpca.units import by
 from dpca.watching import keep_to, vitals_of
 
 T = TypeVar("T")
-
-COMPARED = 2**20
-"""Values of a coordinate that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def transform(
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.path, *inside, *_training_path(fit, training)]) as aside,
+        _building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
     ):
         made = projector.plan(executor.workers(place.memory))
         keep_to_plan(made)
@@ -130,12 +127,11 @@ def transform(
         together = made.groups.step if made and made.groups else n_samples
         rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
         shape = (n_samples, k)
-        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, ("sample", "component"))
-        outputs.array("scores").attrs["whitened"] = bool(fit.arrays["scores"].attrs["whitened"])
-        with source.open() as reader:
-            coordinate = reader.coordinate(axis)
-            if coordinate is not None:
-                outputs.write_coordinate("sample", coordinate)
+        named = source.layout.dims[axis] is not None
+        dims = Dims.of(source.layout.dims, axis) if named else fit.dims
+        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, (dims.sample, "component"))
+        outputs.array("scores").attrs["whitened"] = fit.is_whitened
+        write_coordinates(outputs, source, dims, {axis: dims.sample})
         whitening, alike = fit.whitening_of(kernel_case), set[int]()
 
         def receive(group: slice, scores: NDArray[np.float64]) -> None:
@@ -194,18 +190,17 @@ def reconstruct_samples(
     most = fit.n_components
     if n_components is not None and not 1 <= n_components <= most:
         raise ConfigError(
-            f"--n-components is {n_components}, but {fit.path} has {most} components",
+            f"--n-components is {n_components}, but {fit.name} has {most} components",
             f"Give a number from 1 to {most}.",
         )
     k = n_components or most
-    chosen = _chosen(samples, int(fit.arrays["scores"].shape[-2]))
+    chosen = _chosen(samples, fit.n_samples)
     notes: list[str] = []
     restorer = _restorer(fit, chosen, k, out, kernel_case, training, notes.append)
-    dims = list(fit.feature_dims)
-    dims.insert(fit.samples_axis, "sample")
+    dims = fit.dims.placed(fit.samples_axis)
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.path, *_training_path(fit, training)]) as aside,
+        _building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
         made = restorer.plan(executor.workers(place.memory))
         keep_to_plan(made)
@@ -215,12 +210,12 @@ def reconstruct_samples(
         outputs.create({"result": str(result), "n_components": k})
         for dim in dims:
             coordinate = fit.coordinate(dim)
-            if coordinate is not None and dim == "sample":
+            if coordinate is not None and dim == fit.dims.sample:
                 values = np.asarray(coordinate.values[...])[chosen]
                 coordinate = Coordinate(dim, values, coordinate.attributes)
             if coordinate is not None:
                 outputs.write_coordinate(dim, coordinate)
-        restorer.restore(outputs, tuple(dims), executor, progress, ledger)
+        restorer.restore(outputs, dims, executor, progress, ledger)
         with _forgetting(aside):
             restorer.check_unchanged()
         _check_same_fit(fit, aside)
@@ -232,14 +227,14 @@ def _projector(fit: Result, source: Source, axis: int, case: int | None, trainin
     """What gives scores of new samples."""
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
-        _check_features(fit, source, axis)
-        return ByComponents(fit, source, axis)
+        check_features(fit, source, axis, in_files=True)
+        return ByComponents(fit.fitted, fit.rules, source, axis)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)
         return ByMatrix(kernel, source, axis)
-    _check_features(fit, source, axis)
-    return ByKernel(fit, kernel, training_source(fit, _training(fit, training)), source, axis)
+    check_features(fit, source, axis, in_files=True)
+    return ByKernel(fit.fitted, fit.rules, kernel, training_of(fit, _training(fit, training)), source, axis)
 
 
 def _restorer(
@@ -258,10 +253,10 @@ def _restorer(
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         raise ConfigError(
-            f"{fit.path}: is of a kernel matrix, which has no features: there are no samples to combine",
+            f"{fit.name}: is of a kernel matrix, which has no features: there are no samples to combine",
             "Run it with the samples and a kernel of theirs.",
         )
-    return FromTraining(fit, kernel, chosen, k, training_source(fit, _training(fit, training)), say)
+    return FromTraining(fit, kernel, chosen, k, training_of(fit, _training(fit, training)), say)
 
 
 def _training(fit: Result, given: str | None) -> Input | None:
@@ -278,7 +273,7 @@ def _training_path(fit: Result, given: str | None) -> list[Path]:
 
 def _refuse_training(fit: Result, given: str | None) -> None:
     if given is not None:
-        raise ConfigError(f"--training is {given}, but {fit.path} is of a kernel matrix", "Leave it out.")
+        raise ConfigError(f"--training is {given}, but {fit.name} is of a kernel matrix", "Leave it out.")
 
 
 @contextmanager
@@ -294,7 +289,7 @@ def _forgetting(aside: _Aside) -> Iterator[None]:
 def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> None:
     for option, given in (("--kernel-case", case), ("--training", training)):
         if given is not None:
-            raise ConfigError(f"{option} is for results of kernel_pca, but {fit.path} is of pca", "Leave it out.")
+            raise ConfigError(f"{option} is for results of kernel_pca, but {fit.name} is of pca", "Leave it out.")
 
 
 def _input_of(fit: Result, given: str) -> Input:
@@ -306,63 +301,6 @@ def _input_of(fit: Result, given: str) -> Input:
     if as_fitted["array"] in [found["path"] for found in list_arrays(given)]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names})
-
-
-def _check_features(fit: Result, source: Source, axis: int) -> None:
-    """Refuse features that are not those of the fit: their number, the order of axes, their names."""
-    layout = source.layout
-    shape, dims = _without(layout.shape, axis), _without(layout.dims, axis)
-    remedy = "Give new samples with the features of the fit, in the same axes and order."
-    if shape != fit.feature_shape:
-        others = [other for other in range(len(layout.shape)) if _without(layout.shape, other) == fit.feature_shape]
-        raise InputError(
-            f"{layout.name}: has {_named(shape, dims) or 'no'} features a sample (shape {by(layout.shape)}, samples along "
-            f"axis {axis}), but {fit.path} was fitted to {_named(fit.feature_shape, fit.feature_dims)}",
-            f"Samples seem to lie along axis {others[0]}: say so in a YAML file: uri, samples_axis: {others[0]}."
-            if others
-            else remedy + " Another array or samples axis is named in a YAML file: uri, array, samples_axis.",
-        )
-    with source.open() as reader:
-        axes = [number for number in range(len(layout.shape)) if number != axis]
-        for number, dim, expected in zip(axes, dims, fit.feature_dims, strict=True):
-            theirs, ours = reader.coordinate(number), fit.coordinate(expected)
-            # A dimension without a name in the input of the fit has one of dpca's in the result.
-            if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
-                raise InputError(
-                    f"{layout.name}: axis {number} is {dim!r}, but {fit.path} was fitted to {expected!r} there", remedy
-                )
-            if theirs is not None and ours is not None and theirs.name == expected:
-                _check_coordinate(layout, theirs, ours, fit, remedy)
-
-
-def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result, remedy: str) -> None:
-    for start in range(0, ours.values.shape[0], COMPARED):
-        piece = slice(start, start + COMPARED)
-        found, expected = np.asarray(theirs.values[piece]), np.asarray(ours.values[piece])
-        if theirs.text or ours.text:
-            found, expected = found.astype(object), expected.astype(object)
-        wrong = found != expected
-        if not (theirs.text or ours.text):
-            wrong &= ~(np.isnan(found) & np.isnan(expected))
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise InputError(
-                f"{layout.name}: feature {start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.path} was "
-                f"fitted to {_plain(expected[at])!r} there ({int(wrong.sum())} differ)",
-                remedy,
-            )
-
-
-def _without(of_axes: tuple[T, ...], axis: int) -> tuple[T, ...]:
-    return of_axes[:axis] + of_axes[axis + 1 :]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _named(shape: tuple[int, ...], dims: tuple[str | None, ...]) -> str:
-    return " x ".join(f"{length:,}" + (f" ({dim})" if dim else "") for length, dim in zip(shape, dims, strict=True))
 
 
 def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
@@ -398,9 +336,9 @@ def _identity(fit: Result) -> dict[str, Any]:
 
 def _check_same_fit(fit: Result, aside: _Aside) -> None:
     """Refuse what was computed from a result that another has replaced meanwhile."""
-    if _identity(open_result(fit.path)) != _identity(fit):
+    if _identity(open_result(fit.place)) != _identity(fit):
         aside.forget()
-        raise DataError(f"{fit.path}: was replaced while it was read", "Do it again with the result that is there now.")
+        raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
 
 
 class _Aside:

@@ -14,11 +14,12 @@ from dpca.passes import Pass, Report, Sweep, damage_of, located_panels
 from dpca.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, within
+from dpca.stored import Stored
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What new samples are projected with: arrays with feature axes, sliced by box (NumPy or Zarr)."""
+    """What new samples are projected with: arrays with feature axes, sliced by box (NumPy, or stored)."""
 
     mean: Any
     scale: Any
@@ -132,8 +133,8 @@ class Reconstruction(Sweep):
 class Scores:
     """Scores of the samples that are to be reconstructed."""
 
-    values: Any
-    """(n_samples, n_components) at least, sliced by samples (NumPy or Zarr)."""
+    values: Stored
+    """(n_samples, n_components) at least."""
     factors: F64
     """What those of each component are multiplied by, where they were whitened, (n_components,)."""
     samples: NDArray[np.int64]
@@ -141,8 +142,7 @@ class Scores:
 
     def of(self, group: slice) -> F64:
         """Of a group of the samples, (samples, n_components)."""
-        chosen = self.samples[group]
-        values = self.values.oindex[chosen] if hasattr(self.values, "oindex") else self.values[chosen]
+        values = self.values.rows(self.samples[group])
         return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
 
 

@@ -127,7 +127,18 @@ def _address_in(path: str) -> str:
 
 
 def of_client(client: Any | None) -> Executor:
-    """The executor in Python: the given client, else the active one, else this machine."""
+    """The executor in Python: the given client, else the active one, else this machine.
+
+    Raises
+    ------
+    ConfigError
+        When the given client was closed.
+    """
+    if client is not None and getattr(client, "status", "running") in ("closed", "closing"):
+        raise ConfigError(
+            f"client is {client!r}, which was closed",
+            "Pass one that is connected, or None for the active one or this machine.",
+        )
     if client is None and "distributed" in sys.modules:
         from distributed import Client
 

@@ -15,14 +15,14 @@ from typing import Any, BinaryIO, Literal
 
 import h5py
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dpca import durable
 from dpca.errors import InputError, OutputExistsError, OverBudgetError, writing
 from dpca.machine import memory_budget
-from dpca.results import ARRAYS, Result, sample_names
+from dpca.results import Result, sample_names
 from dpca.slabs import split
+from dpca.stored import Stored
 from dpca.units import describe_memory
 
 Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
@@ -56,7 +56,7 @@ def export(
     OverBudgetError
         When AnnData would take more memory than half of what is free.
     """
-    place = result.path.with_name(result.path.name + SUFFIXES[to]) if out is None else out
+    place = result.place.with_name(result.place.name + SUFFIXES[to]) if out is None else out
     if to == "csv" and place.suffix == ".csv":
         place = place.with_suffix("")
     files = (
@@ -89,32 +89,41 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
     import h5netcdf  # noqa: F401  what xarray writes with
     import xarray
 
-    with xarray.open_zarr(result.path / ARRAYS, chunks={}) as dataset:
-        for array in (dataset, *dataset.variables.values()):  # NetCDF has no truth values
-            array.attrs = {key: int(value) if isinstance(value, bool) else value for key, value in array.attrs.items()}
-        dataset.to_netcdf(path, engine="h5netcdf")
+    def plain(attributes: dict[str, Any]) -> dict[str, Any]:  # NetCDF has no truth values
+        return {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
+
+    # Not xarray.open_zarr, which takes a chunk that is gone for zeros.
+    found = {
+        name: (
+            array.dims,
+            array[...] if array.text or not array.ndim else array.lazy(),
+            plain(array.attributes),
+        )
+        for name, array in result.arrays.items()
+    }
+    dataset = xarray.decode_cf(xarray.Dataset(found, attrs=plain(result.arrays.attributes)))
+    dataset.to_netcdf(path, engine="h5netcdf")
 
 
 def _hdf5(result: Result, path: Path, _: Any) -> None:
     with h5py.File(path, "w") as file:
-        file.attrs.update(_plain(result.arrays.attrs))
-        for name, array in _arrays(result):
-            text = array.dtype.kind not in "biuf"
-            dtype: Any = h5py.string_dtype() if text else array.dtype
+        file.attrs.update(_plain(result.arrays.attributes))
+        for name, array in result.arrays.items():
+            dtype: Any = h5py.string_dtype() if array.text else array.dtype
             chunks = array.chunks if array.ndim and array.size else None
             dataset = file.create_dataset(name, array.shape, dtype, chunks=chunks)
-            dataset.attrs.update(_plain(array.attrs))
+            dataset.attrs.update(_plain(array.attributes))
             for region, block in _blocks(array):
-                dataset[region] = block.astype(object) if text else block
-            for axis, dim in enumerate(getattr(array.metadata, "dimension_names", None) or ()):
-                dataset.dims[axis].label = dim or ""
+                dataset[region] = block.astype(object) if array.text else block
+            for axis, dim in enumerate(array.dims):
+                dataset.dims[axis].label = dim
 
 
 def _npz(result: Result, path: Path, _: Any) -> None:
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        for name, array in _arrays(result):
+        for name, array in result.arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                if array.dtype.kind not in "biuf":
+                if array.text:
                     np.lib.format.write_array(
                         member, np.array(np.asarray(array[...]).tolist(), str), allow_pickle=False
                     )
@@ -131,14 +140,14 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
 
     if "components" not in result.arrays or result.arrays["scores"].ndim != 2:
         raise InputError(
-            f"{result.path}: has no components, or several kernels, which AnnData has no place for",
+            f"{result.name}: has no components, or several kernels, which AnnData has no place for",
             "Export it as netcdf.",
         )
     components = result.arrays["components"]
     needed, budget = 3 * components.nbytes, memory_budget()
     if needed > budget.bytes:
         raise OverBudgetError(
-            f"{result.path}: AnnData would take {describe_memory(needed)}, but there are {describe_memory(budget.bytes)}, "
+            f"{result.name}: AnnData would take {describe_memory(needed)}, but there are {describe_memory(budget.bytes)}, "
             f"{budget.origin}",
             "Export it as netcdf, which streams.",
         )
@@ -173,9 +182,13 @@ _WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {
 def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
     array = result.arrays["scores"]
     if array.ndim != 2:
-        raise InputError(f"{result.path}: has scores of several kernels, which are no table", "Export it as netcdf.")
+        raise InputError(f"{result.name}: has scores of several kernels, which are no table", "Export it as netcdf.")
     scores = np.asarray(array[...], np.float64)
-    yield ["sample", *(["label"] if labels is not None else []), *(f"score_{i}" for i in range(scores.shape[1]))]
+    yield [
+        result.dims.sample,
+        *(["label"] if labels is not None else []),
+        *(f"score_{i}" for i in range(scores.shape[1])),
+    ]
     for number, (name, row) in enumerate(zip(sample_names(result), scores.tolist(), strict=True)):
         yield [name, *([labels[number]] if labels is not None else []), *map(repr, row)]
 
@@ -201,16 +214,12 @@ def _write_table(path: Path, rows: Iterator[list[Any]]) -> None:
         durable.write(path, save)
 
 
-def _arrays(result: Result) -> Iterator[tuple[str, zarr.Array[Any]]]:
-    yield from sorted(result.arrays.arrays())
-
-
-def _blocks(array: zarr.Array[Any]) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
     """Parts of an array that follow each other in C order, of at most 64 MiB where they can be."""
     if not array.ndim:
         yield (), np.asarray(array[...])
         return
-    limit = BLOCK_BYTES // max(1, np.dtype(array.dtype).itemsize if array.dtype.kind in "biuf" else 64)
+    limit = BLOCK_BYTES // (64 if array.text else array.dtype.itemsize)
     for region, _start, _stop in split(array.shape, max(1, limit)):
         yield region, np.asarray(array[region])
 

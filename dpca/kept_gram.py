@@ -30,14 +30,14 @@ class RecordedSource:
     """The input of an earlier run, as its manifest has it; it can't be read, and need not be there any more."""
 
     futures: dict[Any, Any] = {}  # noqa: RUF012  of a protocol
+    place = None
 
     def __init__(self, result: Result) -> None:
         given = result.manifest["input"]
-        names = list(result.feature_dims)
-        names.insert(result.samples_axis, "sample")
+        names = result.dims.placed(result.samples_axis)
         self._fingerprint = result.manifest["fingerprint"]
         self.layout = Layout(
-            given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=tuple(names)
+            given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=names
         )
 
     def restrict(self, region: Region) -> RecordedSource:
@@ -78,7 +78,7 @@ def check_same(result: Result, config: Config) -> None:
         kept_matrix(result, "gram")
     if not (kernel or before["preprocess"]["center"]):
         raise InputError(
-            f"{result.path}: its Gram matrix is not about the mean, in which distances lose digits",
+            f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
             "Run it again with preprocess.center: true, and --overwrite.",
         )
     asked = config.model_dump()
@@ -109,7 +109,7 @@ def _place(uri: str) -> str:
 
 def _of_other_values(result: Result, found: list[str], key: str) -> ConfigError:
     return ConfigError(
-        f"{result.path}: its Gram matrix is of other values: {'; '.join(found)}",
+        f"{result.name}: its Gram matrix is of other values: {'; '.join(found)}",
         "Set it as it was there, or run without --from-gram.",
         key=key,
     )
@@ -172,6 +172,6 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
 
 def adopt(result: Result, outputs: Outputs) -> None:
     """Copy what a result has with feature axes, and its coordinates."""
-    for name in (*ADOPTED, *{"sample", *result.feature_dims}):
+    for name in (*ADOPTED, *result.dims.placed(result.samples_axis)):
         if name in result.arrays:
-            outputs.adopt(name, result.path / "result.zarr" / name)
+            outputs.copy(name, result.arrays[name])

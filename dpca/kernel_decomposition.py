@@ -26,7 +26,7 @@ from dpca.kernel_cases import Case
 from dpca.kernels import USES, Inner, Kernel, longest_row
 from dpca.ledger import Ledger
 from dpca.model import Model
-from dpca.outputs import Outputs, create_outputs, write_spectrum
+from dpca.outputs import Dims, Outputs, create_outputs, write_coordinates, write_spectrum
 from dpca.passes import Pass, not_exact
 from dpca.preprocess import is_beyond_float64
 from dpca.progress import Progress
@@ -107,11 +107,13 @@ def decompose_kernels(
     attributes: dict[str, Any] = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
     if kernels.sweep:
         attributes["coordinates"] = "kernel gamma degree coef0"
-    copied_absent, dims = 0, tuple[str, ...]()
+    copied_absent, dims = 0, Dims.of(source.layout.dims, plan.samples_axis)
     if kept is None and not kernels.precomputed:
-        dims = create_outputs(outputs, plan, source, attributes)
+        create_outputs(outputs, plan, source, attributes)
     else:
         outputs.create(attributes)
+    if kernels.precomputed:
+        write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
     steps = Steps(source, model, made, outputs, dims, executor, progress, ledger)
     if kernels.precomputed:
         for name in OF_FEATURES:
@@ -129,7 +131,7 @@ def decompose_kernels(
     summed = solved.summed
     if keep_gram and summed.found is not None:
         steps.write_gram(summed)
-    _write(outputs, solved.cases, model)
+    _write(outputs, solved.cases, model, dims.sample)
     outputs.gather()
     outputs.finish()
     counts = summed.counts
@@ -138,7 +140,7 @@ def decompose_kernels(
         spectrum=solved.cases[0].spectrum,
         certificate=_certificate(solved, model),
         outputs=outputs,
-        feature_dims=dims,
+        dims=dims,
         rung=solved.attempt.rung,
         choices=tuple(steps.choices),
         counts={
@@ -287,21 +289,21 @@ def square_matrix(source: Source) -> F64:
     return matrix
 
 
-def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model) -> None:
+def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model, sample: str) -> None:
     """Scores, alpha and spectra, and what centres the kernel of new samples; with a dimension of cases in a sweep."""
     assert model.kernels is not None
     for name in OF_A_SWEEP:
         outputs.remove(name)  # of kernels that a run was begun with
     if not model.kernels.sweep:
         (case,) = cases
-        _write_case(outputs, case, model)
+        _write_case(outputs, case, model, sample)
         return
     spectra = [case.spectrum for case in cases]
     n, k = spectra[0].n_samples, max(spectrum.n_components for spectrum in spectra)
     for name in ("scores", "alpha"):
         outputs.remove(name)
         outputs.create_array(
-            name, (len(cases), n, k), (1, n, max(1, k)), np.float64, ("kernel_case", "sample", "component")
+            name, (len(cases), n, k), (1, n, max(1, k)), np.float64, ("kernel_case", sample, "component")
         )
     outputs.array("scores").attrs["whitened"] = model.whiten
     for number, case in enumerate(cases):
@@ -323,7 +325,7 @@ def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model) -> None:
         beyond = np.nan if name == "projection_error" else 0.0
         write(name, [getattr(spectrum, name) for spectrum in spectra], "component", beyond)
     write("eigenvalues", [spectrum.eigenvalues for spectrum in spectra], "eigenvalue")
-    write("kernel_mean", [case.centering.columns for case in cases], "sample")
+    write("kernel_mean", [case.centering.columns for case in cases], sample)
     documents = [case.document for case in cases]
     for name in TABLE:
         if any(document[name] is not None for document in documents):
@@ -343,11 +345,11 @@ def _scores(spectrum: Spectrum, model: Model) -> F64:
     return spectrum.scaled / spectrum.whitening if model.whiten else spectrum.scaled
 
 
-def _write_case(outputs: Outputs, case: Case, model: Model) -> None:
+def _write_case(outputs: Outputs, case: Case, model: Model, sample: str) -> None:
     spectrum = case.spectrum
-    outputs.write("scores", _scores(spectrum, model), ("sample", "component"), {"whitened": model.whiten})
-    outputs.write("alpha", spectrum.alpha, ("sample", "component"))
-    outputs.write("kernel_mean", case.centering.columns, ("sample",))
+    outputs.write("scores", _scores(spectrum, model), (sample, "component"), {"whitened": model.whiten})
+    outputs.write("alpha", spectrum.alpha, (sample, "component"))
+    outputs.write("kernel_mean", case.centering.columns, (sample,))
     if case.accuracy is not None:
         outputs.write("neighbour_accuracy", case.accuracy, ())
     write_spectrum(outputs, spectrum)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,22 +19,28 @@ from sklearn.utils.validation import check_is_fitted
 from dpca.against import PREIMAGE, Combinations
 from dpca.applying import Fitted
 from dpca.clusters import of_client
-from dpca.errors import ConfigError, DataError, InputError
+from dpca.config import Input
+from dpca.errors import ConfigError, InputError
 from dpca.estimator import Streaming, in_python
 from dpca.executors import Executor
-from dpca.kernel_decomposition import KernelDecomposition, check_columns, decompose_kernels, kernel_rows
-from dpca.kernels import USES, Inner, Kernels
+from dpca.features import check_features
+from dpca.kernel_decomposition import KernelDecomposition, decompose_kernels
+from dpca.kernels import USES, Kernels
+from dpca.machine import watched_memory
 from dpca.model import Model, Precision, Rung
 from dpca.outputs import Outputs
 from dpca.planning import plan_in_memory, plan_run
 from dpca.preimages import held_to_find, weights_of
 from dpca.preprocess import Rules
 from dpca.progress import Progress
+from dpca.projectors import ByKernel, ByMatrix, KernelFit, Projector, Training, training_of
+from dpca.results import TRAINING, Result, kept_matrix, save_result
 from dpca.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
-from dpca.training import cross, plan_cross, plan_preimages, preimages
-from dpca.unfinished import differences
+from dpca.spectrum import reciprocal
+from dpca.stored import Arrays
+from dpca.training import plan_preimages, preimages, write_training
 
 RULES = ("rank", "broken_stick")
 
@@ -88,6 +98,9 @@ class KernelPCA(Streaming):
     -----
     Signs are u-based, as scikit-learn's are here: the largest entry of each score vector is positive.
     """
+
+    _kind = "kernel_pca"
+    _with_features = ("mean", "scale")
 
     def __init__(
         self,
@@ -277,14 +290,22 @@ class KernelPCA(Streaming):
         executor, kernels = of_client(self.client), self._kernels()
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
+        began = time.perf_counter()
         made, scratch = self._plan(source, model, executor)
-        outputs = Outputs({} if in_memory and executor.shares_memory else self._directory())
+        outputs = self._outputs(in_memory and executor.shares_memory)
         keep_gram = self._needs_gram
-        found = decompose_kernels(
-            source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=keep_gram
-        )
-        self._gram = np.asarray(found.outputs.array("gram")[...], np.float64) if keep_gram else None
-        self._keep(source, found)
+        with watched_memory() as peak:
+            found = decompose_kernels(
+                source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=keep_gram
+            )
+        seconds = time.perf_counter() - began
+        result = self._recorded(source, made, found, executor, seconds, peak)
+        kernel = KernelFit.of(result, None)
+        if callable(self.kernel):
+            kernel = replace(kernel, kernel=found.cases[0].kernel)
+        training = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
+        self._adopt(result, kernel, training, in_memory)
+        self.eigenvectors_ = found.spectrum.vectors
         return found
 
     def _plan(self, source: Source, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
@@ -304,128 +325,169 @@ class KernelPCA(Streaming):
         # Streamed about the mean, which keeps the digits of distances; the kernel has it back where it sees it.
         return Rules(True, self.scale, self.missing, self.ddof)
 
-    def _keep(self, source: Source, found: KernelDecomposition) -> None:
-        """Set the fitted attributes."""
-        case, (spectrum, plan) = found.cases[0], (found.spectrum, found.plan)
-        # After the fit: to open an HDF5 file that is being written flushes it.
-        self._source, self._fingerprint = source, source.fingerprint()
-        self._case, self._rung, self._axis = case, found.rung, plan.samples_axis
-        self.eigenvalues_ = spectrum.eigenvalues[: spectrum.n_components]
-        self.eigenvectors_ = spectrum.vectors
-        self.explained_variance_ratio_ = spectrum.explained_variance_ratio
-        used = case.kernel.parameters["gamma"]
-        # Where the kernel has none, as scikit-learn has it.
-        self.gamma_ = (
-            1 / (plan.n_features - found.counts["empty_features"]) if self.gamma in (None, "median") else self.gamma
-        )
-        if used is not None:
-            self.gamma_ = used
-        self.n_samples_, self.n_features_in_ = plan.n_samples, plan.n_features
-        self.certificate_ = found.certificate
-        self._alpha, self._feature_shape, self._dims = spectrum.alpha, plan.feature_shape, found.feature_dims
-        self.mean_: Any = None
-        self.scale_: Any = None
-        self._features: Fitted | None = None
-        if self.kernel == "precomputed":
-            return
-        stored = [found.outputs.array(name) for name in ("mean", "scale")]
-        if isinstance(source, MemorySource):
-            self.mean_, self.scale_ = (array[...] for array in stored)
-            self._features = Fitted(self.mean_, self.scale_, None)
-        else:
-            import dask.array as da
+    def _asked(self) -> dict[str, Any]:
+        return {
+            "precision": self.precision,
+            "kernel": "linear" if callable(self.kernel) else self.kernel,
+            "gamma": self.gamma if self.gamma is None or isinstance(self.gamma, str) else float(self.gamma),
+            "degree": float(self.degree),
+            "coef0": float(self.coef0),
+            "alpha": float(self.alpha),
+            "fit_inverse_transform": self.fit_inverse_transform,
+        }
 
-            self.mean_, self.scale_ = (da.from_zarr(array) for array in stored)
-            self._features = Fitted(stored[0], stored[1], None)
+    def _config(self, source: Source) -> dict[str, Any]:
+        config = super()._config(source)
+        config["output"]["gram"] = self._needs_gram
+        if callable(self.kernel):
+            config["model"]["kernel"] = self._kernels().names[0]
+        return config
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, kernel_case: int | None = None, training: str | None = None) -> Self:
+        """A result of `dpca run`, or what `save` wrote, as a fitted estimator.
+
+        Parameters
+        ----------
+        kernel_case : which kernel, of a result that has several
+        training : where the training data are now, a path or URL, if not where they were
+
+        Raises
+        ------
+        InputError, ConfigError
+            When there is no whole result of kernel PCA, or no such kernel.
+        DataError
+            When its training data are not there, or not the same any more.
+        """
+        result = cls._loaded(path)
+        kernel = KernelFit.of(result, kernel_case)
+        used = {name: value for name, value in kernel.kernel.parameters.items() if value is not None}
+        given = cls._parameters_of(result, ("alpha", "fit_inverse_transform"))
+        made = cls(**{**given, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
+        found: Training | None = None
+        if kernel.kernel.name != "precomputed":
+            moved = None if training is None else Input(**{**result.manifest["config"]["input"], "uri": training})
+            found = training_of(result, moved)
+            if found.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
+                # As it was in the fit, so that sums have the same bits.
+                with found.source.open() as reader:
+                    whole = tuple(slice(0, length) for length in found.source.layout.shape)
+                    values = np.array(reader.read(whole))
+                found = replace(found, source=MemorySource(values, found.source.layout.dims))
+        made._adopt(result, kernel, found, in_memory=False, case=kernel_case)
+        return made
+
+    def _save(self, path: Path) -> Path:
+        if callable(self.kernel):
+            raise ConfigError(
+                "a kernel that is a function can't be saved as a result, which holds numbers alone",
+                "Pickle the estimator, where the function can be imported.",
+            )
+        training = self._training
+        if training is None or training.fingerprint is None or training.source.place is not None:
+            return super()._save(path)
+
+        def beside(place: Path) -> dict[str, Any]:
+            write_training(training.source, training.axis, place / TRAINING)
+            return {"training": True}
+
+        return save_result(self._result, path, self._changeable, beside)
+
+    def _adopt(
+        self, result: Result, kernel: KernelFit, training: Training | None, in_memory: bool, case: int | None = None
+    ) -> None:
+        """Set the fitted attributes."""
+        self._result, self._in_memory = result, in_memory
+        self._kernel, self._training = kernel, training
+        self.mean_: Any
+        self.scale_: Any
+        self._set_arrays()
+
+        def array(name: str) -> NDArray[np.float64]:
+            stored = result.arrays[name]
+            of_one = stored[case or 0] if "kernel_case" in stored.dims else stored[...]
+            return np.asarray(of_one, np.float64)
+
+        k = kernel.alpha.shape[1]
+        self.eigenvalues_ = array("eigenvalues")[:k]
+        self.eigenvectors_ = kernel.scores * reciprocal(np.sqrt(self.eigenvalues_))
+        self.explained_variance_ratio_ = array("explained_variance_ratio")[:k]
+        shape = result.manifest["input"]["shape"]
+        self.n_samples_ = result.n_samples
+        self.n_features_in_ = math.prod(shape) // self.n_samples_
+        used: Any = kernel.kernel.parameters["gamma"]
+        if used is None:  # where the kernel has none, as scikit-learn has it
+            present = self.n_features_in_ - result.manifest["counts"].get("empty_features", 0)
+            used = 1 / present if self.gamma in (None, "median") else self.gamma
+        self.gamma_ = used
+        self.certificate_ = result.certificate
 
     # What needs the training data again.
 
-    def _project(self, kernel: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scores of new samples by their kernel with those of the fit, (m, n), which is centred in place."""
-        return np.asarray(self._case.centering.apply(kernel) @ self._alpha, np.float64)
-
     def _of_matrix(self, source: Source) -> NDArray[np.float64]:
-        check_columns(source, self._axis, self.n_samples_)
-        scores = [self._project(rows) for _, rows in kernel_rows(source, self._axis)]
-        return np.concatenate(scores) if scores else np.empty((0, self._alpha.shape[1]))
+        projector = ByMatrix(self._kernel, source, self._result.samples_axis)
+        return self._gathered(projector, source.layout.shape[self._result.samples_axis])
 
     def _against_training(self, new: Source) -> NDArray[np.float64]:
-        shape, axis = new.layout.shape, self._axis
-        features = shape[:axis] + shape[axis + 1 :]
-        if len(shape) != len(self._feature_shape) + 1 or features != self._feature_shape:
-            raise InputError(
-                f"{new.layout.name}: has shape {shape}, but the fit had features {self._feature_shape} "
-                f"beside samples on axis {axis}",
-                "Give new samples in the same layout as those of the fit.",
-            )
-        self._check_unchanged()
-        assert self._features is not None
+        assert self._training is not None
+        axis = self._axis_in(new)
+        check_features(self._result, new, axis)
+        self._training.check_unchanged()
+        projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis)
+        return self._gathered(projector, new.layout.shape[axis])
+
+    def _gathered(self, projector: Projector, n_samples: int) -> NDArray[np.float64]:
+        """All scores that a projector gives."""
         executor = of_client(self.client)
-        beside = plan_cross(self._source, axis, new, axis, self._rung.dtype, executor.workers(self._memory_bytes()))
-        scores = np.empty((shape[axis], self._alpha.shape[1]))
+        projector.plan(executor.workers(self._memory_bytes()))
+        scores = np.empty((n_samples, projector.n_components))
 
-        def receive(group: slice, inner: Inner) -> None:
-            scores[group] = self._project(self._case.kernel.of_new(inner, float(np.finfo(self._rung.dtype).eps)))
+        def receive(group: slice, found: NDArray[np.float64]) -> None:
+            scores[group] = found
 
-        cross(
-            self._source,
-            new,
-            self._features,
-            self._rules(),
-            self._rung.dtype,
-            beside,
-            executor,
-            Progress(),
-            receive,
-        )
-        self._check_unchanged()
+        projector.project(executor, Progress(), receive)
+        projector.check_unchanged()
         return scores
 
+    @property
+    def _features(self) -> Fitted:
+        """Means and scales."""
+        return Fitted(self.mean_, self.scale_, None) if self._in_memory else self._result.fitted
+
     def _preimages(self, scores: NDArray[np.float64]) -> Any:
-        self._check_unchanged()
-        assert self._features is not None
-        in_memory = isinstance(self._source, MemorySource)
-        executor, dtype = of_client(self.client), self._rung.dtype
+        training = self._training
+        assert training is not None
+        training.check_unchanged()
+        in_memory = isinstance(training.source, MemorySource)
+        executor, dtype = of_client(self.client), self._kernel.rung.dtype
         workers = executor.workers(self._memory_bytes())
-        found = held_to_find(self.fit_inverse_transform, len(scores), *self._alpha.shape)
-        made = plan_preimages(self._source, self._axis, len(scores), dtype, workers, found)
-        guard = None if made.plan.regular else executor.guard()
-        outputs = Outputs({} if in_memory and executor.shares_memory else self._directory(), guard)
+        found = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
+        made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, found)
+        outputs = self._outputs(in_memory and executor.shares_memory)
+        if not made.plan.regular:
+            outputs = Outputs(outputs.store, executor.guard())
         outputs.create({})
-        dims = list(self._dims)
-        dims.insert(self._axis, "sample")
         preimages(
-            self._source,
+            training.source,
             self._features,
             self._rules(),
             self._weights(scores),
             made,
-            tuple(dims),
+            self._result.dims.placed(training.axis),
             outputs,
             executor,
             Progress(),
             dtype,
         )
-        self._check_unchanged()
-        if in_memory:
-            return outputs.array(PREIMAGE)[...]
-        import dask.array as da
-
-        return da.from_zarr(outputs.array(PREIMAGE))
+        training.check_unchanged()
+        arrays = Arrays(outputs.store, "this pre-image", outputs.inventory())  # type: ignore[arg-type]
+        return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
 
     def _weights(self, scores: NDArray[np.float64]) -> Combinations:
         """Which combinations of the training samples pre-images are."""
-        fitted = self.eigenvectors_ * np.sqrt(self.eigenvalues_)
-        how = self.fit_inverse_transform
-        return Combinations(*weights_of(self._case.kernel, how, scores, fitted, self._alpha, self.alpha, self._gram))
-
-    def _check_unchanged(self) -> None:
-        found = differences(self._fingerprint, self._source.fingerprint())
-        if found:
-            raise DataError(
-                f"{self._source.layout.name}: the training data changed since the fit: {'; '.join(found)}",
-                "Restore them, or fit again.",
-            )
+        fitted, how, alpha = self._kernel.scores, self.fit_inverse_transform, self._kernel.alpha
+        gram = kept_matrix(self._result, "gram") if self._needs_gram else None
+        return Combinations(*weights_of(self._kernel.kernel, how, scores, fitted, alpha, self.alpha, gram))
 
 
 def _number(value: Any, least: float) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,30 +28,46 @@ from dpca.sources.base import Coordinate, Source, describe
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate
 from dpca.sources.zarr_store import watched
 from dpca.spectrum import SIGN_RULE, Spectrum
+from dpca.stored import RESERVED_DIMS, Stored, described
 
-FORMAT_VERSION = 1
-RESERVED_DIMS = frozenset(
-    {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
-    | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
-    | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
-    | {"gram_sketch", "gram_norms2", "random_column"}
-    | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
-    | {"effective_rank", "neighbour_accuracy"}
-)
-
-
+FORMAT_VERSION = 2
+"""Of results. 1 called the dimension of samples `sample` always, and kept no inventory."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """A dimension's coordinate is an array of that name: one that is no path, nor a name that Zarr keeps for itself."""
+SAMPLE = "sample"
 
 
-def feature_dims(dims: Sequence[str | None]) -> tuple[str, ...]:
-    """Names of the feature axes: the source's own where it has any, else `feature` or `feature_<i>`."""
-    default = ["feature"] if len(dims) == 1 else [f"feature_{axis}" for axis in range(len(dims))]
-    names = [
-        dim if dim and dim not in RESERVED_DIMS and _NAME.fullmatch(dim) else fallback
-        for dim, fallback in zip(dims, default, strict=True)
-    ]
-    return tuple(names) if len(set(names)) == len(names) else tuple(default)
+@dataclass(frozen=True)
+class Dims:
+    """Names of the axes of a result."""
+
+    sample: str
+    features: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dims: Sequence[str | None], samples_axis: int) -> Dims:
+        """The source's own where it has any, else `sample`, and `feature` or `feature_<i>`."""
+        others = [*dims[:samples_axis], *dims[samples_axis + 1 :]]
+        default = ["feature"] if len(others) == 1 else [f"feature_{axis}" for axis in range(len(others))]
+        names = [_usable(dim, fallback) for dim, fallback in zip(others, default, strict=True)]
+        if len(set(names)) < len(names):
+            names = default
+        sample = _usable(dims[samples_axis], SAMPLE)
+        taken = {sample, f"{sample}_b"} & set(names)
+        return cls(SAMPLE if taken or f"{sample}_b" in RESERVED_DIMS else sample, tuple(names))
+
+    @property
+    def sample_b(self) -> str:
+        """Of the samples, where they are the second axis too."""
+        return f"{self.sample}_b"
+
+    def placed(self, samples_axis: int) -> tuple[str, ...]:
+        """Of all axes, in the order of the input."""
+        return (*self.features[:samples_axis], self.sample, *self.features[samples_axis:])
+
+
+def _usable(dim: str | None, fallback: str) -> str:
+    return dim if dim and dim not in RESERVED_DIMS and _NAME.fullmatch(dim) else fallback
 
 
 def held_to_write(n_bytes: int) -> int:
@@ -154,7 +169,7 @@ class Outputs:
     ) -> None:
         """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
         with writing(self._called(name)):
-            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill, tuple(dims))
             if self._kind(name) == kind:
                 return
             if self._gathered(name, kind):
@@ -214,16 +229,23 @@ class Outputs:
             # As they are: a run that is gone on with may have made some anew since metadata were consolidated.
             arrays = dict(zarr.open_group(self.store, mode="r", use_consolidated=False).arrays())
             return {
-                name: [list(array.shape), str(array.dtype), list(array.chunks), int(array.nchunks_initialized)]
+                name: {"array": described(array), "chunks_written": self._written(name)}
                 for name, array in sorted(arrays.items())
             }
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
+    def _written(self, name: str) -> int:
+        """How many chunks of an array are there; zarr's own count takes the keys of `x_b` for those of `x`."""
+        if isinstance(self.store, dict):
+            return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
+        chunks = self._root / name / "c"
+        return int(chunks.is_file()) or sum(path.is_file() for path in chunks.rglob("*"))
+
     def damage_of_any(self) -> str | None:
         """What is wrong with any array of which something was written."""
-        names = [name for name, (*_, n_chunks) in self.inventory().items() if n_chunks]
-        found = (self.damage(name) for name in names if getattr(self.array(name).dtype, "kind", "T") in "biuf")
+        names = [name for name, found in self.inventory().items() if found["chunks_written"]]
+        found = (self.damage(name) for name in names)
         return next((damage for damage in found if damage), None)
 
     def __contains__(self, name: str) -> bool:
@@ -236,7 +258,8 @@ class Outputs:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        return array.shape, array.chunks, array.dtype, array.fill_value
+        dims = tuple(getattr(array.metadata, "dimension_names", None) or ())
+        return array.shape, array.chunks, array.dtype, array.fill_value, dims
 
     def remove(self, name: str) -> None:
         """Remove an array, if it is there."""
@@ -285,37 +308,58 @@ class Outputs:
             # Zeros are written too, so that a chunk that is gone is not taken for them.
             array.with_config({"write_empty_chunks": True})[...] = values
 
-    def adopt(self, name: str, source: Path) -> None:
-        """Copy an array of another result, file by file, in the place of what is there."""
+    def copy(self, name: str, stored: Stored, values: NDArray[Any] | None = None) -> None:
+        """Copy an array of another result, chunk by chunk, in the place of what is there.
+
+        Parameters
+        ----------
+        values : in the place of the stored ones
+
+        Raises
+        ------
+        InputError
+            When something of it is gone or damaged.
+        """
+        if stored.text:
+            self.write_coordinate(name, Coordinate(name, stored, stored.attributes), stored.dims[0])
+            return
         self.remove(name)
-        with writing(self._called(name)):
-            for path in sorted(source.rglob("*")):
-                target = self._root / name / path.relative_to(source)
-                if path.is_file():
-                    durable.make_directories(target.parent)
-                    with open(path, "rb") as file:
-                        durable.write(target, partial(shutil.copyfileobj, file))
+        self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill)
+        array = self.array(name)
+        if stored.attributes:
+            array.attrs.update(stored.attributes)
+        if stored.whole or values is not None:
+            with writing(self._called(name)):
+                for box in _chunks_of(array):
+                    array[box] = stored[box] if values is None else values[box]
 
     def write_text(self, name: str, values: Sequence[str], dim: str) -> None:
         """Write strings along a dimension."""
         with writing(self._called(name)):
             array = zarr.create_array(
-                self.store, name=name, overwrite=True, shape=(len(values),), dtype=str, dimension_names=(dim,)
+                self.store,
+                name=name,
+                overwrite=True,
+                shape=(len(values),),
+                dtype=str,
+                compressors=CHECKED,
+                dimension_names=(dim,),
             )
-            array[:] = np.array(values, object)
+            array.with_config({"write_empty_chunks": True})[:] = np.array(values, object)
 
-    def write_coordinate(self, name: str, coordinate: Coordinate) -> None:
-        """Copy a coordinate of the source under the name of its dimension."""
+    def write_coordinate(self, name: str, coordinate: Coordinate, dim: str | None = None) -> None:
+        """Copy a coordinate of the source under the name of its dimension, or another array along one."""
         target = zarr.create_array(
             self.store,
             name=name,
             overwrite=True,
             shape=coordinate.values.shape,
             dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
-            dimension_names=(name,),
+            compressors=CHECKED,
+            dimension_names=(dim or name,),
             attributes=dict(coordinate.attributes),
         )
-        copy_coordinate(coordinate, target)
+        copy_coordinate(coordinate, target.with_config({"write_empty_chunks": True}))
 
     def array(self, name: str) -> zarr.Array[Any]:
         """An array of the group, open."""
@@ -334,10 +378,11 @@ class Outputs:
 
         A run that is gone on with after that finds them as they were planned again.
         """
-        for name, (shape, dtype, chunks, _) in self.inventory().items():
-            itemsize = np.dtype(dtype).itemsize if name in TILED else 0
+        for name in TILED & set(self.inventory()):
+            array = self.array(name)
+            shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
             small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape
-            if itemsize and small and math.prod(shape) * itemsize <= MIN_SPANS * CHUNK_BYTES:
+            if array.size and small and math.prod(shape) * itemsize <= MIN_SPANS * CHUNK_BYTES:
                 cuts = [Cuts.of(length, chunk) for length, chunk in zip(shape, chunks, strict=True)]
                 grown = grow(cuts, range(len(shape) - 1, -1, -1), 2 * CHUNK_BYTES // itemsize)
                 self._rechunk(name, tuple(cut.step for cut in grown))
@@ -356,7 +401,7 @@ class Outputs:
         """Write an array again, in other chunks; what was never written is not."""
         array, aside = self.array(name), name + ASIDE
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
-        values = array[...] if array.nchunks_initialized else None
+        values = array[...] if self._written(name) else None
         self.remove(aside)
         self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value)
         self.array(aside).attrs.update(dict(array.attrs))
@@ -386,28 +431,26 @@ def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:
     yield from product(*(cut.within(slice(0, cut.length)) for cut in cuts))
 
 
-def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Make the group, its coordinates and the arrays that the first pass fills.
-
-    Returns
-    -------
-    The names of the feature dimensions.
-    """
-    dims = feature_dims(plan.features_in(source.layout.dims))
+def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> Dims:
+    """Make the group, its coordinates and the arrays that the first pass fills; returns the names of the axes."""
+    dims = Dims.of(source.layout.dims, plan.samples_axis)
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
     if plan.keeps == "samples":
-        outputs.create_tiled("mean", plan, dims, np.float64)
+        outputs.create_tiled("mean", plan, dims.features, np.float64)
         # Chunks that are never written read as 1: no scaling and no weights cost nothing.
-        outputs.create_tiled("scale", plan, dims, np.float64, fill=1.0)
-        outputs.create_tiled("weights", plan, dims, np.float64, fill=1.0)
-    names = list(dims)
-    names.insert(plan.samples_axis, "sample")
-    with source.open() as reader:
-        for axis, name in enumerate(names):
-            coordinate = reader.coordinate(axis)
-            if coordinate is not None and (name == "sample" or name == coordinate.name):
-                outputs.write_coordinate(name, coordinate)
+        outputs.create_tiled("scale", plan, dims.features, np.float64, fill=1.0)
+        outputs.create_tiled("weights", plan, dims.features, np.float64, fill=1.0)
+    write_coordinates(outputs, source, dims, dict(enumerate(dims.placed(plan.samples_axis))))
     return dims
+
+
+def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mapping[int, str]) -> None:
+    """Copy the coordinates that an input has along some axes, by what these are called in the result."""
+    with source.open() as reader:
+        for axis, name in names.items():
+            coordinate = reader.coordinate(axis)
+            if coordinate is not None and (name == dims.sample or name == coordinate.name):
+                outputs.write_coordinate(name, coordinate)
 
 
 def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:

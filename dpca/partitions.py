@@ -172,4 +172,4 @@ class Prepared(Outputs):
         pass
 
     create = create_tiled = create_array = write = write_text = write_coordinate = _nothing
-    adopt = rename = remove = gather = finish = _nothing
+    copy = rename = remove = gather = finish = _nothing

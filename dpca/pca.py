@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,14 +17,15 @@ from dpca.decomposition import Decomposition, decompose
 from dpca.dimension import RULES, NComponents
 from dpca.errors import InputError, OverBudgetError, PrecisionError
 from dpca.estimator import Streaming, in_python
-from dpca.machine import memory_budget
+from dpca.features import check_features
+from dpca.machine import memory_budget, watched_memory
 from dpca.model import Model, Precision, Solver
-from dpca.outputs import Outputs
 from dpca.planning import plan_run
 from dpca.preprocess import Rules
 from dpca.progress import Progress
-from dpca.projection import plan_projection, project
-from dpca.sources import Source, as_source
+from dpca.projectors import ByComponents
+from dpca.results import Result
+from dpca.sources import as_source
 from dpca.sources.memory import MemorySource
 from dpca.units import describe_memory
 
@@ -65,10 +68,11 @@ class PCA(Streaming):
         What a fit may take, such as "8 GiB": of all memory here, interpreter included, or of each worker of
         a cluster. None is half of what is free. Where chunks need a copy of X, it goes beside `store`.
     client : distributed.Client or None
-        Where to run; None is the active client if there is one, else the cores of this machine.
+        Where to run; None is the active client if there is one, else the cores of this machine. A clone has the same
+        one; a pickled estimator has none.
     store : str or None
-        Directory for outputs with feature axes, where X is not a NumPy array; None is a temporary one
-        that lives as long as the estimator's process. On a cluster all workers must see it.
+        Directory in which each fit makes one of its own for its result, where X is not a NumPy array; None is a
+        temporary one that lives as long as the process. On a cluster all workers must see it.
     random_state : accepted for compatibility; nothing here is random
 
     Attributes
@@ -87,7 +91,13 @@ class PCA(Streaming):
     -----
     Signs are u-based: the largest entry of each score vector is positive. scikit-learn's are v-based, so
     compare up to sign.
+
+    Pickled, an estimator carries its fit, up to 256 MiB; of a larger one it names the directory in `store`. `save` writes
+    a result as `dpca run` does, and `load` takes either.
     """
+
+    _kind = "pca"
+    _with_features = ("mean", "scale", "components")
 
     def __init__(
         self,
@@ -229,26 +239,28 @@ class PCA(Streaming):
         """Scores, not whitened, and squared distances from the mean, of new samples."""
         check_is_fitted(self)
         source = as_source(self._validated(X, reset=False))
-        shape = source.layout.shape
-        axis = self._axis
-        features = shape[:axis] + shape[axis + 1 :]
-        if len(shape) != len(self._feature_shape) + 1 or features != self._feature_shape:
-            raise InputError(
-                f"{source.layout.name}: has shape {shape}, but the fit had features {self._feature_shape} "
-                f"beside samples on axis {axis}",
-                "Give new samples in the same layout as those of the fit.",
-            )
-        fitted = Fitted(*self._on_disk) if self._on_disk else Fitted(self.mean_, self.scale_, self.components_)
         executor = of_client(self.client)
         with in_python():
-            made = plan_projection(source, axis, fitted, executor.workers(self._memory_bytes()))
-            scores, squares = np.empty((shape[axis], self.n_components_)), np.empty(shape[axis])
+            axis = self._axis_in(source)
+            check_features(self._result, source, axis)
+            n = source.layout.shape[axis]
+            scores, squares = np.empty((n, self.n_components_)), np.empty(n)
 
-            def receive(group: slice, of_group: NDArray[np.float64], norms: NDArray[np.float64]) -> None:
-                scores[group], squares[group] = of_group, norms
+            def receive_scores(group: slice, found: NDArray[np.float64]) -> None:
+                scores[group] = found
 
-            project(source, fitted, self._rules(), made, executor, Progress(), receive)
+            def receive_squares(group: slice, found: NDArray[np.float64]) -> None:
+                squares[group] = found
+
+            projector = ByComponents(self._fitted_arrays, self._rules(), source, axis, receive_squares)
+            projector.plan(executor.workers(self._memory_bytes()))
+            projector.project(executor, Progress(), receive_scores)
             return scores, squares
+
+    @property
+    def _fitted_arrays(self) -> Fitted:
+        """What new samples are projected with."""
+        return Fitted(self.mean_, self.scale_, self.components_) if self._in_memory else self._result.fitted
 
     @property
     def _n_features_out(self) -> int:
@@ -276,12 +288,12 @@ class PCA(Streaming):
             scores = scores * self._whitening
         if isinstance(self.components_, np.ndarray):
             centred = np.tensordot(scores, self.components_, axes=1)
-            return np.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
+            return np.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
         import dask.array as da
 
         components = self.components_.rechunk({0: -1})
         centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
-        return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._axis)
+        return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
 
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof)
@@ -316,34 +328,52 @@ class PCA(Streaming):
             whiten=self.whiten,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        began = time.perf_counter()
         made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
-        outputs = Outputs({} if in_memory and executor.shares_memory else self._directory())
-        found = decompose(source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False)
-        self._axis, self._feature_shape = made.plan.samples_axis, made.plan.feature_shape
-        self._keep(source, found, in_memory)
+        outputs = self._outputs(in_memory and executor.shares_memory)
+        with watched_memory() as peak:
+            found = decompose(source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False)
+        seconds = time.perf_counter() - began
+        self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
         return found
 
-    def _keep(self, source: Source, found: Decomposition, in_memory: bool) -> None:
+    def _asked(self) -> dict[str, Any]:
+        return {"svd_solver": self.svd_solver, "precision": self.precision, "whiten": bool(self.whiten)}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A result of `dpca run`, or what `save` wrote, as a fitted estimator: arrays with feature axes stay where they are.
+
+        Raises
+        ------
+        InputError, ConfigError
+            When there is no whole result of PCA with components.
+        """
+        result = cls._loaded(path)
+        made = cls(**cls._parameters_of(result, ("svd_solver", "whiten")))
+        made._adopt(result, in_memory=False)
+        _ = made._fitted_arrays  # a result without components is no estimator
+        return made
+
+    def _adopt(self, result: Result, in_memory: bool) -> None:
         """Set the fitted attributes."""
-        spectrum, arrays = found.spectrum, found.outputs
-        stored = [arrays.array(name) for name in ("mean", "scale", "components")]
-        self._on_disk = None if in_memory else stored
+        self._result, self._in_memory = result, in_memory
         self.mean_: Any
         self.scale_: Any
         self.components_: Any
+        self._set_arrays()
+        arrays, counts = result.arrays, result.manifest["counts"]
+        self.explained_variance_, self.explained_variance_ratio_, self.singular_values_ = (
+            np.asarray(arrays[name][...], np.float64)
+            for name in ("explained_variance", "explained_variance_ratio", "singular_values")
+        )
+        self.n_components_ = result.n_components
+        self.n_samples_, self.n_features_in_ = result.n_samples, math.prod(result.feature_shape)
+        left = np.asarray(arrays["eigenvalues"][self.n_components_ :], np.float64)
+        self.noise_variance_ = float(left.mean()) / (self.n_samples_ - self.ddof) if left.size else 0.0
+        self._n_features_present = self.n_features_in_ - counts.get("empty_features", 0)
+        self.certificate_ = result.certificate
+        deviation = np.sqrt(self.explained_variance_)
+        self._whitening = np.where(deviation > 0, deviation, 1.0)
         if in_memory:
-            self.mean_, self.scale_, self.components_ = (array[...] for array in stored)
-        else:
-            import dask.array as da
-
-            self.mean_, self.scale_, self.components_ = (da.from_zarr(array) for array in stored)
-        self.explained_variance_ = spectrum.explained_variance
-        self.explained_variance_ratio_ = spectrum.explained_variance_ratio
-        self.singular_values_ = spectrum.singular_values
-        self.n_components_ = spectrum.n_components
-        self.noise_variance_ = spectrum.noise_variance
-        self.n_samples_ = found.plan.n_samples
-        self.n_features_in_ = found.plan.n_features
-        self._n_features_present = found.plan.n_features - found.counts["empty_features"]
-        self.certificate_ = found.certificate
-        self._whitening = spectrum.whitening
+            arrays.let_go("components")  # which the attribute holds

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.against import Combinations
-from dpca.applying import Scores
+from dpca.applying import Fitted, Scores
 from dpca.config import Input
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.executors import Executor
@@ -23,10 +23,10 @@ from dpca.ledger import Ledger
 from dpca.model import Rung
 from dpca.outputs import Outputs
 from dpca.preimages import held_to_find, is_flat, weights_of
-from dpca.preprocess import F64
+from dpca.preprocess import F64, Rules
 from dpca.progress import Progress
 from dpca.projection import plan_projection, plan_reconstruction, project, reconstruct
-from dpca.results import Result, kept_matrix
+from dpca.results import TRAINING, Result, kept_matrix
 from dpca.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
@@ -47,7 +47,7 @@ class Projector(Protocol):
         """How it is done; None where nothing streams by."""
         ...
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
         """Do it."""
         ...
 
@@ -60,24 +60,29 @@ class Projector(Protocol):
 class ByComponents:
     """Scores of new samples by components: one read of them."""
 
-    fit: Result
+    fitted: Fitted
+    rules: Rules
     source: Source
     axis: int
+    receive_squares: Callable[[slice, F64], None] | None = None
+    """Called with each group, too, and its squared distances from the mean."""
     made: RunPlan = field(init=False)
 
     @property
     def n_components(self) -> int:
-        return self.fit.n_components
+        return int(self.fitted.components.shape[0])
 
     def plan(self, workers: Workers) -> RunPlan:
-        self.made = plan_projection(self.source, self.axis, self.fit.fitted, workers)
+        self.made = plan_projection(self.source, self.axis, self.fitted, workers)
         return self.made
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
-        def of_group(group: slice, scores: F64, _: F64) -> None:
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+        def of_group(group: slice, scores: F64, squares: F64) -> None:
             receive(group, scores)
+            if self.receive_squares is not None:
+                self.receive_squares(group, squares)
 
-        project(self.source, self.fit.fitted, self.fit.rules, self.made, executor, progress, of_group, ledger)
+        project(self.source, self.fitted, self.rules, self.made, executor, progress, of_group, ledger)
 
     def check_unchanged(self) -> None:
         """Nothing: components are enough."""
@@ -120,12 +125,11 @@ class FromComponents:
     def layout(self) -> Layout:
         """Of what is written."""
         components, axis = self.fit.fitted.components, self.fit.samples_axis
-        shape, chunks, dims = list(self.fit.feature_shape), list(components.chunks[1:]), list(self.fit.feature_dims)
+        shape, chunks = list(self.fit.feature_shape), list(components.chunks[1:])
         shape.insert(axis, len(self.chosen))
-        dims.insert(axis, "sample")
         chunks.insert(axis, 1)
         name = f"the reconstruction {self.out}"
-        return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=tuple(dims))
+        return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -177,13 +181,7 @@ class KernelFit:
         arrays = result.arrays
 
         def array(name: str) -> F64:
-            try:
-                stored = arrays[name]
-                return np.asarray(stored[...] if number is None else stored[number], np.float64)
-            except (OSError, ValueError, RuntimeError, KeyError) as cause:
-                raise InputError(
-                    f"{result.path}: its {name} can't be read: {cause}", "Restore it, or run it again with --overwrite."
-                ) from cause
+            return np.asarray(arrays[name][... if number is None else number], np.float64)
 
         columns = array("kernel_mean")
         numerics = result.manifest["numerics"]
@@ -204,29 +202,61 @@ def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tupl
     """Its number, None where there is but one, and what is known of it."""
     if "cases" not in certificate:
         if case not in (None, 0):
-            raise ConfigError(f"--kernel-case is {case}, but {result.path} has one kernel", "Leave it out.")
+            raise ConfigError(f"--kernel-case is {case}, but {result.name} has one kernel", "Leave it out.")
         return None, certificate
     documents = certificate["cases"]
     if case is None and len(documents) > 1:
         raise ConfigError(
-            f"{result.path}: has {len(documents)} kernels, and --kernel-case says which",
+            f"{result.name}: has {len(documents)} kernels, and --kernel-case says which",
             f"Give a number from 0 to {len(documents) - 1}, in the order of its table.",
         )
     number = case or 0
     if not 0 <= number < len(documents):
         raise ConfigError(
-            f"--kernel-case is {case}, but {result.path} has {len(documents)} kernels",
+            f"--kernel-case is {case}, but {result.name} has {len(documents)} kernels",
             f"Give a number from 0 to {len(documents) - 1}.",
         )
     if documents[number]["case"]["problem"]:
         raise ConfigError(
-            f"{result.path}: kernel case {number} has no answer: {documents[number]['case']['problem']}",
+            f"{result.name}: kernel case {number} has no answer: {documents[number]['case']['problem']}",
             "Take another.",
         )
     return number, documents[number]
 
 
-def training_source(result: Result, moved_to: Input | None = None) -> Source:
+@dataclass(frozen=True)
+class Training:
+    """The training data of a kernel fit, which its new samples are held against."""
+
+    source: Source
+    axis: int
+    """Of the samples."""
+    of: str
+    """What errors call the fit."""
+    fingerprint: dict[str, Any] | None
+    """Of the time of the fit; None of a copy that the result keeps, which tells by itself when it is damaged."""
+
+    def check_unchanged(self) -> None:
+        """Refuse training data that are not what the fit was made of.
+
+        Raises
+        ------
+        DataError
+            Names what differs.
+        """
+        if self.fingerprint is None:
+            return
+        now = {**self.source.fingerprint(), "samples_axis": self.axis}
+        found = differences(without_place(self.fingerprint), without_place(now))
+        if found:
+            raise DataError(
+                f"{self.source.layout.name}: the training data of {self.of} changed since it was made: "
+                f"{'; '.join(found[:5])}",
+                "Restore them, or run or fit it again.",
+            )
+
+
+def training_of(result: Result, moved_to: Input | None = None) -> Training:
     """The training data of a result, as they were when it was made.
 
     Parameters
@@ -238,42 +268,32 @@ def training_source(result: Result, moved_to: Input | None = None) -> Source:
     DataError
         When they are not there, or are not the same any more.
     """
+    if result.path is not None and result.manifest.get("training") and moved_to is None:
+        # Beside the arrays, wherever the result has gone.
+        inside = Input(uri=str(result.path.absolute() / TRAINING), absent_chunks="error").open()
+        return Training(inside, result.samples_axis, result.name, None)
     where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
     try:
         source = where.open()
     except InputError as cause:
         raise DataError(
-            f"{result.path}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
+            f"{result.name}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
             "Put them back, or say where they are now with --training.",
         ) from cause
-    check_training(result, source)
-    return source
-
-
-def check_training(result: Result, source: Source) -> None:
-    """Refuse training data that are not what a result was made of.
-
-    Raises
-    ------
-    DataError
-        Names what differs.
-    """
-    now = {**source.fingerprint(), "samples_axis": result.samples_axis}
-    found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
-    if found:
-        raise DataError(
-            f"{source.layout.name}: the training data of {result.path} changed since it was made: {'; '.join(found[:5])}",
-            "Restore them, or run it again with --overwrite.",
-        )
+    found = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
+    found.check_unchanged()
+    return found
 
 
 @dataclass
 class ByKernel:
     """Scores of new samples by a kernel with the training samples: one read of both."""
 
-    result: Result
+    fitted: Fitted
+    """Means and scales."""
+    rules: Rules
     kernel: KernelFit
-    training: Source
+    training: Training
     source: Source
     axis: int
     beside: Beside = field(init=False)
@@ -283,21 +303,20 @@ class ByKernel:
         return int(self.kernel.alpha.shape[1])
 
     def plan(self, workers: Workers) -> RunPlan:
-        self.beside = plan_cross(
-            self.training, self.result.samples_axis, self.source, self.axis, self.kernel.rung.dtype, workers
-        )
+        training, dtype = self.training, self.kernel.rung.dtype
+        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers)
         return self.beside.made
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
         def of_group(group: slice, inner: Inner) -> None:
             eps = float(np.finfo(self.kernel.rung.dtype).eps)
             receive(group, self.kernel.project(self.kernel.kernel.of_new(inner, eps)))
 
         cross(
-            self.training,
+            self.training.source,
             self.source,
-            self.result.fitted,
-            self.result.rules,
+            self.fitted,
+            self.rules,
             self.kernel.rung.dtype,
             self.beside,
             executor,
@@ -307,7 +326,7 @@ class ByKernel:
         )
 
     def check_unchanged(self) -> None:
-        check_training(self.result, self.training)
+        self.training.check_unchanged()
 
 
 @dataclass
@@ -325,7 +344,7 @@ class ByMatrix:
     def plan(self, workers: Workers) -> None:
         check_columns(self.source, self.axis, len(self.kernel.alpha))
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger) -> None:
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
         for rows, values in kernel_rows(self.source, self.axis):
             receive(rows, self.kernel.project(values))
 
@@ -342,7 +361,7 @@ class FromTraining:
     chosen: NDArray[np.int64]
     k: int
     """How many components are used."""
-    training: Source
+    training: Training
     say: Callable[[str], None]
     """Told what the user should know of them."""
     made: RunPlan = field(init=False)
@@ -351,7 +370,7 @@ class FromTraining:
         kernel, how = self.kernel.kernel, self.how
         if kernel.name != "linear" and not how:
             raise ConfigError(
-                f"{self.result.path}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
+                f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
                 "false",
                 f"Run it again with model.fit_inverse_transform: true and --from-gram {self.result.path}, which reads no data.",
             )
@@ -375,7 +394,7 @@ class FromTraining:
     def plan(self, workers: Workers) -> RunPlan:
         found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
         self.made = plan_preimages(
-            self.training, self.result.samples_axis, len(self.chosen), self.kernel.rung.dtype, workers, found
+            self.training.source, self.result.samples_axis, len(self.chosen), self.kernel.rung.dtype, workers, found
         )
         return self.made
 
@@ -383,7 +402,7 @@ class FromTraining:
         self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
     ) -> None:
         preimages(
-            self.training,
+            self.training.source,
             self.result.fitted,
             self.result.rules,
             self._combinations(),
@@ -397,7 +416,7 @@ class FromTraining:
         )
 
     def check_unchanged(self) -> None:
-        check_training(self.result, self.training)
+        self.training.check_unchanged()
 
     def _combinations(self) -> Combinations:
         fit, how, model = self.kernel, self.how, self.result.manifest["config"]["model"]

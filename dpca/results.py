@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-import zarr
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
 
 from dpca import durable
 from dpca.applying import Fitted
 from dpca.errors import InputError, OutputExistsError, writing
-from dpca.outputs import Outputs
+from dpca.outputs import FORMAT_VERSION, Dims, Outputs, SyncedStore
 from dpca.preprocess import Rules
 from dpca.sources.base import Coordinate
+from dpca.stored import RESTORE, Arrays
 from dpca.unfinished import RUN, Begun
 
-FORMAT_VERSION = 1
+READABLE = (1, FORMAT_VERSION)
+"""Versions of results. Those of 1 keep no inventory of their arrays."""
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "result.zarr",
     "certificate.json",
@@ -35,13 +35,13 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "status.json",
     "ledger",
 )
-REPORT = "report.html"
+REPORT, TRAINING = "report.html", "training.zarr"
 FIRST_YEAR = 1583
 """From here on the calendars that CF calls standard agree."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
-RESTORE = "Restore it, or run it again with --overwrite."
+THE_FIT = "this estimator"
+"""What errors call a fit that is in memory."""
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
-_LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
 class ResultDirectory:
@@ -196,10 +196,10 @@ class ResultDirectory:
         """Declare what was built to be the result; from here on `publish` can always end it."""
         with writing(str(self.path)):
             durable.remove_partials(self.ledger)  # of workers that were killed while they wrote
+            arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory()
             document = {
                 "certificate": certificate,
-                "manifest": {"format_version": FORMAT_VERSION, **manifest},
-                "arrays": Outputs(str(self.staged_arrays(manifest["run"]))).inventory(),
+                "manifest": {"format_version": FORMAT_VERSION, **manifest, "arrays": arrays},
             }
             durable.write_checked(self.ledger / COMMIT, document)
 
@@ -213,7 +213,7 @@ class ResultDirectory:
             return None
         staged = self.staged_arrays(begun.run)
         arrays = Outputs(str(staged if staged.exists() else self.path / ARRAYS))
-        return document if arrays.inventory() == document["arrays"] and not arrays.damage_of_any() else None
+        return document if arrays.inventory() == document["manifest"]["arrays"] and not arrays.damage_of_any() else None
 
     def publish(self, keep_ledger: bool = False) -> None:
         """Move what was committed into place; the manifest last. Can be done again from any point.
@@ -231,8 +231,7 @@ class ResultDirectory:
             if self.staged_arrays(run).exists():
                 durable.remove(self.path / ARRAYS)
                 durable.move(self.staged_arrays(run), self.path / ARRAYS)
-            durable.write_json(self.path / CERTIFICATE, document["certificate"])
-            durable.write_json(self.path / MANIFEST, document["manifest"])
+            write_documents(self.path, document["certificate"], document["manifest"])
             if keep_ledger:
                 durable.remove(self.ledger / COMMIT)  # it is kept as a record, and not there to be gone on with
             else:
@@ -272,10 +271,19 @@ def _mapping_of(text: str) -> dict[str, Any]:
 class Result:
     """A finished result, open for reading."""
 
-    path: Path
+    path: Path | None
+    """Its directory; None of a fit that is in memory alone."""
     manifest: dict[str, Any]
-    arrays: Any
-    """The Zarr group."""
+    arrays: Arrays
+    name: str
+    """What errors call it."""
+    _certificate: dict[str, Any] | None = None
+
+    @property
+    def place(self) -> Path:
+        """Its directory, of a result that has one."""
+        assert self.path is not None
+        return self.path
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -286,10 +294,17 @@ class Result:
         InputError
             When it is not there, or damaged.
         """
-        found = _mapping(self.path / CERTIFICATE)
+        found = self._certificate
+        if found is None:
+            found = _mapping(self.place / CERTIFICATE)
         if "verdict" not in found:
-            raise InputError(f"{self.path}: its {CERTIFICATE} is gone or damaged", RESTORE)
+            raise InputError(f"{self.name}: its {CERTIFICATE} is gone or damaged", RESTORE)
         return found
+
+    @property
+    def run(self) -> str:
+        """The word of the run that made it."""
+        return str(self.manifest["run"])
 
     @property
     def samples_axis(self) -> int:
@@ -301,16 +316,22 @@ class Result:
         return str(self.manifest["config"]["model"]["kind"])
 
     @property
-    def feature_shape(self) -> tuple[int, ...]:
-        return tuple(int(length) for length in self.arrays["mean"].shape)
+    def n_samples(self) -> int:
+        return self.arrays["scores"].shape[-2]
 
     @property
-    def feature_dims(self) -> tuple[str, ...]:
-        return tuple(self.arrays["mean"].metadata.dimension_names)
+    def feature_shape(self) -> tuple[int, ...]:
+        return self.arrays["mean"].shape
+
+    @property
+    def dims(self) -> Dims:
+        """Names of its axes."""
+        features = self.arrays["mean"].dims if "mean" in self.arrays else ()
+        return Dims(self.arrays["scores"].dims[-2], features)
 
     @property
     def n_components(self) -> int:
-        return int(self.arrays["singular_values"].shape[-1])
+        return self.arrays["singular_values"].shape[-1]
 
     @property
     def rules(self) -> Rules:
@@ -325,6 +346,11 @@ class Result:
         )
 
     @property
+    def is_whitened(self) -> bool:
+        """Whether scores were divided by their standard deviations."""
+        return bool(self.arrays["scores"].attributes["whitened"])
+
+    @property
     def whitening(self) -> NDArray[np.float64]:
         """What scores were divided by, (n_components,): 1 unless they are whitened."""
         return self.whitening_of(None)
@@ -333,8 +359,7 @@ class Result:
         """The same of one of several kernels."""
         variance = np.asarray(self.arrays["explained_variance"][...], np.float64)
         deviation = np.sqrt(variance if variance.ndim == 1 else variance[case or 0])
-        whitened = bool(self.arrays["scores"].attrs["whitened"])
-        return np.where(whitened & (deviation > 0), deviation, 1.0)
+        return np.where(self.is_whitened & (deviation > 0), deviation, 1.0)
 
     @property
     def fitted(self) -> Fitted:
@@ -349,7 +374,7 @@ class Result:
             return Fitted(self.arrays["mean"], self.arrays["scale"], None)
         if "components" not in self.arrays:
             raise InputError(
-                f"{self.path}: has no components", "Run it again with output.components: true, and --overwrite."
+                f"{self.name}: has no components", "Run it again with output.components: true, and --overwrite."
             )
         return Fitted(*(self.arrays[name] for name in ("mean", "scale", "components")))
 
@@ -358,18 +383,102 @@ class Result:
         if name not in self.arrays:
             return None
         array = self.arrays[name]
-        return Coordinate(name, array, dict(array.attrs))
+        return Coordinate(name, array, array.attributes)
 
 
-def open_result(path: str | Path) -> Result:
+def open_result(path: str | Path, name: str | None = None) -> Result:
     """Open a result directory.
+
+    Parameters
+    ----------
+    name : what errors call it, if not by its path
 
     Raises
     ------
     InputError
-        When there is none, when its run has not ended, or when another version of dpca wrote it.
+        When there is none, when its run has not ended, or when a later version of dpca wrote it.
     """
     place = Path(path)
+    manifest = _manifest_at(place)
+    if manifest["format_version"] not in READABLE:
+        raise InputError(
+            f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
+            "Read it with the version of dpca that its manifest.json names.",
+        )
+    store = place.absolute() / ARRAYS
+    if not store.is_dir():
+        raise InputError(f"{place}: its {ARRAYS} is gone", RESTORE)
+    called = name or str(place)
+    check = partial(_check_still, place.absolute(), manifest["run"])
+    arrays = Arrays(str(store), called, manifest.get("arrays"), check)
+    _ = arrays.group  # what can't be opened is said now
+    return Result(place, manifest, arrays, called)
+
+
+def in_memory(result: Result, values: Mapping[str, NDArray[Any]] | None = None) -> Result:
+    """The same in the memory of this process; `values` in the place of what is stored of some arrays."""
+    outputs = Outputs({})
+    _copy(result, outputs, values or {})
+    assert isinstance(outputs.store, dict)
+    arrays = Arrays(outputs.store, THE_FIT, outputs.inventory())
+    return Result(None, result.manifest, arrays, THE_FIT, result.certificate)
+
+
+def save_result(
+    result: Result,
+    place: Path,
+    values: Mapping[str, NDArray[Any]],
+    beside: Callable[[Path], Mapping[str, Any]] = lambda _: {},
+) -> Path:
+    """Write a result to a new directory: whole, or not at all.
+
+    Parameters
+    ----------
+    values : in the place of what is stored of some arrays
+    beside : writes what else belongs there, to the directory that it is given, and returns what the manifest says of it
+
+    Raises
+    ------
+    OutputExistsError
+        When something is there.
+    """
+    if os.path.lexists(place):
+        raise OutputExistsError(f"{place}: exists already", "Choose another path.")
+    place = place.absolute()
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
+    with writing(str(place)):
+        durable.make_directories(aside)
+        try:
+            outputs = Outputs(SyncedStore(aside / ARRAYS))
+            _copy(result, outputs, values)
+            manifest = {
+                **result.manifest,
+                "format_version": FORMAT_VERSION,
+                **beside(aside),
+                "arrays": outputs.inventory(),
+            }
+            write_documents(aside, result.certificate, manifest)
+            durable.move(aside, place)
+        finally:
+            durable.remove(aside)
+    return place
+
+
+def write_documents(place: Path, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
+    """Write what a result has beside its arrays; the manifest last, which makes it one."""
+    durable.write_json(place / CERTIFICATE, certificate)
+    durable.write_json(place / MANIFEST, manifest)
+
+
+def _copy(result: Result, outputs: Outputs, values: Mapping[str, NDArray[Any]]) -> None:
+    outputs.create({**result.arrays.attributes, "format_version": FORMAT_VERSION})
+    for name, stored in result.arrays.items():
+        outputs.copy(name, stored, values.get(name))
+    outputs.finish()
+
+
+def _manifest_at(place: Path) -> dict[str, Any]:
+    """The manifest of a result."""
     _check_directory(place)
     try:
         text = (place / MANIFEST).read_text(encoding="utf-8")
@@ -383,18 +492,16 @@ def open_result(path: str | Path) -> Result:
     except (OSError, ValueError) as cause:
         raise InputError(f"{place / MANIFEST}: can't be read: {cause}", RESTORE) from cause
     manifest = _mapping_of(text)
-    if "format_version" in manifest and manifest["format_version"] != FORMAT_VERSION:
-        raise InputError(
-            f"{place}: has format_version {manifest['format_version']}, but this dpca reads {FORMAT_VERSION}",
-            "Read it with the version of dpca that its manifest.json names.",
-        )
     if not {"format_version", "run", "config", "input", "asked", "fingerprint"} <= set(manifest):
         raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
-    try:
-        return Result(place, manifest, zarr.open_group(str(place / ARRAYS), mode="r"))
-    except (OSError, ValueError) as cause:
-        problem = f"can't be read: {cause}" if (place / ARRAYS).exists() else "is gone"
-        raise InputError(f"{place}: its {ARRAYS} {problem}", RESTORE) from cause
+    return manifest
+
+
+def _check_still(place: Path, run: str) -> None:
+    """Refuse a directory that holds another result by now, such as for an estimator that was pickled before."""
+    found = _manifest_at(place)["run"]
+    if found != run:
+        raise InputError(f"{place}: holds the result of another run by now ({found}, not {run})", "Load or fit again.")
 
 
 def _check_directory(place: Path) -> None:
@@ -406,11 +513,7 @@ def _check_directory(place: Path) -> None:
 
 def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
     """What samples are called, all or some of them: by their coordinate, else by their numbers."""
-    scores = result.arrays["scores"]
-    dims = scores.metadata.dimension_names or ()
-    axis = dims.index("sample") if "sample" in dims else scores.ndim - 2
-    dim = dims[axis] or "sample" if dims else "sample"
-    return names_along(result, dim, range(scores.shape[axis]) if numbers is None else numbers)
+    return names_along(result, result.dims.sample, range(result.n_samples) if numbers is None else numbers)
 
 
 def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
@@ -462,12 +565,9 @@ def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
     """
     if name not in result.arrays:
         raise InputError(
-            f"{result.path}: keeps no Gram matrix (there is no {name})",
+            f"{result.name}: keeps no Gram matrix (there is no {name})",
             "Run it again with output.gram: true and svd_solver: gram_eigh, and --overwrite.",
         )
-    outputs = Outputs(str(result.path / ARRAYS))
-    if damage := outputs.damage(name):
-        raise InputError(damage, RESTORE)
     return np.asarray(result.arrays[name][...], np.float64)
 
 
@@ -489,32 +589,3 @@ def read_status(path: Path) -> dict[str, Any]:
     if unfinished and found["state"] in ("killed", "interrupted"):
         found["message"] = "; ".join(filter(None, [found["message"], "what is finished is kept: --resume goes on"]))
     return found
-
-
-def environment() -> dict[str, Any]:
-    """What the bits of a result depend on besides input and plan: versions, BLAS, CPU."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpu": _cpu(),
-        "libraries": {name: version(name) for name in _LIBRARIES},
-        "blas": [
-            {key: info.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
-            for info in threadpool_info()
-            if info.get("user_api") == "blas"
-        ],
-    }
-
-
-def as_plain(plan: Any) -> dict[str, Any]:
-    """A plan as JSON holds it, with the numbers that follow from it."""
-    return {**asdict(plan), "n_tiles": plan.n_tiles, "n_slabs": plan.n_slabs}
-
-
-def _cpu() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-        return names[0] if names else platform.processor()
-    except OSError:
-        return platform.processor()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dpca import durable
-from dpca.certificate import caveats
 from dpca.config import OF_KERNELS, Config
 from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
@@ -31,20 +30,20 @@ from dpca.executors import Executor
 from dpca.foresight import foreseen
 from dpca.jobqueue import SlurmStep, in_step, joined
 from dpca.kept_gram import adopt, kept_gram
-from dpca.kernel_decomposition import KernelDecomposition, caveats_of_kernels, decompose_kernels
+from dpca.kernel_decomposition import decompose_kernels
 from dpca.ledger import Ledger
 from dpca.lock import Lock
-from dpca.machine import Peak, watched_memory
+from dpca.machine import watched_memory
 from dpca.outputs import Outputs, SyncedStore
 from dpca.partitions import Collecting, Ended, Incomplete, Partition
 from dpca.partitions import Prepared as PreparedOutputs
 from dpca.planning import n_stages
 from dpca.prepare import Prepared, place_of, prepared
 from dpca.progress import Display, Progress
-from dpca.results import ResultDirectory, as_plain, environment, open_result
+from dpca.record import fingerprint, manifest_of, notes_of
+from dpca.results import ResultDirectory, open_result
 from dpca.runplan import Process
 from dpca.signals import Stopped
-from dpca.sources import Source
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences, without_place
 from dpca.units import describe_memory
@@ -136,7 +135,7 @@ def run(
         scratch = Path(ready.scratch.path)
         begun = Begun.now(
             _relevant(config),
-            _fingerprint(ready.source, ready.made.plan.samples_axis),
+            fingerprint(ready.source, ready.made.plan.samples_axis),
             ready.made.settled,
             str(scratch),
         )
@@ -171,8 +170,18 @@ def run(
             found = _decompose(config, ready, outputs, executor, progress, os.path.join(scratch, begun.run), ledger)
             _check_unchanged(begun, ready)
             seconds = time.perf_counter() - began
-            notes += _notes(ready, found)
-            manifest = _manifest(config, ready, found, executor.n_workers, seconds, peak, expected)
+            notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
+            manifest = manifest_of(
+                _without_secrets(config),
+                ready.source,
+                ready.made,
+                found,
+                n_workers=executor.n_workers,
+                seconds=seconds,
+                peak=peak,
+                expected=expected,
+                gram_from=str(ready.gram.path) if ready.gram else None,
+            )
             lock.check()
             document = {
                 "run": begun.run,
@@ -237,7 +246,7 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
     with prepared(loaded, before.settled, executor=executor) as (ready, _), watched_memory() as peak:
         begun = Begun.now(
             _relevant(loaded.config),
-            _fingerprint(ready.source, ready.made.plan.samples_axis),
+            fingerprint(ready.source, ready.made.plan.samples_axis),
             ready.made.settled,
             before.scratch,
         )
@@ -299,7 +308,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     found = differences(manifest["asked"], asked)
     try:
         source = loaded.config.input.open()
-        now = _fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
+        now = fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
         found += differences(without_place(manifest["fingerprint"]), without_place(now))
     except InputError:
         pass  # a result outlives its input
@@ -329,11 +338,6 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) ->
         lock.release()
 
 
-def _fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
-    """Of the input as it is read."""
-    return {**source.fingerprint(), "samples_axis": samples_axis}
-
-
 def _check_unchanged(begun: Begun, ready: Prepared) -> None:
     """Refuse a result of data that changed while they were read.
 
@@ -342,7 +346,7 @@ def _check_unchanged(begun: Begun, ready: Prepared) -> None:
     DataError
         Names what changed.
     """
-    now = _fingerprint(ready.source, ready.made.plan.samples_axis)
+    now = fingerprint(ready.source, ready.made.plan.samples_axis)
     found = differences(without_place(begun.input), without_place(now))
     if found:
         raise DataError(
@@ -447,84 +451,11 @@ def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     )
 
 
-def _notes(ready: Prepared, found: Decomposition) -> list[str]:
-    of_kernels = isinstance(found, KernelDecomposition)
-    notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
-    source, counts = ready.source, found.counts
-    notes.extend(
-        f"memory: planned with {describe_memory(process.budget.bytes)}, {process.budget.origin}"
-        for process in ready.made.processes
-        if process.budget.lowered
-    )
-    if ready.gram is not None and ready.model.precision == "double" and found.certificate["precision"] == "single":
-        notes.append(
-            f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "
-            "precision: its digits are what there is; run without --from-gram for more"
-        )
-    if counts["absent_chunks"]:
-        notes.append(
-            f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "
-            "input.absent_chunks: error refuses that"
-        )
-    if counts["retried_reads"]:
-        notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
-    if counts["missing_values"]:
-        notes.append(
-            f"{counts['missing_values']:,} missing values were replaced by their feature's mean (a feature that has no value at "
-            "all counts as 0, and is NaN in mean and components)"
-        )
-    if counts["constant_features"]:
-        notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
-    return notes
-
-
-def _manifest(
-    config: Config,
-    ready: Prepared,
-    found: Decomposition,
-    n_workers: int,
-    seconds: float,
-    peak: Peak,
-    expected: dict[str, float] | None,
-) -> dict[str, Any]:
-    """Enough to repeat the run, and to know what its bits depend on."""
-    resolved = _without_secrets(config)
-    resolved["model"]["n_components"] = found.spectrum.n_components
-    source, made = ready.source, ready.made
-    layout = source.layout
-    return {
-        "config": resolved,
-        "input": {
-            **source.fingerprint(),
-            "name": layout.name,
-            "shape": list(layout.shape),
-            "dtype": layout.dtype.str,
-            "decoded_bytes": layout.bytes,
-            "samples_axis": found.plan.samples_axis,
-        },
-        "plan": as_plain(made.plan),
-        "reading": made.reading,
-        "gram_from": str(ready.gram.path) if ready.gram else None,
-        "keeps_data": made.keeps_data,
-        "memory": {
-            "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
-            "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
-            "peak_bytes_of_this_process": peak.bytes,
-            "planned_bytes_of_stages": {stage.name: stage.bytes for stage in made.processes[0].stages},
-            "peak_bytes_of_stages": {name: found for name, found in peak.stages.items() if name},
-        },
-        "numerics": {
-            "solver": found.rung.solver,
-            "working_dtype": found.rung.dtype.name,
-            "choices": list(found.choices),
-            "accumulator_dtype": "float64",
-            "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
-        },
-        "workers": n_workers,
-        "forecast_seconds": expected,
-        "task_seconds": {stage: vars(work) for stage, work in found.work.items()},
-        "network": {stage: vars(traffic) for stage, traffic in found.traffic.items()},
-        "counts": found.counts,
-        "seconds": {**found.seconds, "total": seconds},
-        "environment": environment(),
-    }
+def _of_kept_gram(ready: Prepared, found: Decomposition) -> list[str]:
+    """What the user must know of a Gram matrix that was there."""
+    if ready.gram is None or ready.model.precision != "double" or found.certificate["precision"] != "single":
+        return []
+    return [
+        f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "
+        "precision: its digits are what there is; run without --from-gram for more"
+    ]

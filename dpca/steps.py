@@ -29,7 +29,7 @@ from dpca.errors import DataError, PrecisionError
 from dpca.executors import Executor, Traffic
 from dpca.ledger import Ledger
 from dpca.model import Model, Rung
-from dpca.outputs import Outputs
+from dpca.outputs import Dims, Outputs
 from dpca.passes import (
     LEFT_VECTORS,
     ORTHONORMAL,
@@ -146,7 +146,7 @@ class Steps:
         model: Model,
         made: RunPlan,
         outputs: Outputs,
-        dims: tuple[str, ...],
+        dims: Dims,
         executor: Executor,
         progress: Progress,
         ledger: Ledger | None,
@@ -393,30 +393,30 @@ class Steps:
     def write_scores(self, spectrum: Spectrum) -> None:
         """Scores and alpha from memory."""
         scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
-        self.outputs.write("scores", scores, ("sample", "component"), {"whitened": self._model.whiten})
-        self.outputs.write("alpha", spectrum.alpha, ("sample", "component"))
+        self.outputs.write("scores", scores, (self._dims.sample, "component"), {"whitened": self._model.whiten})
+        self.outputs.write("alpha", spectrum.alpha, (self._dims.sample, "component"))
 
     def write_gram(self, summed: Summed) -> None:
         """The small matrix, and what makes X X' of it."""
         outputs, found = self.outputs, summed.found
         if summed.attempt.rung.solver == "tsqr":
-            outputs.write("r_factor", found.matrix, ("row", "sample"))
+            outputs.write("r_factor", found.matrix, ("row", self._dims.sample))
         else:
-            outputs.write("gram", found.matrix, ("sample", "sample_b"))
-        outputs.write("gram_mean_product", found.tally.mean_product, ("sample",))
+            outputs.write("gram", found.matrix, (self._dims.sample, self._dims.sample_b))
+        outputs.write("gram_mean_product", found.tally.mean_product, (self._dims.sample,))
         outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
         if summed.sketch is not None:
-            outputs.write("gram_sketch", summed.sketch.product, ("sample", "random_column"))
-            outputs.write("gram_norms2", found.tally.squares, ("sample",))
+            outputs.write("gram_sketch", summed.sketch.product, (self._dims.sample, "random_column"))
+            outputs.write("gram_norms2", found.tally.squares, (self._dims.sample,))
 
     def write_kept_features(self, solved: Solved) -> None:
         """Means and scales."""
         assert solved.standard is not None
         outputs, standard = self.outputs, solved.standard
         shape = self._made.plan.feature_shape
-        outputs.write("mean", standard.mean.reshape(shape), self._dims)
-        outputs.write("scale", standard.divisor.reshape(shape), self._dims)
-        outputs.write("weights", np.ones(shape), self._dims)
+        outputs.write("mean", standard.mean.reshape(shape), self._dims.features)
+        outputs.write("scale", standard.divisor.reshape(shape), self._dims.features)
+        outputs.write("weights", np.ones(shape), self._dims.features)
 
     def write_components(self, solved: Solved) -> None:
         """Components from memory: 0 beyond the rank, NaN for a feature without any value."""
@@ -425,7 +425,7 @@ class Steps:
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
         values[:, solved.standard.empty] = np.nan
         values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self._made.plan.feature_shape)
-        self.outputs.write("components", values, ("component", *self._dims))
+        self.outputs.write("components", values, ("component", *self._dims.features))
 
     # The second pass.
 
@@ -439,7 +439,7 @@ class Steps:
         nonzero = spectrum.singular_values > 0
         stage, sweep = self._stages("components", "orthogonalize", solved)
         over = self._over(stage, sweep, ORTHONORMAL, ["components"])
-        outputs.create_tiled("components", plan, self._dims, stored, k)
+        outputs.create_tiled("components", plan, self._dims.features, stored, k)
         partial = self._read(
             stage,
             attempt,
@@ -477,7 +477,7 @@ class Steps:
         if transform is not None:
             self._progress.expect(1)
             if not over:
-                outputs.create_tiled(ORTHONORMAL, plan, self._dims, stored, k)
+                outputs.create_tiled(ORTHONORMAL, plan, self._dims.features, stored, k)
             before = overlap
             overlap = self._sum_up(
                 sweep,
@@ -510,7 +510,7 @@ class Steps:
         stage, sweep = self._stages("scores", "signs", solved)
         over = self._over(stage, sweep, LEFT_VECTORS, ["scores", "alpha"])
         if not over:
-            outputs.create_tiled(LEFT_VECTORS, plan, ("sample",), np.float64, k)
+            outputs.create_tiled(LEFT_VECTORS, plan, (self._dims.sample,), np.float64, k)
         columns = work.random_columns
         partial = self._read(
             stage,
@@ -552,7 +552,7 @@ class Steps:
         repair = transform.T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
         for name in ("scores", "alpha"):
-            outputs.create_tiled(name, plan, ("sample",), np.float64, k, component_axis=1)
+            outputs.create_tiled(name, plan, (self._dims.sample,), np.float64, k, component_axis=1)
         outputs.array("scores").attrs["whitened"] = self._model.whiten
         overlap = self._sum_up(
             sweep,

@@ -11,15 +11,18 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 from dpca import outputs as results
 from dpca import preprocess
 from dpca.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
 from dpca.applying import Fitted
 from dpca.engine import run_stage
+from dpca.errors import writing
 from dpca.executors import Executor
 from dpca.kernels import Inner
 from dpca.ledger import Ledger, held_to_keep
@@ -32,7 +35,7 @@ from dpca.projection import Groups
 from dpca.runplan import Array, Process, RunPlan, Scratch, Workers
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
 from dpca.sources import Source
-from dpca.sources.base import Layout
+from dpca.sources.base import EVERY, Layout
 
 GROUP_SAMPLES = 2**13
 """New samples, or pre-images, that go beside the training data at a time, at most: these are read once for each group."""
@@ -203,6 +206,39 @@ def cross(
         ledger=ledger,
         like=empty,
     )
+
+
+def write_training(training: Source, axis: int, path: Path) -> None:
+    """Copy training data to a new Zarr array, in chunks of all samples; what can't be read is an error, there and later.
+
+    Parameters
+    ----------
+    axis : of the samples
+    """
+    layout = training.layout
+    plan = plan_layout(layout, axis, 1)
+    chunks = [cut.step for cut in plan.slabs]
+    chunks.insert(axis, layout.shape[axis])
+    low, high = layout.valid_range
+    factor, offset = layout.packing
+    attributes: dict[str, Any] = {
+        **({"missing_value": list(layout.missing_values)} if layout.missing_values else {}),
+        **({"valid_range": [low, high]} if (low, high) != EVERY else {}),
+        **({"scale_factor": factor, "add_offset": offset} if (factor, offset) != (1.0, 0.0) else {}),
+    }
+    with writing(str(path)), training.open() as reader:
+        array = zarr.create_array(
+            results.SyncedStore(path),
+            shape=layout.shape,
+            chunks=tuple(chunks),
+            dtype=layout.dtype.newbyteorder("="),
+            compressors=results.CHECKED,
+            dimension_names=layout.dims if any(layout.dims) else None,
+            attributes=attributes,
+        ).with_config({"write_empty_chunks": True})
+        for tile in (tile for span in range(plan.n_spans) for tile in plan.tiles_of(span)):
+            for slab in plan.slabs_of(tile):
+                array[plan.region(slab)] = reader.read(plan.region(slab))
 
 
 def plan_preimages(

@@ -19,7 +19,7 @@ from dpca import durable
 from dpca.errors import LedgerError, writing
 from dpca.runplan import Settled
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RUN = re.compile(r"[0-9a-f]{32}")
 """The word of a run, which names its folder."""
 NUMERICS = 4

@@ -48,7 +48,7 @@ def test_hdf5(result, monkeypatch):
         for name, values in result.items():
             if values.dtype.kind in "biuf":
                 np.testing.assert_array_equal(found[name][...], values)
-        assert found["sample"].asstr()[3] == "day 3, é"
+        assert found["day"].asstr()[3] == "day 3, é"
 
 
 def test_npz(result, monkeypatch):
@@ -66,7 +66,7 @@ def test_csv_has_every_digit_and_names_that_need_quotes(result):
     assert dpca("export", "r", "--to", "csv", "--labels", "labels.txt") == 0
     with open("r-scores.csv", encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
-    assert head == ["sample", "label", "score_0", "score_1", "score_2"]
+    assert head == ["day", "label", "score_0", "score_1", "score_2"]
     assert [row[:2] for row in rows] == [[f"day {i}, é", "ab"[i % 2]] for i in range(N)]
     np.testing.assert_array_equal([[float(word) for word in row[2:]] for row in rows], result["scores"])
     with open("r-spectrum.csv", encoding="utf-8", newline="") as file:

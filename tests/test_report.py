@@ -1,7 +1,5 @@
 """What a report shows, against dense NumPy."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import zarr
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from dpca.errors import InputError
 from dpca.report import findings
 from dpca.results import Result, open_result
+from dpca.stored import Arrays
 from tests.commands.calls import dpca
 from tests.stores import random_array
 
@@ -152,9 +151,10 @@ def test_a_long_coordinate_streams_by(length, most, kind):
         values[length // 2 :] = values[: length - length // 2]
     if kind == "repeated":
         values[-2:] = values[-1]
-    group = zarr.create_group({})
+    store = {}
+    group = zarr.create_group(store)
     group.create_array("t", data=values, chunks=(7,), dimension_names=("t",))
-    result = Result(Path("r"), {}, group)
+    result = Result(None, {}, Arrays(store, "r", None), "r")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(findings, "BLOCK_BYTES", 8 * 13)
         found = findings.axis_of(result, "t", "", most)

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
 from dpca.results import Result, ResultDirectory, names_along
 from dpca.runplan import Settled
 from dpca.slabs import make_plan
+from dpca.stored import Arrays
 from dpca.unfinished import Begun
 
 SETTLED = Settled(make_plan((3, 4), 8, (3, 4)), "columns", None, (), (), 1)
@@ -40,7 +40,7 @@ def test_a_result_appears_with_its_manifest(directory):
     assert os.listdir(directory.path) == ["ledger"]
     directory.publish()
     assert sorted(os.listdir(directory.path)) == ["certificate.json", "manifest.json", "result.zarr"]
-    assert json.loads((directory.path / "manifest.json").read_text())["format_version"] == 1
+    assert json.loads((directory.path / "manifest.json").read_text())["format_version"] == 2
 
 
 def test_a_ledger_is_kept_where_asked_and_is_no_unfinished_run(directory):
@@ -178,13 +178,13 @@ def test_publication_can_be_ended_from_every_step_and_never_mixes_two_results(di
     assert steps > 15
 
 
-RECORD = {"format_version": 1, "run": 32 * "a", "plan": SETTLED.as_json(), "config": {}, "input": {}, "scratch": ""}
+RECORD = {"format_version": 2, "run": 32 * "a", "plan": SETTLED.as_json(), "config": {}, "input": {}, "scratch": ""}
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format_version": 99}, "its format_version is 99, not 1"),
+        ({"format_version": 99}, "its format_version is 99, not 2"),
         ({"plan": {}}, "KeyError"),
         ({"plan": {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}}, "can't be used"),
         ({"run": "../../../elsewhere"}, "run is '../../../elsewhere'"),
@@ -198,7 +198,7 @@ def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
     assert "--overwrite" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 2}'])
 def test_a_record_that_is_damaged_is_said_to_be_so(directory, text):
     directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
     directory.begun.write_text(text)
@@ -247,9 +247,10 @@ def test_what_changed_is_named(directory):
     ],
 )
 def test_names_along_time_are_dates(units, calendar, values, names):
-    group = zarr.create_group({})
+    store = {}
+    group = zarr.create_group(store)
     array = group.create_array("time", data=np.array(values), dimension_names=("time",))
     array.attrs["units"] = units
     if calendar:
         array.attrs["calendar"] = calendar
-    assert names_along(Result(Path("r"), {}, group), "time", range(len(values))) == names
+    assert names_along(Result(None, {}, Arrays(store, "r", None), "r"), "time", range(len(values))) == names

@@ -311,7 +311,7 @@ def components(result: Result, count: int) -> list[Component]:
     """The first components, each read once, in blocks."""
     array = result.arrays["components"]
     features = tuple(array.shape[1:])
-    dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.metadata.dimension_names[1:])]
+    dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[1:])]
     found = []
     for number in range(count):
         views = [np.full(picture.shape, np.nan) for picture in pictures(features)]

@@ -21,8 +21,6 @@ from dpca.units import by, describe_bytes, describe_memory
 
 MOST_POINTS = 10_000
 """Samples that are drawn; of more, every so many."""
-OF_SCORES = ("kernel_case", "component")
-"""Dimensions of scores besides that of samples."""
 
 
 def write_report(
@@ -48,7 +46,7 @@ def write_report(
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
         (files("dpca.report") / "page.html.j2").read_text(encoding="utf-8")
     )
-    place = result.path / REPORT if out is None else out
+    place = result.place / REPORT if out is None else out
     text = template.render(document(result, labels, groups))
     with writing(str(place)):
         durable.write(place, lambda file: file.write(text.encode()))
@@ -62,12 +60,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
     scree = findings.scree(result, shown)
     every = -(-len(shown.scores) // MOST_POINTS)
     scores, drawn_labels = shown.scores[::every], None if labels is None else labels[::every]
-    dims = dict(
-        zip(result.arrays["scores"].metadata.dimension_names or (), result.arrays["scores"].shape, strict=False)
-    )
-    sample_axis = findings.axis_of(
-        result, next((dim for dim in dims if dim not in OF_SCORES), None), "sample", MOST_POINTS
-    )
+    sample_axis = findings.axis_of(result, result.dims.sample, "sample", MOST_POINTS)
     of = "" if len(found) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     return {
         "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {manifest['input']['name']}",
@@ -206,7 +199,7 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
     if "components" not in result.arrays:
         if groups is not None:
             raise InputError(
-                f"{result.path}: has no components, whose features groups could divide", "Leave out --groups."
+                f"{result.name}: has no components, whose features groups could divide", "Leave out --groups."
             )
         kernels = result.kind == "kernel_pca"
         return {
@@ -227,7 +220,7 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
     views = findings.pictures(tuple(array.shape[1:]))
     axes = [
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
-        for number, dim in enumerate(array.metadata.dimension_names[1:])
+        for number, dim in enumerate(array.dims[1:])
     ]
     found = findings.components(result, findings.n_drawn(result))
     shown = [

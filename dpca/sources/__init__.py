@@ -1,6 +1,6 @@
 """Where X lives: one adapter a file, one small protocol (`dpca.sources.base`).
 
-To add a source, write a class with `layout`, `restrict`, `open` and `fingerprint`, and name it in
+To add a source, write a class with what `dpca.sources.base.Source` names, and name it in
 `open_source` (by what the file holds) or in `as_source` (by type).
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source, as_stored
+from dpca.sources.base import READ_SECONDS, Coordinate, Layout, Reader, Region, Source, as_stored
 
 if TYPE_CHECKING:
     from dpca.sources.hdf5 import Hdf5Source
@@ -177,12 +177,15 @@ def as_source(data: Any) -> Source:
     """
     _check_array(data)
     dims: tuple[str | None, ...] = ()
+    coordinates: dict[int, Coordinate] = {}
     if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray):
-        dims, data = tuple(str(dim) for dim in data.dims), data.data
+        from dpca.sources.xarray_labels import labels_of
+
+        (dims, coordinates), data = labels_of(data), data.data
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
 
-        return DaskSource(data, dims)
+        return DaskSource(data, dims, coordinates=coordinates)
     if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Array):
         from dpca.sources.zarr_array import ZarrSource
 
@@ -193,4 +196,5 @@ def as_source(data: Any) -> Source:
         return Hdf5Source.of(data)
     from dpca.sources.memory import MemorySource
 
-    return MemorySource(data if isinstance(data, np.ma.MaskedArray) else np.asarray(data), dims)
+    values = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+    return MemorySource(values, dims, coordinates=coordinates)

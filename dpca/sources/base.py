@@ -325,6 +325,10 @@ class Buffer:
         return self._bytes[:needed].view(dtype).reshape(shape)
 
 
+COORDINATE_ATTRIBUTES = ("units", "calendar", "long_name", "standard_name")
+"""What is kept of a coordinate's."""
+
+
 @dataclass
 class Coordinate:
     """Values along one axis, such as latitudes or the names of genes. `values` is read in slices, never whole."""
@@ -497,6 +501,11 @@ class Source(Protocol):
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the input in a manifest: small, and free of credentials."""
+        ...
+
+    @property
+    def place(self) -> tuple[str, str | None] | None:
+        """Path, and array inside, by which `open_source` opens the same again; None where values are in memory or computed."""
         ...
 
 

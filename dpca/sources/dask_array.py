@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,17 @@ from dask.core import flatten, get_dependencies
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of, type_of_masked, unmasked
+from dpca.sources.base import (
+    Coordinate,
+    Layout,
+    Reader,
+    Region,
+    check_dtype,
+    shifted,
+    size_of,
+    type_of_masked,
+    unmasked,
+)
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
@@ -22,9 +32,18 @@ IMPORTS_BYTES = 24 * 2**20
 
 
 class _DaskReader(Reader):
-    def __init__(self, layout: Layout, array: da.Array, offset: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        array: da.Array,
+        offset: tuple[int, ...],
+        coordinates: Mapping[int, Coordinate],
+    ) -> None:
         super().__init__(layout)
-        self._array, self._offset = array, offset
+        self._array, self._offset, self._coordinates = array, offset, coordinates
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._coordinates.get(axis)
 
     def _read(self, region: Region) -> NDArray[Any]:
         # The task that accumulates a slab computes it, here, in its own thread.
@@ -45,7 +64,15 @@ class DaskSource:
         computes most of it.
     """
 
-    def __init__(self, array: da.Array, dims: tuple[str | None, ...] = (), name: str = "the Dask array") -> None:
+    place = None
+
+    def __init__(
+        self,
+        array: da.Array,
+        dims: tuple[str | None, ...] = (),
+        name: str = "the Dask array",
+        coordinates: Mapping[int, Coordinate] = {},
+    ) -> None:
         if any(np.isnan(size) for sizes in array.chunks for size in sizes):
             raise InputError(
                 f"{name}: has unknown chunk sizes, chunks {array.chunks}", "Call compute_chunk_sizes() on it first."
@@ -56,7 +83,7 @@ class DaskSource:
         # Optimizing drops futures from the graph and keeps only their keys.
         self._futures = {key: value for key, value in dict(array.__dask_graph__() or {}).items() if _is_future(value)}
         (self._array,) = optimize(array)
-        self._offset = (0,) * array.ndim
+        self._offset, self._coordinates = (0,) * array.ndim, coordinates
 
     def check_sharing(self, regions: Iterator[Region], n_regions: int) -> None:
         """Refuse an array of which each slab needs most of the graph, such as x - x.mean().
@@ -81,7 +108,7 @@ class DaskSource:
 
     def restrict(self, region: Region) -> DaskSource:
         part = object.__new__(DaskSource)
-        part.layout = self.layout
+        part.layout, part._coordinates = self.layout, {}
         (part._array,) = optimize(self._array[shifted(region, self._offset)])
         part._offset = tuple(piece.start for piece in region)
         part._futures = {}
@@ -99,7 +126,7 @@ class DaskSource:
     def supply(self, blocks: dict[Any, NDArray[Any]]) -> DaskSource:
         """The same part with the blocks that its futures stood for."""
         part = object.__new__(DaskSource)
-        part.layout, part._offset, part._futures = self.layout, self._offset, {}
+        part.layout, part._coordinates, part._offset, part._futures = self.layout, {}, self._offset, {}
         graph = {**dict(self._array.__dask_graph__() or {}), **blocks}
         part._array = da.Array(graph, self._array.name, self._array.chunks, meta=self._array._meta)
         return part
@@ -115,7 +142,7 @@ class DaskSource:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _DaskReader(self.layout, self._array, self._offset)
+        yield _DaskReader(self.layout, self._array, self._offset, self._coordinates)
 
     def stored_bytes(self) -> int | None:
         return None

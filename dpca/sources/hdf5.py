@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.sources.base import (
+    COORDINATE_ATTRIBUTES,
     Buffer,
     Coordinate,
     Layout,
@@ -105,8 +106,7 @@ class _Hdf5Reader(Reader):
             return None
         if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
             return None
-        kept = ("units", "calendar", "long_name", "standard_name")
-        attributes = {key: _text(scale.attrs[key]) for key in kept if key in scale.attrs}
+        attributes = {key: _text(scale.attrs[key]) for key in COORDINATE_ATTRIBUTES if key in scale.attrs}
         return Coordinate(_last(scale.name), scale.asstr() if text else scale, attributes)
 
 
@@ -243,6 +243,11 @@ class Hdf5Source:
     def stored_bytes(self) -> int | None:
         with self.open() as reader:
             return int(cast(_Hdf5Reader, reader).dataset.id.get_storage_size())
+
+    @property
+    def place(self) -> tuple[str, str | None] | None:
+        # A file may be in memory, too.
+        return (os.path.abspath(self._path), self._array.lstrip("/")) if os.path.isfile(self._path) else None
 
     def fingerprint(self) -> dict[str, Any]:
         found = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}

@@ -90,6 +90,10 @@ class KeptSource:
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
 
+    @property
+    def place(self) -> tuple[str, str | None] | None:
+        return self._source.place
+
 
 class _KeptReader(Reader):
     def __init__(self, reader: Reader, slabs: Slabs) -> None:

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Layout, Reader, Region, check_dtype, shifted, size_of, type_of_masked, unmasked
+from dpca.sources.base import (
+    Coordinate,
+    Layout,
+    Reader,
+    Region,
+    check_dtype,
+    shifted,
+    size_of,
+    type_of_masked,
+    unmasked,
+)
 
 
 class _MemoryReader(Reader):
-    def __init__(self, layout: Layout, array: NDArray[Any], offset: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        array: NDArray[Any],
+        offset: tuple[int, ...],
+        coordinates: Mapping[int, Coordinate],
+    ) -> None:
         super().__init__(layout)
-        self._array, self._offset = array, offset
+        self._array, self._offset, self._coordinates = array, offset, coordinates
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._coordinates.get(axis)
 
     def _read(self, region: Region) -> NDArray[Any]:
         values = self._array[shifted(region, self._offset)]
@@ -25,21 +44,29 @@ class _MemoryReader(Reader):
 class MemorySource:
     """A NumPy array, masked or not: what is masked is missing."""
 
-    def __init__(self, array: NDArray[Any], dims: tuple[str | None, ...] = (), name: str = "the NumPy array") -> None:
+    place = None
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        dims: tuple[str | None, ...] = (),
+        name: str = "the NumPy array",
+        coordinates: Mapping[int, Coordinate] = {},
+    ) -> None:
         dtype = check_dtype(name, array.dtype)
         dtype = type_of_masked(dtype) if isinstance(array, np.ma.MaskedArray) else dtype
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         self.layout = Layout(name, array.shape, dtype, (1,) * array.ndim, order="F" if fortran else "C", dims=dims)
-        self._array = array
+        self._array, self._coordinates = array, coordinates
         self._offset = (0,) * array.ndim
 
     def copied(self) -> MemorySource:
         """The same over memory of its own."""
-        return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name)
+        return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, self._coordinates)
 
     def restrict(self, region: Region) -> MemorySource:
         part = object.__new__(MemorySource)
-        part.layout = self.layout
+        part.layout, part._coordinates = self.layout, {}
         part._array = self._array[shifted(region, self._offset)]
         part._offset = tuple(piece.start for piece in region)
         return part
@@ -51,7 +78,7 @@ class MemorySource:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _MemoryReader(self.layout, self._array, self._offset)
+        yield _MemoryReader(self.layout, self._array, self._offset, self._coordinates)
 
     def stored_bytes(self) -> int | None:
         return self.layout.bytes

@@ -72,6 +72,10 @@ class NpySource:
     def stored_bytes(self) -> int | None:
         return os.path.getsize(self._path)
 
+    @property
+    def place(self) -> tuple[str, str | None] | None:
+        return os.path.abspath(self._path), None
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "npy", "uri": self._path, **file_facts(self._path)}
 

@@ -19,10 +19,11 @@ from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.base import (
+    COORDINATE_ATTRIBUTES,
     Coordinate,
     Layout,
     Reader,
@@ -167,8 +168,8 @@ class _ZarrReader(Reader):
             return None
         if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
-        kept = ("units", "calendar", "long_name", "standard_name")
-        return Coordinate(dim, values, {key: values.attrs[key] for key in kept if key in values.attrs})
+        kept = {key: values.attrs[key] for key in COORDINATE_ATTRIBUTES if key in values.attrs}
+        return Coordinate(dim, values, kept)
 
 
 class ZarrSource:
@@ -308,6 +309,12 @@ class ZarrSource:
 
     def _few(self) -> bool:
         return self._array.nchunks <= LISTED_CHUNKS
+
+    @property
+    def place(self) -> tuple[str, str | None] | None:
+        store = self._array.store
+        root = store.root if isinstance(store, LocalStore) else store.path if isinstance(store, ZipStore) else None
+        return None if root is None else (os.path.abspath(root), self._array.path or None)
 
     def fingerprint(self) -> dict[str, Any]:
         metadata = json.dumps(self._array.metadata.to_dict(), sort_keys=True, default=str)

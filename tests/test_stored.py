@@ -1,0 +1,94 @@
+"""A published result of which something is gone or damaged: an error that names it, never zeros."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from dpca import PCA
+from dpca.errors import InputError
+from dpca.outputs import Outputs
+from tests.commands.calls import dpca
+from tests.stores import random_array
+
+COMMANDS = {
+    "transform": ("transform", "r", "x.zarr", "--out", "out.zarr"),
+    "reconstruct": ("reconstruct", "r", "--out", "out.zarr"),
+    "netcdf": ("export", "r", "--to", "netcdf", "--out", "out.nc"),
+    "hdf5": ("export", "r", "--to", "hdf5", "--out", "out.h5"),
+    "npz": ("export", "r", "--to", "npz", "--out", "out.npz"),
+    "anndata": ("export", "r", "--to", "anndata", "--out", "out.h5ad"),
+    "report": ("report", "r", "--out", "out.html"),
+    "kernels": ("run", "k.yaml", "--from-gram", "r"),
+}
+READERS = {
+    "components/c/0/3": ("transform", "reconstruct", "netcdf", "hdf5", "npz", "anndata", "report"),
+    "mean/c/2": ("transform", "reconstruct", "netcdf", "hdf5", "npz", "kernels"),
+    "scale/c/1": ("transform", "reconstruct", "netcdf", "kernels"),
+    "scores/c/0/0": ("reconstruct", "hdf5", "anndata", "report"),
+    "gram/c/0/0": ("hdf5", "report", "kernels"),
+    "feature/c/0": ("transform", "npz", "report"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A result with a tile a span, so that one of many can be lost."""
+    place = tmp_path_factory.mktemp("made")
+    group = zarr.create_group(place / "x.zarr")
+    x = random_array(0, (20, 400_000), "f4")
+    group.create_array("x", data=x, chunks=(20, 25_000), dimension_names=("sample", "feature"))
+    group.create_array("feature", data=np.arange(400_000), dimension_names=("feature",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr("dpca.outputs.CHUNK_BYTES", 2**12)
+        for name, model in (("c", "n_components: 3"), ("k", "{kind: kernel_pca, kernel: rbf}")):
+            Path(f"{name}.yaml").write_text(
+                "input: {uri: x.zarr, array: x}\npreprocess: {scale: std}\n"
+                f"model: {model if name == 'k' else '{' + model + '}'}\noutput: {{path: {'r' if name == 'c' else 'k'}, report: false}}\n"
+            )
+        assert dpca("run", "c.yaml") == 0
+    return place
+
+
+def cases():
+    for chunk, names in READERS.items():
+        for name in names:
+            # What draws reports is not installed where the other tests run.
+            yield pytest.param(chunk, name, marks=pytest.mark.looks if name == "report" else ())
+
+
+@pytest.mark.parametrize(("chunk", "command"), cases())
+def test_what_is_gone_or_damaged_is_an_error(made, tmp_path, monkeypatch, capsys, chunk, command):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    path = Path("r/result.zarr") / chunk
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    assert dpca(*COMMANDS[command]) == 2
+    assert f"r: {chunk} is gone" in capsys.readouterr().err
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    assert dpca(*COMMANDS[command]) == 2
+    assert f"r: its {chunk.partition('/')[0]} can't be read" in capsys.readouterr().err
+    assert not list(Path().glob("out*"))
+
+
+def consolidate(group):
+    outputs = Outputs(group)
+    outputs.finish()
+
+
+def test_an_array_of_another_result_or_none_is_not_taken_for_its_own(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    zarr.create_array("r/result.zarr", name="mean", data=np.zeros(400_000), overwrite=True)
+    consolidate("r/result.zarr")
+    with pytest.raises(InputError, match="its mean is not the one that was written"):
+        PCA.load("r").transform(random_array(1, (2, 400_000), "f4"))
+    shutil.rmtree("r/result.zarr/mean")
+    consolidate("r/result.zarr")
+    with pytest.raises(InputError, match="its mean is gone or damaged"):
+        PCA.load("r")
