@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -129,8 +129,8 @@ def transform(
         shape = (n_samples, k)
         named = source.layout.dims[axis] is not None
         dims = Dims.of(source.layout.dims, axis) if named else fit.dims
-        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, (dims.sample, "component"))
-        outputs.array("scores").attrs["whitened"] = fit.is_whitened
+        of_scores, attributes = (dims.sample, "component"), {"whitened": fit.is_whitened}
+        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, of_scores, attributes=attributes)
         write_coordinates(outputs, source, dims, {axis: dims.sample})
         whitening, alike = fit.whitening_of(kernel_case), set[int]()
 
@@ -341,6 +341,10 @@ def _check_same_fit(fit: Result, aside: _Aside) -> None:
         raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
 
 
+_WORD = re.compile(r"[0-9a-f]{64}")
+"""What directories of finished work are called."""
+
+
 class _Aside:
     """A directory beside what is to be made: what is finished of it stays there, for the same command to go on with."""
 
@@ -358,12 +362,36 @@ class _Aside:
         # In a folder that no other command's tasks write to, late, from some machine of a cluster.
         self._work = self.path / word
         with writing(str(self.path)):
-            for other in self.path.glob("[0-9a-f]*"):
-                if other != self._work:
+            self.path.chmod(0o700)  # what is found here counts
+            for other in self.path.glob("*"):
+                if other != self._work and _WORD.fullmatch(other.name):
                     durable.remove(other)
             durable.make_directories(self.arrays)
             durable.remove_partials(self._work)
         return Ledger(self._work / "parts", word, n_bytes, progress.say)
+
+    def check_own(self) -> None:
+        """Refuse a place that is a link, or another user's: what is found there counts as this command's own.
+
+        Raises
+        ------
+        OutputExistsError
+            When it is.
+        """
+        if not os.path.lexists(self.path):
+            return
+        facts = os.lstat(self.path)
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+            whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
+            raise OutputExistsError(
+                f"{self.path}: is {whose}, where what is finished would be kept", "Remove it, or choose another --out."
+            )
+
+    def leave(self, above: list[Path]) -> None:
+        """Remove the directory, and those above that were made for it, unless something is there."""
+        for directory in (self.path, *above):
+            with suppress(OSError):
+                directory.rmdir()
 
     @property
     def worth_keeping(self) -> bool:
@@ -372,7 +400,8 @@ class _Aside:
 
     def forget(self) -> None:
         """Drop what is finished."""
-        durable.remove(self._work)
+        if self._work != self.path:
+            durable.remove(self._work)
 
 
 @contextmanager
@@ -392,40 +421,49 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
         place = out.resolve()
         if place == other or place in other.parents or other in place.parents:
             raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
-    if out.exists() and not (overwrite and _is_ours(out)):
-        raise OutputExistsError(
-            f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
-            "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
-        )
+    _check_free(out, overwrite)
     ResultDirectory(out.parent).check_place("--out")
     aside = _Aside(out)
     missing = [parent for parent in aside.path.parents if not parent.exists()]
     lock = Lock(aside.path, out)
+    aside.check_own()
     try:
         lock.acquire()
+        aside.check_own()
+        _check_free(out, overwrite)  # another command may have ended since
         yield aside
         lock.check()
         with writing(str(out)):
             durable.remove_partials(aside.arrays)  # of workers that were killed while they wrote
             durable.remove(out)
             durable.move(aside.arrays, out)
+        aside.forget()
         lock.release()
-        shutil.rmtree(aside.path, ignore_errors=True)
+        aside.leave([])
     except LockedError:
         raise
     except BaseException as error:
         kept = aside.worth_keeping
+        if not kept and lock.held():
+            aside.forget()
         lock.release()
         if not kept:
-            shutil.rmtree(aside.path, ignore_errors=True)
-            for parent in missing:
-                with suppress(OSError):
-                    parent.rmdir()
+            aside.leave(missing)
         elif isinstance(error, Stopped):
             error.remedy = _GO_ON
         elif isinstance(error, DpcaError):
             raise type(error)(error.message, f"{error.remedy} {_GO_ON}".strip(), error.key) from error.__cause__
         raise
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a path where something is that may not be replaced."""
+    if not os.path.lexists(out) or (overwrite and _is_ours(out)):
+        return
+    raise OutputExistsError(
+        f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
+        "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
+    )
 
 
 _GO_ON = "What is finished is kept: the same command again goes on from there."

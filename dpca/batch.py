@@ -20,7 +20,8 @@ from dpca.partitions import Collecting, Ended, Incomplete
 from dpca.results import BATCH, ResultDirectory
 from dpca.run import Finished, compute, run
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 had no checksum."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
             "stage": error.stage,
             "n_parts": error.n_parts,
         }
-        place = Path(loaded.config.output.path)
-        with writing(str(place)):
-            durable.write_json(place / "ledger" / BATCH, document)
+        _write(Path(loaded.config.output.path), document)
         return _waiting(document, error, opened=True)
 
 
@@ -129,8 +128,7 @@ def go_on_with(place: Path, loaded: Loaded) -> None:
         raise ConfigError(
             f"the run under way in {place} was begun with {begun}", "Say the same, or begin anew with --overwrite."
         )
-    with writing(str(place)):
-        durable.write_json(place / "ledger" / BATCH, {**document, "overrides": list(loaded.overrides)})
+    _write(place, {**document, "overrides": list(loaded.overrides)})
 
 
 def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
@@ -161,8 +159,7 @@ def finalize(place: Path) -> Waiting | Finished:
     except Incomplete as error:
         opened = error.stage != document["stage"]
         document |= {"stage": error.stage, "n_parts": error.n_parts}
-        with writing(str(place)):
-            durable.write_json(Path(loaded.config.output.path) / "ledger" / BATCH, document)
+        _write(Path(loaded.config.output.path), document)
         return _waiting(document, error, opened)
 
 
@@ -191,17 +188,32 @@ def _waiting(document: dict[str, Any], error: Incomplete, opened: bool) -> Waiti
     return Waiting(error.stage, error.n_parts, partitions, tuple(error.missing), opened)
 
 
-def _read(place: Path) -> dict[str, Any]:
-    import json
+def _write(place: Path, document: dict[str, Any]) -> None:
+    with writing(str(place)):
+        durable.write_checked(place / "ledger" / BATCH, document)
 
+
+def _read(place: Path) -> dict[str, Any]:
+    """How a run was begun.
+
+    Raises
+    ------
+    LedgerError
+        When there is none, or its record can't be used.
+    """
     try:
-        found: dict[str, Any] = json.loads((place / "ledger" / BATCH).read_text(encoding="utf-8"))
+        found: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
+        problem = (
+            "" if found["format_version"] == FORMAT_VERSION else f"its format_version is {found['format_version']}"
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise _none(place) from None
-    except (OSError, ValueError) as cause:
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        problem = str(cause)
+    if problem:
         raise LedgerError(
-            f"{place}: its {BATCH} can't be read: {cause}", "Begin anew with dpca batch init --overwrite."
-        ) from cause
+            f"{place}: its {BATCH} can't be read: {problem}", "Begin anew with dpca batch init --overwrite."
+        )
     return found
 
 
@@ -212,7 +224,15 @@ def _none(place: Path) -> LedgerError:
 
 
 def _begun(place: Path) -> tuple[Loaded, dict[str, Any]]:
-    """The configuration of a run, from where it was begun: relative paths start there."""
-    document = _read(place)
-    os.chdir(document["directory"])
-    return load(document["config"], document["overrides"]), document
+    """The configuration of a run, from where it was begun, since relative paths start there; of this place, which may be a copy."""
+    document, here = _read(place), place.absolute()
+    try:
+        os.chdir(document["directory"])
+    except OSError as cause:
+        raise LedgerError(
+            f"{place}: was begun in {document['directory']}, where relative paths of its config start, but that is gone: "
+            f"{cause.strerror}",
+            "Make the directory again, with what the config names in it, or begin anew with dpca batch init --overwrite.",
+        ) from cause
+    loaded = load(document["config"], document["overrides"])
+    return loaded.at(here), document

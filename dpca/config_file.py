@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ class Loaded:
         return shlex.join(
             ["dpca", "run", self.path, *(word for given in self.overrides for word in ("--set", _shown(given)))]
         )
+
+    def at(self, place: Path) -> Loaded:
+        """The same with the result elsewhere."""
+        output = self.config.output.model_copy(update={"path": str(place)})
+        return replace(self, config=self.config.model_copy(update={"output": output}))
 
     def check_overrides(self) -> None:
         """Refuse secrets in overrides that are to be written down.

@@ -94,10 +94,21 @@ def read_checked(path: Path) -> Any:
     ValueError
         When it is not what was written.
     """
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("sha256") != digest(stored.get("document")):
         raise ValueError("its checksum is wrong")
     return stored["document"]
+
+
+def read_json(path: Path) -> Any:
+    """What JSON holds.
+
+    Raises
+    ------
+    OSError, ValueError
+        When it is not there, or no JSON.
+    """
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def digest(value: Any) -> str:

@@ -302,10 +302,9 @@ def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model, sample: str)
     n, k = spectra[0].n_samples, max(spectrum.n_components for spectrum in spectra)
     for name in ("scores", "alpha"):
         outputs.remove(name)
-        outputs.create_array(
-            name, (len(cases), n, k), (1, n, max(1, k)), np.float64, ("kernel_case", sample, "component")
-        )
-    outputs.array("scores").attrs["whitened"] = model.whiten
+        attributes = {"whitened": model.whiten} if name == "scores" else {}
+        dims = ("kernel_case", sample, "component")
+        outputs.create_array(name, (len(cases), n, k), (1, n, max(1, k)), np.float64, dims, attributes=attributes)
     for number, case in enumerate(cases):
         for name, values in (("scores", _scores(case.spectrum, model)), ("alpha", case.spectrum.alpha)):
             found = np.full((1, n, k), np.nan if case.problem else 0.0)

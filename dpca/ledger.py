@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +79,15 @@ class Ledger:
         value = compute()
         stage.keep(0, value)
         return value
+
+    def files(self) -> frozenset[Path]:
+        """What is finished by now."""
+        return frozenset(self.directory.glob("*/*.npz"))
+
+    def forget_but(self, good: frozenset[Path]) -> None:
+        """Give up what is finished, but for some of it: of data that were not the same all the time."""
+        for path in self.files() - good:
+            durable.remove(path)
 
     @property
     def empty(self) -> bool:
@@ -203,7 +211,9 @@ class Stage:
                     raise Damaged(f"{path} is of another run or place")
                 value: T = unpacked(like, stored)
             return value
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as cause:
+        except (Damaged, MemoryError):
+            raise
+        except Exception as cause:  # a header may say anything at all
             raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
 
 

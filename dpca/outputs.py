@@ -75,10 +75,14 @@ def held_to_write(n_bytes: int) -> int:
     return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
+_CHUNK = re.compile(r"(?:(.+)/)?c(?:/\d+)*")
+"""The key of a chunk, and of its array."""
+
+
 class SyncedStore(LocalStore):
     """A directory whose files are on the disk once they are written: what a ledger counts on.
 
-    Once it is gone nothing is written there any more, by a task that comes late, say.
+    Once it, or an array, is gone nothing is written there any more, by a task that comes late, say.
     """
 
     def set_sync(self, key: str, value: Buffer) -> None:
@@ -95,8 +99,10 @@ class SyncedStore(LocalStore):
 
     def _put(self, key: str, value: Buffer) -> None:
         path, view = self.root / key, value.as_buffer_like()
-        if not self.root.is_dir():
-            raise FileNotFoundError(f"{self.root} is gone")
+        match = _CHUNK.fullmatch(key)
+        array = self.root / match[1] if match and match[1] else self.root
+        if not array.is_dir():
+            raise FileNotFoundError(f"{array} is gone")
         durable.make_directories(path.parent)
         durable.write(path, lambda file: file.write(view))
 
@@ -150,6 +156,7 @@ class Outputs:
         n_components: int | None = None,
         component_axis: int = 0,
         fill: float = 0.0,
+        attributes: Mapping[str, Any] = {},
     ) -> None:
         """Make an array over the streamed axes, and one of components if `n_components` is given.
 
@@ -162,20 +169,31 @@ class Outputs:
             for values, value in ((shape, n_components), (chunks, together)):
                 values.insert(component_axis, value)
             dims.insert(component_axis, "component")
-        self.create_array(name, shape, chunks, dtype, dims, fill)
+        self.create_array(name, shape, chunks, dtype, dims, fill, attributes)
 
     def create_array(
-        self, name: str, shape: Sequence[int], chunks: Sequence[int], dtype: Any, dims: Sequence[str], fill: float = 0.0
+        self,
+        name: str,
+        shape: Sequence[int],
+        chunks: Sequence[int],
+        dtype: Any,
+        dims: Sequence[str],
+        fill: float = 0.0,
+        attributes: Mapping[str, Any] = {},
     ) -> None:
-        """Make an array that is written in parts, unless it is there; what is never written reads as `fill`."""
+        """Make an array that is written in parts; what is never written reads as `fill`.
+
+        Of one that is there its chunks stay, which have checksums. What is said of them is written anew, as it has none.
+        """
         with writing(self._called(name)):
-            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill, tuple(dims))
-            if self._kind(name) == kind:
-                return
-            if self._gathered(name, kind):
-                self._rechunk(name, kind[1])
+            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+            found = self._kind(name)
+            if found != kind and self._gathered(name, kind):
+                self._rechunk(name, tuple(chunks), attributes)
                 return
             self._arrays.pop(name, None)
+            if found == kind:
+                self._forget_metadata(name)
             zarr.create_array(
                 self.store,
                 name=name,
@@ -185,8 +203,16 @@ class Outputs:
                 fill_value=fill,
                 compressors=CHECKED,
                 dimension_names=tuple(dims),
-                overwrite=True,  # one whose metadata is damaged, or of another array
+                attributes=dict(attributes),
+                overwrite=found != kind,  # one whose metadata is damaged, or of another array
             )
+
+    def _forget_metadata(self, name: str) -> None:
+        """Forget what is said of an array; its chunks stay."""
+        if isinstance(self.store, dict):
+            self.store.pop(f"{name}/zarr.json", None)
+        else:
+            durable.remove(self._root / name / "zarr.json")
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
         """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""
@@ -219,7 +245,7 @@ class Outputs:
             array, store = watched(self.array(name))
             for box in [_whole(array, region)] if region else _chunks_of(array):
                 array[box]
-        except (OSError, ValueError, RuntimeError, KeyError) as cause:
+        except (StorageError, OSError, ValueError, RuntimeError, KeyError) as cause:
             return f"{self._called(name)} is damaged ({cause})"
         return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
 
@@ -258,8 +284,7 @@ class Outputs:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        dims = tuple(getattr(array.metadata, "dimension_names", None) or ())
-        return array.shape, array.chunks, array.dtype, array.fill_value, dims
+        return array.shape, array.chunks, array.dtype, array.fill_value
 
     def remove(self, name: str) -> None:
         """Remove an array, if it is there."""
@@ -324,10 +349,8 @@ class Outputs:
             self.write_coordinate(name, Coordinate(name, stored, stored.attributes), stored.dims[0])
             return
         self.remove(name)
-        self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill)
+        self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
         array = self.array(name)
-        if stored.attributes:
-            array.attrs.update(stored.attributes)
         if stored.whole or values is not None:
             with writing(self._called(name)):
                 for box in _chunks_of(array):
@@ -362,11 +385,20 @@ class Outputs:
         copy_coordinate(coordinate, target.with_config({"write_empty_chunks": True}))
 
     def array(self, name: str) -> zarr.Array[Any]:
-        """An array of the group, open."""
+        """An array of the group, open.
+
+        Raises
+        ------
+        StorageError
+            When it is not there, such as for a task that comes late, or can't be opened.
+        """
         if name not in self._arrays:
+            try:
+                found = zarr.open_array(self.store, path=name, mode="r+")
+            except (OSError, ValueError, KeyError, TypeError) as cause:
+                raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", "Check the disk.") from cause
             # A chunk that holds nothing but the fill value is written too: else it would look like one that was lost.
-            found = zarr.open_array(self.store, path=name, mode="r+").with_config({"write_empty_chunks": True})
-            self._arrays[name] = found
+            self._arrays[name] = found.with_config({"write_empty_chunks": True})
         return self._arrays[name]
 
     def _called(self, name: str) -> str:
@@ -397,14 +429,14 @@ class Outputs:
                 return True
         return False
 
-    def _rechunk(self, name: str, chunks: tuple[int, ...]) -> None:
+    def _rechunk(self, name: str, chunks: tuple[int, ...], attributes: Mapping[str, Any] | None = None) -> None:
         """Write an array again, in other chunks; what was never written is not."""
         array, aside = self.array(name), name + ASIDE
+        attributes = dict(array.attrs) if attributes is None else attributes
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
         values = array[...] if self._written(name) else None
         self.remove(aside)
-        self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value)
-        self.array(aside).attrs.update(dict(array.attrs))
+        self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value, attributes)
         if values is not None:
             self.array(aside)[...] = values
         self.rename(aside, name)

@@ -233,7 +233,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
                 # A feature without any value has no component: NaN, where 0 would claim one.
                 found[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
-            work.write("components", tile, components)
+            work.write(work.writes[0], tile, components)
     return measured
 
 
@@ -259,23 +259,23 @@ def left_vectors_span(
                 for panel in located(standardizer.panels(raw)):
                     found[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
                     measured.sketch += panel.sketch
-            work.write(LEFT_VECTORS, tile, vectors)
+            work.write(work.writes[0], tile, vectors)
     return measured
-
-
-LEFT_VECTORS, ORTHONORMAL = "left_vectors", "orthonormal"
-"""Arrays under way: until signs are known, which is in the end only; until all components are orthonormal. A sweep
-reads one array and writes another, so that it can be done again."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What every span of a sweep over what a pass has written shares; it reads no data."""
+    """What every span of a sweep over what a pass has written shares; it reads no data.
+
+    It reads one array and writes others, so that it can be done again.
+    """
 
     plan: Plan
     outputs: Outputs
     writes: tuple[str, ...] = ()
     """The arrays that spans write, each its tiles."""
+    reads: str = ""
+    """What the pass has written."""
     source: None = None
 
     @property
@@ -295,14 +295,14 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
     """Write T W' of a span's components W'; returns what it adds to W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
-        components = work.outputs.read_part("components", tile)
+        components = work.outputs.read_part(work.reads, tile)
         rows = components.reshape(len(components), -1)
         for start in range(0, rows.shape[1], work.plan.panel_width):
             piece = rows[:, start : start + work.plan.panel_width]
             piece[...] = transform @ piece
             found = np.nan_to_num(piece).astype(np.float64)
             overlap += found @ found.T
-        work.outputs.write_part(ORTHONORMAL, tile, components)
+        work.outputs.write_part(work.writes[0], tile, components)
         report(components.nbytes)
         del components, rows
         release_memory()
@@ -313,7 +313,7 @@ def extremes_span(work: Sweep, transform: F64, span: int, report: Report) -> F64
     """Largest entry of each of a span's left singular vectors turned, U T', negated and as it is, (2, n_components)."""
     found = np.zeros((2, len(transform)))
     for tile in work.plan.tiles_of(span):
-        vectors = work.outputs.read_part(LEFT_VECTORS, tile)
+        vectors = work.outputs.read_part(work.reads, tile)
         turned = transform @ vectors
         found = np.maximum(found, [-turned.min(axis=1), turned.max(axis=1)])
         report(vectors.nbytes)
@@ -333,14 +333,14 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
     """
     overlap = np.zeros_like(to_scores)
     for tile in work.plan.tiles_of(span):
-        vectors = work.outputs.read_part(LEFT_VECTORS, tile)
+        vectors = work.outputs.read_part(work.reads, tile)
         n_bytes = vectors.nbytes
         alpha = vectors.T @ to_alpha
-        work.outputs.write_part("alpha", tile, alpha)
+        work.outputs.write_part(work.writes[1], tile, alpha)
         np.matmul(vectors.T, to_scores, out=alpha)
         del vectors
         overlap += alpha.T @ alpha
-        work.outputs.write_part("scores", tile, alpha)
+        work.outputs.write_part(work.writes[0], tile, alpha)
         del alpha
         release_memory()  # else each of zarr's threads keeps what it had of a chunk
         report(n_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -160,14 +159,8 @@ def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
 
 
 def scratch_of(config: Config) -> Scratch:
-    """Where a copy of the input would go: beside the result unless a directory is named."""
-    if config.compute.scratch is None:
-        path = Path(config.output.path) / LEDGER / "scratch"
-    else:
-        place = Path(config.compute.scratch)
-        if not place.is_dir():
-            raise ConfigError(f"{place}: is not a directory", "Make it, or name another.", key="compute.scratch")
-        # By the result's path, so that what a killed run has left is replaced by the next.
-        name = hashlib.sha256(str(Path(config.output.path).absolute()).encode()).hexdigest()[:16]
-        path = place / f"dpca-{name}"
+    """In which directory a copy of the input would go: beside the result unless one is named."""
+    path = Path(config.compute.scratch or Path(config.output.path) / LEDGER / "scratch")
+    if config.compute.scratch is not None and not path.is_dir():
+        raise ConfigError(f"{path}: is not a directory", "Make it, or name another.", key="compute.scratch")
     return Scratch(str(path.absolute()), free_disk(path))

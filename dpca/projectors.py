@@ -30,6 +30,7 @@ from dpca.results import TRAINING, Result, kept_matrix
 from dpca.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
+from dpca.sources.zarr_array import ZarrSource
 from dpca.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.unfinished import differences, without_place
 
@@ -270,7 +271,7 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
     """
     if result.path is not None and result.manifest.get("training") and moved_to is None:
         # Beside the arrays, wherever the result has gone.
-        inside = Input(uri=str(result.path.absolute() / TRAINING), absent_chunks="error").open()
+        inside = ZarrSource.at(str(result.path.absolute() / TRAINING), absent_chunks="damage")
         return Training(inside, result.samples_axis, result.name, None)
     where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
     try:

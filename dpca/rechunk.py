@@ -104,7 +104,7 @@ class Copy:
 
     def open(self, path: str) -> Source:
         """The copy as a source; errors name the input, whose indices are the same."""
-        return ZarrSource(zarr.open_array(path, mode="r"), self.layout.name).like(self.layout)
+        return ZarrSource(zarr.open_array(path, mode="r"), self.layout.name, "damage").like(self.layout)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpca import durable
 from dpca.applying import Fitted
-from dpca.errors import InputError, OutputExistsError, writing
+from dpca.errors import InputError, LedgerError, OutputExistsError, writing
 from dpca.outputs import FORMAT_VERSION, Dims, Outputs, SyncedStore
 from dpca.preprocess import Rules
 from dpca.sources.base import Coordinate
@@ -182,6 +183,9 @@ class ResultDirectory:
             When the directory can't be written.
         """
         with writing(str(self.path)):
+            with suppress(LedgerError):
+                if dropped := Begun.read(self.begun):
+                    dropped.scratch_folder(self.path).remove()
             self.discard()
             durable.make_directories(self.staged_arrays(begun.run))
             begun.write(self.begun)

@@ -43,6 +43,7 @@ from dpca.progress import Display, Progress
 from dpca.record import fingerprint, manifest_of, notes_of
 from dpca.results import ResultDirectory, open_result
 from dpca.runplan import Process
+from dpca.scratch import ScratchFolder
 from dpca.signals import Stopped
 from dpca.sources.credentials import without_credentials
 from dpca.unfinished import Begun, differences, without_place
@@ -130,20 +131,18 @@ def run(
     with (
         _ready(loaded, before, from_gram, executor) as (ready, executor, expected),
         watched_memory() as peak,
-        _locked(directory, before, loaded) as lock,
+        _locked(directory, before, loaded, overwrite) as lock,
     ):
-        scratch = Path(ready.scratch.path)
         begun = Begun.now(
-            _relevant(config),
-            fingerprint(ready.source, ready.made.plan.samples_axis),
-            ready.made.settled,
-            str(scratch),
+            _relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), ready.made.settled
         )
         notes: list[str] = []
         if before:
             with loaded.located():
                 notes = before.check(directory.path, begun, OF_KERNELS)
             begun = replace(before, config=begun.config)
+        scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
+        begun = replace(begun, scratch=str(scratch.path))
         stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
         within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
 
@@ -155,19 +154,21 @@ def run(
         vitals = vitals_of(ready.made, peak, executor)
         progress = Progress(display, directory.status, stages, check, vitals, peak.enter)
         ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
+        good = ledger.files()  # of the input as it is now
         try:
             if before is None:
-                durable.remove(scratch)  # of a run that is dropped
                 directory.begin(begun)
             else:
-                if Path(before.scratch) != scratch:
-                    durable.remove(Path(before.scratch))
+                if before.scratch != begun.scratch:
+                    before.scratch_folder(directory.path).remove()
                 if not isinstance(executor, Collecting):  # else someone may be writing
                     durable.remove_partials(directory.ledger)
-                if differences(before.config, begun.config):
+                if (before.config, before.scratch) != (begun.config, begun.scratch):
                     directory.change(begun)
+            if ready.made.copy is not None:
+                scratch.make()
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
-            found = _decompose(config, ready, outputs, executor, progress, os.path.join(scratch, begun.run), ledger)
+            found = _decompose(config, ready, outputs, executor, progress, scratch.copy, ledger)
             _check_unchanged(begun, ready)
             seconds = time.perf_counter() - began
             notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
@@ -192,13 +193,15 @@ def run(
                 "fingerprint": begun.input,
             }
             directory.commit(found.certificate, document)
-            durable.remove(scratch)
+            scratch.remove()
             directory.publish(keep_ledger)
         except Incomplete as error:
             progress.finish("waiting", error.message)
             raise
         except BaseException as error:
             if lock.held():
+                if not _is_unchanged(begun, ready):
+                    ledger.forget_but(good)
                 _keep_what_is_finished(directory, ledger, scratch)
                 if isinstance(error, WorkerDied):
                     error = _with_plan(error, ready.made.processes[-1])
@@ -248,7 +251,6 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
             _relevant(loaded.config),
             fingerprint(ready.source, ready.made.plan.samples_axis),
             ready.made.settled,
-            before.scratch,
         )
         with loaded.located():
             before.check(directory.path, begun)
@@ -256,12 +258,17 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         ledger = Ledger(directory.parts(before.run).absolute(), before.run, ready.source.layout.bytes, say)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
         ready = replace(ready, made=replace(ready.made, keeps_data=False))
+        scratch = before.scratch_folder(directory.path)
         try:
-            _decompose(
-                loaded.config, ready, outputs, executor, progress, os.path.join(before.scratch, before.run), ledger
-            )
+            _decompose(loaded.config, ready, outputs, executor, progress, scratch.copy, ledger)
         except Ended as ended:
+            with loaded.located():
+                _check_unchanged(begun, ready)
             return ended
+        finally:
+            if executor.computed and not _is_unchanged(begun, ready):
+                for stage, number in executor.computed:
+                    ledger.stage(stage).forget(number)
     raise LedgerError(f"{directory.path}: all of its stages are complete", "End it with dpca batch finalize.")
 
 
@@ -298,8 +305,8 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     if before is not None:
         if directory.committed(before) is None or differences(before.config, asked):
             return False
-        with _locked(directory, before, loaded):
-            durable.remove(Path(before.scratch))
+        with _locked(directory, before, loaded, overwrite=False):
+            before.scratch_folder(directory.path).remove()
             directory.publish(keep_ledger)
         return True
     if not directory.has_result:
@@ -318,21 +325,33 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
             "Choose another output.path, or replace it with --overwrite.",
             key="output.path",
         )
-    with _locked(directory, None, loaded):
+    with _held(directory, loaded):
         directory.tidy()
     return True
 
 
 @contextmanager
-def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded) -> Iterator[Lock]:
+def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, overwrite: bool) -> Iterator[Lock]:
     """Hold the directory, and know that nothing happened in it before that was so."""
+    with _held(directory, loaded) as lock:
+        if before is None:
+            with loaded.located():
+                directory.check_free(overwrite)
+        else:
+            now = directory.unfinished()
+            if now is None or now.run != before.run:
+                raise LockedError(
+                    f"{directory.path}: another run has just ended there", "Look at it (see dpca status)."
+                )
+        yield lock
+
+
+@contextmanager
+def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
     lock = Lock(directory.path)
     with loaded.located():
         lock.acquire()
     try:
-        now = directory.unfinished() if before else None
-        if before and (now is None or now.run != before.run):
-            raise LockedError(f"{directory.path}: another run has just ended there", "Look at it (see dpca status).")
         yield lock
     finally:
         lock.release()
@@ -351,16 +370,27 @@ def _check_unchanged(begun: Begun, ready: Prepared) -> None:
     if found:
         raise DataError(
             f"{ready.source.layout.name}: changed while it was read: {'; '.join(found)}",
-            "Start anew with --overwrite when nobody writes to it any more.",
+            "When nobody writes to it any more, restore it and go on with --resume, or start anew with --overwrite.",
         )
 
 
-def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: Path) -> None:
+def _is_unchanged(begun: Begun, ready: Prepared) -> bool:
+    """Whether what was read since the run began, or went on, is of the same input; not known of one that can't be looked at."""
+    try:
+        _check_unchanged(begun, ready)
+    except DataError:
+        return False
+    except (DpcaError, OSError):
+        pass
+    return True
+
+
+def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: ScratchFolder) -> None:
     """After a run that did not end well: leave nothing where nothing is finished."""
     if ledger.empty:
         with suppress(OSError, StorageError):  # which may be what ended the run
+            scratch.remove()
             directory.discard()
-            durable.remove(scratch)
 
 
 def _explained(

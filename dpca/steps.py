@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import operator
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,8 +32,6 @@ from dpca.ledger import Ledger
 from dpca.model import Model, Rung
 from dpca.outputs import Dims, Outputs
 from dpca.passes import (
-    LEFT_VECTORS,
-    ORTHONORMAL,
     Pass,
     Sweep,
     components_span,
@@ -438,8 +437,10 @@ class Steps:
         k, dtype, stored = spectrum.n_components, attempt.rung.dtype, solved.attempt.rung.dtype
         nonzero = spectrum.singular_values > 0
         stage, sweep = self._stages("components", "orthogonalize", solved)
-        over = self._over(stage, sweep, ORTHONORMAL, ["components"])
-        outputs.create_tiled("components", plan, self._dims.features, stored, k)
+        raw, turned = in_hand("components", stage), in_hand("components", sweep)
+        over = self._over(stage, sweep, raw, ["components"])
+        if not over:
+            outputs.create_tiled(raw, plan, self._dims.features, stored, k)
         partial = self._read(
             stage,
             attempt,
@@ -448,7 +449,7 @@ class Steps:
                 work,
                 working_dtype=dtype,
                 stored_dtype=stored,
-                writes=() if over else ("components",),
+                writes=() if over else (raw,),
                 backwards=True,
             ),
             spectrum.alpha.astype(dtype),
@@ -477,21 +478,22 @@ class Steps:
         if transform is not None:
             self._progress.expect(1)
             if not over:
-                outputs.create_tiled(ORTHONORMAL, plan, self._dims.features, stored, k)
+                outputs.create_tiled(turned, plan, self._dims.features, stored, k)
             before = overlap
             overlap = self._sum_up(
                 sweep,
                 k * plan.n_features * stored.itemsize,
                 attempt,
                 orthogonalize_span,
-                Sweep(plan, outputs, () if over else (ORTHONORMAL,)),
+                Sweep(plan, outputs, () if over else (turned,), raw),
                 transform,
                 total=np.zeros_like(overlap),
                 merge=operator.iadd,
             )
-            if not over:
-                outputs.rename(ORTHONORMAL, "components")
             projection = projection @ transform.T
+        if not over:
+            outputs.rename(raw if transform is None else turned, "components")
+            outputs.remove(raw)
         measured = Measured(
             overlap=overlap,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
@@ -508,15 +510,16 @@ class Steps:
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self.outputs
         k, nonzero, standard = spectrum.n_components, spectrum.singular_values > 0, solved.standard
         stage, sweep = self._stages("scores", "signs", solved)
-        over = self._over(stage, sweep, LEFT_VECTORS, ["scores", "alpha"])
+        left, written = in_hand("left_vectors", stage), ("scores", "alpha")
+        over = self._over(stage, sweep, left, written)
         if not over:
-            outputs.create_tiled(LEFT_VECTORS, plan, (self._dims.sample,), np.float64, k)
+            outputs.create_tiled(left, plan, (self._dims.sample,), np.float64, k)
         columns = work.random_columns
         partial = self._read(
             stage,
             attempt,
             left_vectors_span,
-            replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (LEFT_VECTORS,), backwards=True),
+            replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (left,), backwards=True),
             spectrum.alpha,
             solved.fill,
             standard.about,
@@ -536,7 +539,7 @@ class Steps:
                     8 * k * plan.n_samples,
                     attempt,
                     extremes_span,
-                    Sweep(plan, outputs),
+                    Sweep(plan, outputs, reads=left),
                     transform,
                     total=np.zeros((2, k)),
                     merge=np.maximum,
@@ -551,21 +554,27 @@ class Steps:
         sigma = spectrum.singular_values
         repair = transform.T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
-        for name in ("scores", "alpha"):
-            outputs.create_tiled(name, plan, (self._dims.sample,), np.float64, k, component_axis=1)
-        outputs.array("scores").attrs["whitened"] = self._model.whiten
+        made = tuple(in_hand(name, sweep) for name in written)
+        for name in () if over else made:
+            attributes = {"whitened": self._model.whiten} if name == made[0] else {}
+            outputs.create_tiled(
+                name, plan, (self._dims.sample,), np.float64, k, component_axis=1, attributes=attributes
+            )
         overlap = self._sum_up(
             sweep,
             8 * k * plan.n_samples,
             attempt,
             scores_span,
-            Sweep(plan, outputs, () if over else ("scores", "alpha")),
+            Sweep(plan, outputs, () if over else made, left),
             repair * to_scores,
             repair * reciprocal(sigma),
             total=np.zeros((k, k)),
             merge=operator.iadd,
         )
-        outputs.remove(LEFT_VECTORS)
+        if not over:
+            for name, final in zip(made, written, strict=True):
+                outputs.rename(name, final)
+            outputs.remove(left)
         spectrum = spectrum.signed(signs)
         weights = reciprocal(to_scores)
         scores_overlap = weights[:, None] * overlap * weights
@@ -684,14 +693,14 @@ class Steps:
         if self._ledger is not None:
             self._ledger.stage(f"{rung.name}, refuted").keep(0, np.zeros(0))
 
-    def _over(self, stage: str, sweep: str, between: str, written: list[str]) -> bool:
+    def _over(self, stage: str, sweep: str, between: str, written: Sequence[str]) -> bool:
         """Whether a stage and the sweep over what it wrote, `between`, had ended before, and that is gone.
 
-        Then no part of it can be done alone: where what the sweep has written is damaged, both begin anew.
+        Then no part of it can be done alone: where what has taken its place is damaged, both begin anew.
         """
         if self._ledger is None or between in self.outputs:
             return False
-        if not self._ledger.stage(sweep).complete(self._made.plan.n_spans):
+        if not self._ledger.stage(stage).complete(self._made.plan.n_spans):
             return False
         damage = next((found for name in written if (found := self.outputs.damage(name))), None)
         if damage is None:
@@ -700,6 +709,11 @@ class Steps:
         for name in (stage, sweep):
             self._ledger.stage(name).clear()
         return False
+
+
+def in_hand(name: str, stage: str) -> str:
+    """What an array is called while a stage writes it: whoever comes late, when that is over, writes to nobody's array."""
+    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
 
 
 def _check_present(layout: Layout, counts: Counts) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_info
 from dpca import durable
 from dpca.errors import LedgerError, writing
 from dpca.runplan import Settled
+from dpca.scratch import ScratchFolder
 
 FORMAT_VERSION = 2
 RUN = re.compile(r"[0-9a-f]{32}")
@@ -38,16 +39,20 @@ class Begun:
     """Fingerprint of the input."""
     numerics: dict[str, Any]
     settled: Settled
-    scratch: str
-    """Where a copy of the input goes."""
+    scratch: str = ""
+    """Where it says that a copy of the input is."""
     job: str | None = None
     """The job of a batch system that began it."""
 
     @classmethod
-    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled, scratch: str) -> Begun:
+    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], settled: Settled) -> Begun:
         """A run that begins here."""
         job = os.environ.get("SLURM_JOB_ID")
-        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled, scratch, job)
+        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), settled, job=job)
+
+    def scratch_folder(self, output: Path) -> ScratchFolder:
+        """The folder of its copy; one that is another run's is left alone."""
+        return replace(ScratchFolder.of("", self.run, output), path=Path(self.scratch))
 
     def write(self, path: Path) -> None:
         """Write it durably."""

@@ -24,7 +24,7 @@ def directory(tmp_path):
 
 def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
-    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED, "scratch")
+    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED)
     directory.begin(begun)
     (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
     directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
@@ -71,7 +71,7 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
     directory.check_free(True)
     assert directory.unfinished().run == run
     assert directory.unfinished().settled == SETTLED
-    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
+    directory.begin(Begun.now({}, {}, SETTLED))
     assert not directory.staged_arrays(run).exists()
 
 
@@ -191,7 +191,7 @@ RECORD = {"format_version": 2, "run": 32 * "a", "plan": SETTLED.as_json(), "conf
     ],
 )
 def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
-    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
+    directory.begin(Begun.now({}, {}, SETTLED))
     durable.write_checked(directory.begun, {**RECORD, "numerics": {}, **change})
     with pytest.raises(LedgerError, match=said) as caught:
         directory.unfinished()
@@ -200,14 +200,14 @@ def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 2}'])
 def test_a_record_that_is_damaged_is_said_to_be_so(directory, text):
-    directory.begin(Begun.now({}, {}, SETTLED, "scratch"))
+    directory.begin(Begun.now({}, {}, SETTLED))
     directory.begun.write_text(text)
     with pytest.raises(LedgerError, match="can't be used"):
         directory.unfinished()
 
 
 def test_a_record_that_was_changed_is_found_at_every_byte(directory):
-    directory.begin(Begun.now({"n": 1}, {"uri": "x"}, SETTLED, "scratch"))
+    directory.begin(Begun.now({"n": 1}, {"uri": "x"}, SETTLED))
     content = directory.begun.read_bytes()
     for position, byte in enumerate(content):
         directory.begun.write_bytes(content[:position] + bytes([byte ^ 1]) + content[position + 1 :])
@@ -219,13 +219,13 @@ def test_a_record_that_was_changed_is_found_at_every_byte(directory):
 
 
 def test_what_changed_is_named(directory):
-    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED, "scratch")
-    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED, "scratch")
+    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
+    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
     assert before.check(directory.path, same) == []
     with pytest.raises(LedgerError, match=r"the config changed since the run began: model.ddof: 1, now 0"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED, "scratch"))
+        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED))
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED, "scratch"))
+        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED))
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 4"):
         before.check(directory.path, same)

@@ -60,7 +60,7 @@ def cases():
             yield pytest.param(chunk, name, marks=pytest.mark.looks if name == "report" else ())
 
 
-@pytest.mark.parametrize(("chunk", "command"), cases())
+@pytest.mark.parametrize(("chunk", "command"), list(cases()))
 def test_what_is_gone_or_damaged_is_an_error(made, tmp_path, monkeypatch, capsys, chunk, command):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)

@@ -51,14 +51,14 @@ CHUNKS_AT_ONCE = 10
 
 
 class _ZarrReader(Reader):
-    def __init__(self, layout: Layout, array: zarr.Array[Any], fill: bool, secrets: Secrets) -> None:
+    def __init__(self, layout: Layout, array: zarr.Array[Any], absent: str, secrets: Secrets) -> None:
         super().__init__(layout, secrets)
         self._array, self._store = watched(array)
         self._bare = array.store
         if not layout.shards and layout.codec.split(", ")[-1] == "blosc":
             self._store.check = check_blosc
         self._files = ChunkFiles.of(array)
-        self._fill = fill
+        self._absent = absent
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
         self._counted: set[str] | None = set() if layout.shards else None
 
@@ -145,7 +145,12 @@ class _ZarrReader(Reader):
 
     def _count_absent(self) -> None:
         absent = self._store.absent
-        if not self._fill:
+        if self._absent == "damage":
+            raise StorageError(
+                f"{self.layout.name}: {min(absent)} is gone from the copy that was made of it",
+                "See who removes files there.",
+            )
+        if self._absent == "error":
             raise DataError(
                 f"{self.layout.name}: chunk {min(absent)!r} was never written, and absent_chunks is 'error'",
                 "Write it, or set input.absent_chunks: fill to read it as the array's fill value "
@@ -181,9 +186,10 @@ class ZarrSource:
         Open for reading.
     name : str
         What errors call it.
-    absent_chunks : "fill" or "error"
+    absent_chunks : "fill", "error" or "damage"
         What to do at a chunk that the store does not hold. Zarr leaves out chunks that hold nothing but
-        the fill value, so their absence is no error by itself. Of a sharded array, shards are counted.
+        the fill value, so their absence is no error by itself. Of a sharded array, shards are counted. In a copy that
+        dpca made, where all are written, it is damage.
     """
 
     def __init__(
@@ -193,7 +199,7 @@ class ZarrSource:
         absent_chunks: str = "fill",
         secrets: Secrets | None = None,
     ) -> None:
-        self._array, self._fill, self._secrets = array, absent_chunks == "fill", secrets or Secrets()
+        self._array, self._absent, self._secrets = array, absent_chunks, secrets or Secrets()
         dtype = check_dtype(name, array.dtype)
         attributes = dict(array.attrs)
         names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
@@ -264,7 +270,7 @@ class ZarrSource:
     def like(self, layout: Layout) -> ZarrSource:
         """The same array under another's description: its sentinel, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
-        copy._array, copy._fill, copy._secrets, copy.layout = self._array, self._fill, self._secrets, layout
+        copy._array, copy._absent, copy._secrets, copy.layout = self._array, self._absent, self._secrets, layout
         return copy
 
     def restrict(self, region: Region) -> ZarrSource:
@@ -297,7 +303,7 @@ class ZarrSource:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        reader = _ZarrReader(self.layout, self._array, self._fill, self._secrets)
+        reader = _ZarrReader(self.layout, self._array, self._absent, self._secrets)
         try:
             yield reader
         finally:

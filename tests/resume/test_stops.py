@@ -161,7 +161,7 @@ dpca.decomposition.copy_unit = counted
     assert bits("s") == expected
     shutil.rmtree("s")
     disturbed(what, "run", "rows.yaml", start=plain)
-    truncated(next(Path("s/ledger/scratch").glob("*/c/0/0")))
+    truncated(next(Path("s/ledger/scratch").glob("*/copy.zarr/c/0/0")))
     again = disturbed(what.replace("if number == 2", "if False"), "run", "rows.yaml", "--resume", start=plain)
     assert again.returncode == 0, again.stderr
     assert re.search(r"scratch/.*/c/0/0 has \d+5 bytes, not \d+0: it is computed again", again.stderr)

@@ -1,0 +1,348 @@
+"""What two processes do to each other, and what lies in the way: nothing finished is lost, nothing false is published."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import zarr
+
+from dpca import apply, batch, durable, results, run
+from dpca.errors import DpcaError
+from dpca.outputs import Outputs
+from dpca.scratch import ScratchFolder
+from tests.commands.calls import dpca
+from tests.resume.disturbed import at_slab, disturbed, killed, staged
+from tests.stores import random_array
+from tests.test_crashes import bits
+
+
+def before_the_lock(monkeypatch, module, meanwhile):
+    """Have another command run to its end just before the next lock is taken."""
+    acquire, calls = module.Lock.acquire, []
+
+    def acquiring(lock):
+        if not calls:
+            calls.append(lock)
+            assert meanwhile() == 0
+        acquire(lock)
+
+    monkeypatch.setattr(module.Lock, "acquire", acquiring)
+
+
+def test_a_result_that_another_run_finished_meanwhile_is_not_replaced(config, monkeypatch, capsys):
+    before_the_lock(monkeypatch, run, lambda: dpca("run", config, "--set", "model.n_components=2"))
+    assert dpca("run", config) == 2
+    assert "r: holds a result already" in capsys.readouterr().err
+    assert zarr.open_group("r/result.zarr")["scores"].shape == (12, 2)
+
+
+@pytest.mark.parametrize("command", ["transform", "reconstruct"])
+def test_what_another_command_wrote_meanwhile_is_not_replaced(config, monkeypatch, capsys, command):
+    assert dpca("run", config) == 0
+    first = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:4"]), "--out", "o.zarr"]
+    second = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:5"]), "--out", "o.zarr"]
+    before_the_lock(monkeypatch, apply, lambda: dpca(*first))
+    assert dpca(*second) == 2
+    assert "o.zarr: exists already" in capsys.readouterr().err
+    if command == "reconstruct":
+        assert zarr.open_group("o.zarr")["reconstruction"].shape[0] == 4
+    assert not [name for name in os.listdir() if name.startswith(".o.zarr")]
+
+
+# The copy in scratch.
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """An input that is copied: whole rows, which do not fit the memory in columns."""
+    zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
+    Path("rows.yaml").write_text(
+        "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: r}\n"
+    )
+    return "rows.yaml"
+
+
+PLAIN = "import os, signal, sys, shutil\nimport dpca.passes\n"
+LOSING = """
+import dpca.rechunk
+opened = dpca.rechunk.Copy.open
+def losing(copy, path):
+    import pathlib
+    os.remove(sorted(file for file in pathlib.Path(path, "c").rglob("*") if file.is_file())[0])
+    return opened(copy, path)
+dpca.rechunk.Copy.open = losing
+"""
+
+
+def test_a_copy_of_which_something_is_gone_is_damage_and_is_made_again(rows):
+    whole = disturbed("", "run", rows, "--set", "output.path=whole", start=PLAIN)
+    assert whole.returncode == 0, whole.stderr
+    done = disturbed(LOSING, "run", rows, start=PLAIN)
+    assert done.returncode == 1
+    assert "rows.zarr: c/0/0 is gone from the copy that was made of it" in done.stderr
+    again = disturbed("", "run", rows, "--resume", start=PLAIN)
+    assert again.returncode == 0, again.stderr
+    assert bits("r") == bits("whole")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_copied_run_and_its_original_have_a_scratch_of_their_own(rows, elsewhere):
+    Path("fast").mkdir()
+    where = ("--set", "compute.scratch=fast") if elsewhere else ()
+    stop = at_slab(3, "os.kill(os.getpid(), signal.SIGKILL)")
+    assert disturbed(stop, "run", rows, *where, start=PLAIN).returncode < 0
+    subprocess.run(["cp", "-a", "r", "r2"], check=True)
+    folders = lambda: sorted(str(path) for path in Path().glob("**/dpca-*/copy.zarr"))  # noqa: E731
+    mine = [path for path in folders() if not path.startswith("r2")]
+    again = disturbed("", "run", rows, "--resume", *where, "--set", "output.path=r2", start=PLAIN)
+    assert again.returncode == 0, again.stderr
+    assert folders() == mine
+    again = disturbed("", "run", rows, "--resume", *where, start=PLAIN)
+    assert again.returncode == 0, again.stderr
+    assert bits("r") == bits("r2")
+    assert folders() == os.listdir("fast") == []
+
+
+def test_runs_of_one_path_on_two_hosts_have_scratch_folders_of_their_own():
+    one, two = (ScratchFolder.of("fast", word * 32, "/out/r") for word in "ab")
+    one.make()
+    assert one.path.stat().st_mode & 0o777 == 0o700
+    Path(one.copy).mkdir()
+    two.remove()
+    # Nor does a folder go that says to be another's, or a link.
+    os.symlink(one.path, two.path)
+    two.remove()
+    ScratchFolder(one.path, "c" * 32, "/out/r").remove()
+    assert Path(one.copy).is_dir()
+    one.remove()
+    assert not one.path.exists()
+
+
+def test_what_a_record_calls_its_scratch_is_not_removed_unless_it_is(config):
+    killed(config)
+    Path("victim").mkdir()
+    Path("victim/file").write_text("")
+    record = Path("r/ledger/run.json")
+    document = json.loads(record.read_text())["document"]
+    durable.write_checked(record, {**document, "scratch": str(Path("victim").absolute())})
+    assert dpca("run", config, "--resume") == 0
+    assert Path("victim/file").exists()
+
+
+# Data that change while they are read.
+
+
+def changing(slab, then=""):
+    """Rewrites a chunk while the run is at a slab, and keeps what was there; three slabs later something else happens."""
+    action = "import zarr; shutil.copy2('x.zarr/c/0/1', 'kept'); z = zarr.open_array('x.zarr', mode='r+'); "
+    action += "z[:, 600:1200] = z[:, 600:1200] + 1.0"
+    later = f"\n        if len(seen) == {slab + 3}:\n            {then}" if then else ""
+    return "import shutil\n" + at_slab(slab, action + later)
+
+
+def restore():
+    shutil.copy2("kept", "x.zarr/c/0/1")
+
+
+@pytest.mark.parametrize("slab", [1, 8, 14])
+@pytest.mark.parametrize("then", ["", "raise KeyboardInterrupt"])
+def test_what_was_read_of_changed_data_is_not_used_when_they_are_restored(config, undisturbed, slab, then):
+    done = disturbed(changing(slab, then), "run", config, "--set", "compute.workers=1")
+    assert done.returncode in (2, 130), done.stderr
+    if not then:
+        assert "changed while it was read" in done.stderr
+    restore()
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_what_was_finished_before_the_data_changed_is_kept(config, undisturbed, monkeypatch):
+    killed(config, slab=9, workers=1)
+    before = {path.name for path in Path("r/ledger").glob("*/parts/*/*.npz")}
+    done = disturbed(changing(2), "run", config, "--resume", "--set", "compute.workers=1")
+    assert done.returncode == 2, done.stderr
+    after = {path.name for path in Path("r/ledger").glob("*/parts/*/*.npz")}
+    assert after <= before
+    restore()
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_a_partition_does_not_leave_what_it_read_of_changed_data(config, undisturbed):
+    assert dpca("batch", "init", config, "--partitions", 2) == 0
+    done = disturbed(changing(2), "batch", "partition", "r", "--index", "0")
+    assert done.returncode == 2, done.stderr
+    assert "changed while it was read" in done.stderr
+    assert not list(Path("r/ledger").glob("*/parts/*/*.npz"))
+    restore()
+    for _ in range(4):
+        for index in (0, 1):
+            dpca("batch", "partition", "r", "--index", index)
+        assert dpca("batch", "finalize", "r") == 0
+        if Path("r/manifest.json").exists():
+            break
+    assert bits("r") == undisturbed
+
+
+# Who comes late.
+
+
+@pytest.fixture
+def turned(monkeypatch):
+    """Components that are made orthonormal after they were written."""
+    x = random_array(0, (12, 6000), "f4")
+    x[6:] = x[:6] + 1e-3 * x[6:]
+    zarr.create_array("x.zarr", data=x, chunks=(12, 600))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 10}\noutput: {path: r}\n")
+    from tests.resume.disturbed import in_small_slabs
+
+    in_small_slabs(monkeypatch)
+    return "c.yaml"
+
+
+def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypatch):
+    """It is held at its first write until the stage after its own has ended, and let go just before the result is declared."""
+    assert dpca("run", turned, "--set", "output.path=expected") == 0
+    assert json.loads(Path("expected/certificate.json").read_text())["orthogonality_before"] is not None
+    assert dpca("batch", "init", turned, "--partitions", 3) == 0
+    go_on, at_write, failures = threading.Event(), threading.Event(), []
+    write = Outputs.write_part
+
+    def held(outputs, name, region, values):
+        if threading.current_thread() is late:
+            at_write.set()
+            assert go_on.wait(60)
+        write(outputs, name, region, values)
+
+    def partition():
+        try:
+            batch.partition(Path("r"), 1, lambda _: None)
+        except DpcaError as error:
+            failures.append(error)
+
+    late = threading.Thread(target=partition)
+    commit = results.ResultDirectory.commit
+
+    def after_the_late_one(directory, certificate, manifest):
+        go_on.set()
+        late.join()
+        commit(directory, certificate, manifest)
+
+    monkeypatch.setattr(Outputs, "write_part", held)
+    monkeypatch.setattr(results.ResultDirectory, "commit", after_the_late_one)
+    for _ in range(6):
+        stage = batch.status(Path("r")).get("stage", "")
+        if stage.startswith("components") and not at_write.is_set():
+            late.start()
+            assert at_write.wait(60)
+        for index in range(3):
+            dpca("batch", "partition", "r", "--index", index)
+        assert dpca("batch", "finalize", "r") == 0
+        if Path("r/manifest.json").exists():
+            break
+    assert "is gone" in str(failures[0])
+    assert bits("r") == bits("expected")
+
+
+# Copies of a job array's directory, and what is wrong with its record.
+
+
+def test_a_copied_job_array_goes_on_by_itself(config, undisturbed, tmp_path, capsys):
+    assert dpca("batch", "init", config, "--partitions", 2) == 0
+    for index in (0, 1):
+        assert dpca("batch", "partition", "r", "--index", index) == 0
+    subprocess.run(["cp", "-a", "r", "r2"], check=True)
+    assert dpca("batch", "finalize", "r2") == 0
+    assert json.loads(Path("r/ledger/batch.json").read_text())["document"]["stage"].startswith("gram")
+    for index in (0, 1):
+        assert dpca("batch", "partition", "r2", "--index", index) == 0
+    assert dpca("batch", "finalize", "r2") == 0
+    assert bits("r2") == undisturbed
+    assert not Path("r/manifest.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format_version": 1}', "\x00"])
+def test_a_record_of_a_job_array_that_is_damaged_is_said_to_be_so(config, capsys, text):
+    assert dpca("batch", "init", config, "--partitions", 2) == 0
+    Path("r/ledger/batch.json").write_text(text)
+    for arguments in (("finalize", "r"), ("partition", "r", "--index", "0"), ("status", "r")):
+        assert dpca("batch", *arguments) == 2
+        assert "r: its batch.json can't be read" in capsys.readouterr().err
+
+
+def test_a_job_array_whose_directory_is_gone_says_so(config, tmp_path, monkeypatch, capsys):
+    here = tmp_path / "project"
+    here.mkdir()
+    shutil.move("x.zarr", here)
+    shutil.move(config, here)
+    monkeypatch.chdir(here)
+    assert dpca("batch", "init", config, "--partitions", 2, "--set", f"output.path={tmp_path / 'r'}") == 0
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(here)
+    assert dpca("batch", "partition", "r", "--index", "0") == 2
+    assert (
+        f"r: was begun in {here}, where relative paths of its config start, but that is gone" in capsys.readouterr().err
+    )
+
+
+# Damage that no checksum covered.
+
+
+def test_a_part_whose_zip_header_is_damaged_is_computed_again(config, undisturbed, capsys):
+    killed(config)
+    (part, *_) = Path("r/ledger").glob("*/parts/*/[0-9]*.npz")
+    content = bytearray(part.read_bytes())
+    for mark in (b"PK\x03\x04", b"PK\x01\x02"):
+        at = content.find(mark)
+        content[at + (6 if mark == b"PK\x03\x04" else 8)] |= 1  # "encrypted"
+    part.write_bytes(content)
+    assert dpca("run", config, "--resume") == 0
+    assert "is damaged (RuntimeError" in capsys.readouterr().err
+    assert bits("r") == undisturbed
+
+
+@pytest.mark.parametrize("change", [("dimension_names", ["component", "other"]), ("attributes", {"units": "K"})])
+def test_metadata_of_arrays_under_way_are_written_anew(config, undisturbed, change):
+    killed(config, slab=16)
+    tiles = len(staged("*components*"))
+    (path,) = Path("r/ledger").glob("*/result.zarr/components_in_hand_of_components/zarr.json")
+    key, value = change
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+    assert tiles > 1
+
+
+# What lies where dpca keeps what is finished.
+
+
+def test_a_link_in_the_way_of_a_transform_is_refused_and_not_followed(config, capsys):
+    assert dpca("run", config) == 0
+    word = "0" * 64
+    Path("victim", word).mkdir(parents=True)
+    os.symlink("victim", ".d.zarr.partial")
+    assert dpca("transform", "r", "x.zarr", "--out", "d.zarr") == 2
+    assert ".d.zarr.partial: is no directory, where what is finished would be kept" in capsys.readouterr().err
+    assert os.listdir("victim") == [word]
+
+
+def test_what_another_user_put_there_is_not_adopted(config, monkeypatch, capsys):
+    assert dpca("run", config) == 0
+    Path(".d.zarr.partial").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert dpca("transform", "r", "x.zarr", "--out", "d.zarr") == 2
+    assert ".d.zarr.partial: is another user's" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_a_transform_is_for_its_user_alone(config):
+    assert dpca("run", config) == 0
+    what = "import dpca.applying\nspan = dpca.applying.Projection.slab_regions\ndef dying(*a):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    done = disturbed(
+        what + "dpca.applying.Projection.slab_regions = dying\n", "transform", "r", "x.zarr", "--out", "o.zarr"
+    )
+    assert done.returncode < 0
+    assert Path(".o.zarr.partial").stat().st_mode & 0o777 == 0o700
