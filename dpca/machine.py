@@ -154,7 +154,7 @@ class Peak:
 
 @contextmanager
 def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
-    """Sample the private memory of this process while the block runs."""
+    """Sample the private memory of this process while the block runs, and when it ends."""
     peak, ended = Peak(), threading.Event()
 
     def sample() -> None:
@@ -170,6 +170,7 @@ def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
     finally:
         ended.set()
         thread.join()
+        peak.look()  # what came after the last sample counts
 
 
 def _control_groups(root: Path) -> Iterator[Limit]:
