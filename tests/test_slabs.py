@@ -142,6 +142,17 @@ def test_partials_take_an_eighth_of_the_data_unless_spans_were_too_few_then(n, d
     assert max(tiles) - min(tiles) <= 1
 
 
+@given(d=st.integers(10**4, 6 * 10**6), itemsize=st.sampled_from([1, 2, 4, 8]), allowed=st.integers(4, 31))
+@example(d=2_376_001, itemsize=1, allowed=19)  # 1954 samples, 19 tiles
+@example(d=15_001, itemsize=8, allowed=6)  # 313 samples, 6 tiles
+def test_there_are_never_fewer_spans_than_are_to_be_shared_out(d, itemsize, allowed):
+    """Where an eighth of the data holds few partials: as many tiles for each span would leave half of the spans there."""
+    n = 1 + d * itemsize // (64 * allowed)
+    plan = make_plan((n, d), itemsize, (n, 1000))
+    nearest = 2 ** round(np.log2(max(1, d / 32768)))  # a power of two, of spans as wide as their partial is worth
+    assert plan.n_spans >= min(plan.n_tiles, 16, max(4, nearest))
+
+
 def test_data_that_are_not_wide_are_shared_out_too():
     """Else a single core would work on what is wide enough for one chunk of 1 MiB of the mean."""
     for n, d in ((500, 10**6), (5000, 80_000), (100, 10**5)):
