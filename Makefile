@@ -63,7 +63,7 @@ faults: $(READY)
 properties: $(READY)
 	DPCA_PROPERTIES=random $(BIN)/python -m pytest -n 2 -m "hypothesis and not looks and not clusters"
 
-## crashes: power lost at every step of a run, in turn (minutes)
+## crashes: power lost before every flush of a run, in turn, with any part of what was not flushed (a quarter of an hour)
 crashes: $(READY)
 	DPCA_CRASH_STRIDE=1 $(BIN)/python -m pytest -q tests/test_crashes.py
 

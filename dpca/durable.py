@@ -151,11 +151,12 @@ def make_directories(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename, durably; a directory only to where none is."""
+    """Rename, durably; a directory only to where none is.
+
+    The old name, if it was in another directory, may be found again beside the new one after a crash.
+    """
     DISK.rename(source, target)
     DISK.flush_directory(target.parent)
-    if source.parent != target.parent:
-        DISK.flush_directory(source.parent)
 
 
 def remove(path: Path) -> None:

@@ -144,7 +144,8 @@ class Lock:
         shown = self._out or self._path
         with writing(str(shown)):
             try:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                durable.make_directories(self._directory.parent)  # which stays when the lock goes
+                self._directory.mkdir(exist_ok=True)
             except PermissionError as cause:
                 raise OutputExistsError(
                     f"{shown}: may not be written: {cause.strerror}",

@@ -1,142 +1,197 @@
-"""A disk that loses power: what was not flushed is gone, or half there, and nothing happens after."""
+"""A machine that loses power: what was not flushed is lost, kept, or half there.
 
+Nothing of dpca is replaced. At each call of os.fsync a directory is looked at as it is, and what that call flushes is on
+the disk from then on: of a directory its names, of a file its content. So a flush that is missing is missed, and whatever
+makes, renames or deletes something is seen, zarr as well as dpca.
+"""
+
+import ast
+import os
+import re
 import shutil
-import tempfile
+import threading
+import types
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from dpca import durable
 
-
-class Crash(BaseException):
-    """The machine is off."""
-
-
-class Hasty(durable.Disk):
-    """Never waits for the disk: for runs whose power stays on."""
-
-    def write(self, path, save):
-        with open(path, "xb") as file:
-            save(file)
-
-    def flush_directory(self, path):
-        pass
+RANDOM_WORD = re.compile("[0-9a-f]{32}")
+"""What names differ by from run to run; what is drawn does not depend on it."""
 
 
-class FailingDisk(durable.Disk):
-    """Does what a disk does until a step, and then what is left of it.
+@contextmanager
+def unflushed():
+    """Nothing waits for the disk: for runs whose power stays on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
+        yield
+
+
+@contextmanager
+def watched(place):
+    """What is flushed in a directory meanwhile, as `Power`."""
+    power = Power(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", power.fsync)
+        try:
+            yield power
+        finally:
+            power.end()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a directory holds, and what of it is on the disk for certain. Files and directories are known by their inodes."""
+
+    names: dict[int, dict[str, int]]
+    """In each directory."""
+    flushed_names: dict[int, dict[str, int]]
+    flushed_files: frozenset[int]
+
+
+class Power:
+    """The moments at which power may be lost: before each flush, and after all.
 
     Parameters
     ----------
-    step : the step at which power is lost; each has up to three: before it, within it, after it but before a flush
-    keep : whether names that were not flushed are found again all the same; what files hold that were not, is half
+    place : the directory that is looked at; what is in it at first is on the disk. Locks in it are not seen: they do not outlive
+        their process
     """
 
-    def __init__(self, step, keep):
-        self.left, self.keep, self.off = step, keep, False
-        self._undo = {}
-        self._saved = Path(tempfile.mkdtemp())
+    def __init__(self, place):
+        self._place, self._lock = Path(place).absolute(), threading.Lock()
+        # Every file that ever was there stays here, with its content, and directories stay open, so no inode is used again.
+        self._kept = self._place.with_name(f"kept-{os.urandom(4).hex()}")
+        self._kept.mkdir()
+        self._files, self._directories = set(), {}
+        self._root = os.stat(self._place).st_ino
+        self._flushed_names, self._flushed_files = self._look(), frozenset(self._files)
+        self.moments = []
 
-    def close(self):
-        shutil.rmtree(self._saved, ignore_errors=True)
+    def fsync(self, number):
+        """In the place of os.fsync."""
+        with self._lock:
+            self._pass()
+            flushed, names = os.fstat(number).st_ino, self.moments[-1].names
+            if flushed in names:
+                self._flushed_names = {**self._flushed_names, flushed: names[flushed]}
+            else:
+                self._flushed_files |= {flushed}
+
+    def end(self):
+        self._pass()
+        for number in self._directories.values():
+            os.close(number)
+        self._contents = {int(path.name): path.read_bytes() for path in self._kept.iterdir()}
+        shutil.rmtree(self._kept)
 
     def _pass(self):
-        if self.off:
-            raise Crash
-        self.left -= 1
-        if self.left < 0:
-            self.off = True
-            self._lose()
-            raise Crash
+        self.moments.append(Moment(self._look(), self._flushed_names, self._flushed_files))
 
-    def _lose(self):
-        """Names that were not flushed: as they were before, the last change first."""
-        changes = sorted((change for changes in self._undo.values() for change in changes), key=lambda c: -c[0])
-        for _, undo in changes:
-            if not self.keep:
-                undo()
+    def _look(self):
+        names, left = {}, [(self._root, self._place)]
+        for inode, directory in left:
+            names[inode] = {}
+            with suppress(FileNotFoundError), os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.name != ".lock" and self._is_kept(entry):
+                        names[inode][entry.name] = entry.inode()
+                        if entry.is_dir():
+                            left.append((entry.inode(), entry.path))
+        return names
 
-    def _changed(self, directory, undo):
-        number = sum(map(len, self._undo.values()))
-        self._undo.setdefault(Path(directory), []).append((number, undo))
+    def _is_kept(self, entry):
+        """Keep what is there from being forgotten; False where another thread has just removed it."""
+        inode = entry.inode()
+        try:
+            if entry.is_dir() and inode not in self._directories:
+                self._directories[inode] = os.open(entry.path, os.O_RDONLY)
+            elif not entry.is_dir() and inode not in self._files:
+                os.link(entry.path, self._kept / str(inode))
+                self._files.add(inode)
+        except FileNotFoundError:
+            return False
+        return True
 
-    def _save(self, path):
-        """A copy of what is at a path, to be put back."""
-        copy = self._saved / str(len(list(self._saved.iterdir())))
-        if path.is_dir():
-            shutil.copytree(path, copy)
-        elif path.exists():
-            shutil.copy(path, copy)
-        else:
-            return lambda: _remove(path)
-        return lambda: (_remove(path), path.parent.is_dir() and _copy(copy, path))
+    def left(self, moment, seed):
+        """What is found after power was lost: the content of each file by its path in the place, and None of each directory.
 
-    def write(self, path, save):
-        self._pass()
-        self._changed(path.parent, lambda: _remove(path))
-        with open(path, "xb") as file:
-            save(file)
-        if self.left == 0:  # within: written, not flushed
-            content = path.read_bytes()
-            path.write_bytes(content[: len(content) // 2])
-        self._pass()
+        Parameters
+        ----------
+        moment : when, of `moments`
+        seed : 0 loses all changes of names and all contents that were not flushed; 1 keeps all; others draw what is kept, and
+            how much of a content. A rename is lost or kept whole, unless one of its two directories was flushed
+        """
+        left, kept = {}, {}
+        likely = seed if seed < 2 else Random(seed).uniform(0.1, 0.9)
 
-    def rename(self, source, target):
-        self._pass()
-        put_back, is_directory = self._save(target), source.is_dir()
-        super().rename(source, target)
+        def drawn(path):
+            return Random(f"{seed} {RANDOM_WORD.sub('', path)}")
 
-        def undo():
-            if target.exists():
-                (_copytree if is_directory else shutil.copy)(target, source)
-            put_back()
+        def part(content, draw):
+            end = round(len(content) * (seed if seed < 2 else draw.choice((0, draw.random(), 1))))
+            return content[:end] + bytes((len(content) - end) * (seed > 1 and draw.random() < 0.3))
 
-        self._changed(target.parent, undo)
-        self._pass()
+        def walk(path, inode):
+            before, now = moment.flushed_names.get(inode, {}), moment.names.get(inode, {})
+            for name in sorted(before.keys() | now.keys()):
+                here, old, found = path + name, before.get(name), now.get(name)
+                if found != old and not kept.setdefault(found or old, drawn(here).random() < likely):
+                    found = old
+                if found in self._directories:
+                    left[here] = None
+                    walk(here + "/", found)
+                elif found:
+                    content = self._contents[found]
+                    left[here] = content if found in moment.flushed_files else part(content, drawn(here))
 
-    def unlink(self, path):
-        self._pass()
-        undo = self._save(path)
-        super().unlink(path)
-        self._changed(path.parent, undo)
-        self._pass()
+        walk("", self._root)
+        return left
 
-    def make_directory(self, path):
-        self._pass()
-        if not path.exists():
-            super().make_directory(path)
-            self._changed(path.parent, lambda: _remove(path))
-        self._pass()
-
-    def remove_tree(self, path):
-        self._pass()
-        undo = self._save(path)
-        if self.left == 0:  # within: some of it is gone
-            for number, file in enumerate(sorted(path.rglob("*"))):
-                if file.is_file() and number % 2:
-                    file.unlink()
-            self._pass()
-        super().remove_tree(path)
-        self._changed(path.parent, undo)
-        self._pass()
-
-    def flush_directory(self, path):
-        self._pass()
-        if not path.is_dir():
-            raise FileNotFoundError(path)
-        self._undo.pop(Path(path), None)
-        self._pass()
+    def restart(self, left):
+        """Have in the place what was found."""
+        shutil.rmtree(self._place)
+        self._place.mkdir()
+        for path, content in left.items():
+            if content is None:
+                (self._place / path).mkdir()
+            else:
+                (self._place / path).write_bytes(content)
 
 
-def _remove(path):
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _flushes():
+    """The source of `durable`, and the statements in it that flush, by the functions they are in."""
+    tree = ast.parse(Path(durable.__file__).read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    calls = [
+        (function.name, node) for function in functions for node in ast.walk(function) if isinstance(node, ast.Expr)
+    ]
+    return tree, {
+        f"{name}: {ast.unparse(node)}": node
+        for name, node in calls
+        if isinstance(node.value, ast.Call) and getattr(node.value.func, "attr", "") in ("fsync", "flush_directory")
+    }
 
 
-def _copytree(source, target):
-    shutil.copytree(source, target, dirs_exist_ok=True)
+FLUSHES = list(_flushes()[1])
+"""Every flush that `durable` makes."""
 
 
-def _copy(source, target):
-    (_copytree if source.is_dir() else shutil.copy)(source, target)
+@contextmanager
+def without(flush):
+    """`durable` without one of its flushes."""
+    tree, flushes = _flushes()
+    flushes[flush].value = ast.copy_location(ast.Constant(None), flushes[flush])
+    mutant = types.ModuleType(durable.__name__)
+    exec(compile(tree, durable.__file__, "exec"), mutant.__dict__)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (
+            vars(durable).keys() - vars(types.ModuleType("")).keys() - {"__file__", "__cached__", "__builtins__"}
+        ):
+            patch.setattr(durable, name, getattr(mutant, name))
+        yield

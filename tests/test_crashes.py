@@ -1,21 +1,25 @@
-"""Power lost at every step of every run, in turn: what is gone on with has the bits of a run that was never disturbed."""
+"""Power lost at every flush of every run, in turn: what is gone on with has the bits of a run that was never disturbed."""
 
 import json
 import os
-import shutil
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
-from dpca import durable
+from dpca.apply import Place, transform
 from dpca.config_file import load
+from dpca.results import ResultDirectory
 from dpca.run import run
-from tests.crashes import Crash, FailingDisk, Hasty
+from tests.crashes import FLUSHES, unflushed, watched, without
 
-STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "61"))
-"""1 for every step (make crashes), which takes minutes."""
+STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "97"))
+"""Of so many losses of power one is gone on from; of each (1) by make crashes, which takes minutes."""
+
+SEEDS = range(5)
+"""What is lost: all that was not flushed, nothing, and three times what is drawn."""
 
 CASES = {
     "features stream by": ((5, 40), (5, 10), ()),
@@ -26,70 +30,153 @@ CASES = {
 
 def bits(path):
     """Everything that a result holds, but what tells of the way there."""
-    found = {}
-    for file in sorted(Path(path, "result.zarr").rglob("*")):
-        if file.is_file():
-            found[str(file.relative_to(path))] = file.read_bytes()
     certificate = json.loads(Path(path, "certificate.json").read_text())
-    return found | {"certificate": certificate}
+    return contents(Path(path, "result.zarr")) | {"certificate": certificate}
 
 
-@pytest.fixture(params=CASES)
+def contents(path):
+    """All files in a directory."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
+
+
+@pytest.fixture
 def config(request, monkeypatch):
-    shape, chunks, keys = CASES[request.param]
+    case = getattr(request, "param", "features stream by")
+    shape, chunks, keys = CASES[case]
     rng = np.random.default_rng(0)
     x = rng.normal(size=shape)
-    if "orthonormal" in request.param:
+    if "orthonormal" in case:
         left, right = np.linalg.qr(rng.normal(size=(6, 5)))[0], np.linalg.qr(rng.normal(size=(40, 5)))[0]
         x = (left * [1, 1e-2, 1e-3, 1e-4, 1e-5]) @ right.T
-    monkeypatch.setattr(durable, "DISK", Hasty())
     monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
     zarr.create_array("x.zarr", data=x, chunks=chunks)
+    Path("out").mkdir()
     Path("c.yaml").write_text(
-        "input: {uri: x.zarr}\nmodel: {n_components: 2, svd_solver: auto}\ncompute: {workers: 1}\noutput: {path: r}\n"
+        "input: {uri: x.zarr}\nmodel: {n_components: 2, svd_solver: auto}\ncompute: {workers: 1}\noutput: {path: out/r}\n"
     )
     return load("c.yaml", keys)
 
 
-def disturbed(config, disk, **how):
-    """Run on a disk; whether it came to an end."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "DISK", disk)
-        try:
-            run(config, **how)
-        except Crash:
-            return False
-        finally:
-            disk.close()
-    return True
+every_case = pytest.mark.parametrize("config", CASES, indirect=True)
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["names lost", "names kept"])
-def test_power_lost_at_any_step(config, keep):
-    run(config)
-    undisturbed = bits("r")
-    shutil.rmtree("r")
-    step, done = STRIDE // 2 * keep, False
-    while not done:
-        done = disturbed(config, FailingDisk(step, keep))
-        if not done and Path("r", "manifest.json").exists():
-            assert bits("r") == undisturbed  # a manifest stands beside what it describes, always
-        run(config, resume=True)
-        assert bits("r") == undisturbed, f"step {step}"
-        assert sorted(os.listdir("r")) == ["certificate.json", "manifest.json", "result.zarr", "status.json"]
-        shutil.rmtree("r")
-        step += STRIDE
-    assert step > 100
+def losses(power):
+    """What may be found after power was lost, the last moment first, and what was there until then."""
+    for moment in reversed(power.moments):
+        before = power.left(moment, seed=1)
+        for seed in SEEDS:
+            yield power.left(moment, seed), before
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["names lost", "names kept"])
-def test_power_lost_twice_and_while_an_older_result_is_replaced(config, keep):
-    run(config)
-    undisturbed = bits("r")
-    for step in range(3, 400, 5 * STRIDE):
-        if not disturbed(config, FailingDisk(step, keep), overwrite=True):
-            disturbed(config, FailingDisk(2 * step, keep), resume=True)
-        if not Path("r", "manifest.json").exists():
-            assert Path("r", "ledger").exists()
-        run(config, resume=True)
-        assert bits("r") == undisturbed, f"step {step}"
+def result(files):
+    """The result among files: its run, certificate and arrays; None where there is none."""
+    if "r/manifest.json" not in files:
+        return None
+    try:
+        run = json.loads(files["r/manifest.json"])["run"]
+        certificate = json.loads(files["r/certificate.json"])
+    except (ValueError, KeyError):
+        return "half of a result"
+    arrays = {
+        path: content for path, content in files.items() if path.startswith("r/result.zarr/") and content is not None
+    }
+    return run, certificate, arrays
+
+
+def is_whole(left, before, results):
+    """Whether a result is found as it was; while one takes the place of another, either of them or none."""
+    return result(left) in ([None, *results] if "r/ledger/commit.json" in before else [result(before)])
+
+
+def go_on(config, older=None):
+    """What comes of a run that is gone on with, or begun again where there is nothing, or an older result."""
+    anew = ResultDirectory("out/r").unfinished() is None and result(contents("out")) == older
+    run(config, resume=not anew, overwrite=anew)
+    # A run that only has to be published writes no status.
+    assert {*os.listdir("out/r"), "status.json"} == {"certificate.json", "manifest.json", "result.zarr", "status.json"}
+    return result(contents("out"))[1:]
+
+
+@every_case
+def test_power_lost_at_any_moment_of_a_run(config):
+    with watched("out") as power:
+        run(config)
+    new = result(contents("out"))
+    found = list(losses(power))
+    assert all(is_whole(left, before, [new]) for left, before in found)
+    for left, _ in found[STRIDE // 2 :: STRIDE]:
+        power.restart(left)
+        with unflushed():
+            assert go_on(config) == new[1:]
+    assert len(power.moments) > 100
+
+
+def replaced(config):
+    """A run that replaces an older result, and both results."""
+    with unflushed():
+        run(load("c.yaml", ["model.n_components=1"]))
+    old = result(contents("out"))
+    with watched("out") as power:
+        run(config, overwrite=True)
+    return power, [old, result(contents("out"))]
+
+
+@every_case
+def test_power_lost_twice_and_while_an_older_result_is_replaced(config):
+    power, results = replaced(config)
+    found = list(losses(power))
+    assert all(is_whole(left, before, results) for left, before in found)
+    for left, _ in found[STRIDE :: 4 * STRIDE]:
+        power.restart(left)
+        with watched("out") as again:
+            assert go_on(config, results[0]) == results[-1][1:]
+        results = [*results[:2], result(contents("out"))]
+        twice = list(losses(again))
+        assert all(is_whole(left, before, results) for left, before in twice)
+        again.restart(twice[len(twice) // 3][0])
+        with unflushed():
+            assert go_on(config, results[0]) == results[-1][1:]
+
+
+def transform_into_t():
+    transform("r", "x.zarr", "out/t", overwrite=False, place=Place(workers=1))
+
+
+def transformed():
+    """Samples that are transformed by the result that is here, and what comes of it."""
+    os.rename("out/r", "r")
+    with watched("out") as power:
+        transform_into_t()
+    return power, contents("out")
+
+
+def is_transformed(left, before, whole):
+    """Whether all that was made is found, or nothing; once it was in its place, there or where it was made."""
+    there = {path: content for path, content in left.items() if path.startswith("t/") and content is not None}
+    aside = {re.sub(r"\.t\.partial/\w+/arrays/", "t/", path): content for path, content in left.items()}
+    if "t" not in before:
+        return there in ({}, whole)
+    return there == whole or (".t.partial" in before and whole.items() <= aside.items())
+
+
+def test_power_lost_while_samples_are_transformed(config):
+    with unflushed():
+        run(config)
+    power, whole = transformed()
+    found = list(losses(power))
+    assert all(is_transformed(left, before, whole) for left, before in found)
+    for left, _ in found[:: 1 + STRIDE // 4]:
+        if "t" not in left:
+            power.restart(left)
+            with unflushed():
+                transform_into_t()
+            assert contents("out") == whole
+
+
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_without_any_one_flush_a_result_is_lost_or_not_what_it_says(config, flush):
+    with without(flush):
+        ran, results = replaced(config)
+        applied, scores = transformed()
+    kept = all(is_whole(left, before, results) for left, before in losses(ran))
+    assert not (kept and all(is_transformed(left, before, scores) for left, before in losses(applied)))
