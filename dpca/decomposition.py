@@ -15,17 +15,18 @@ second pass gives   components                        scores, alpha
 from __future__ import annotations
 
 import operator
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca import durable
 from dpca.certificate import certify
 from dpca.engine import run_stage
 from dpca.errors import AssumptionError
@@ -230,4 +231,5 @@ def streamed(
         finished = True
     finally:
         if finished or ledger is None:
-            shutil.rmtree(scratch, ignore_errors=True)
+            with suppress(OSError):
+                durable.remove(Path(scratch))

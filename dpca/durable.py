@@ -2,7 +2,7 @@
 
 A file is written aside, flushed to the disk and renamed into place; then its directory is flushed, since a
 rename, too, is lost with an unflushed directory (POSIX promises no more). `DISK` is the only way in which dpca
-changes a ledger or publishes a result, so that a test can end it at every single step.
+changes what is in a result directory, but for its lock, so that a test can end it at every single step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import Any, BinaryIO
 class Disk:
     """The steps by which directories change."""
 
-    def write(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
-        """Write a new file and flush it."""
+    def write(self, path: Path, save: Callable[[BinaryIO], object], flush: bool = True) -> None:
+        """Write a new file, and flush it."""
         with open(path, "xb") as file:
             save(file)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file over another, or a directory to where none is."""
@@ -63,20 +64,18 @@ def write(path: Path, save: Callable[[BinaryIO], object]) -> None:
     ----------
     save : writes the content to the file that it is given
     """
-    aside = _aside(path)
-    try:
-        DISK.write(aside, save)
-        DISK.rename(aside, path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
+    _replace(path, save, flush=True)
     DISK.flush_directory(path.parent)
+
+
+def write_briefly(path: Path, value: Any) -> None:
+    """Write JSON that may be lost with the power, such as a status: a reader finds the old or the new, never half."""
+    _replace(path, _json(value), flush=False)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON, as `write` does; NaN and infinity are refused."""
-    text = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
-    write(path, lambda file: file.write(text))
+    write(path, _json(value))
 
 
 def write_checked(path: Path, value: Any) -> None:
@@ -116,19 +115,19 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def write_briefly(path: Path, value: Any) -> None:
-    """Write JSON that may be lost with the power, such as a status: a reader finds the old or the new, never half."""
-    aside = _aside(path)
+def _json(value: Any) -> Callable[[BinaryIO], object]:
+    text = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+    return lambda file: file.write(text)
+
+
+def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool) -> None:
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        aside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(aside, path)
+        DISK.write(aside, save, flush)
+        DISK.rename(aside, path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        DISK.unlink(aside)
         raise
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
 def remove_partials(path: Path, deep: bool = True) -> None:
@@ -160,8 +159,8 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a directory with all that is in it; nothing if it is not there."""
-    if path.is_dir():
+    """Remove a file, a link, or a directory with all that is in it, of which links are not followed; nothing if it is not there."""
+    if path.is_dir() and not path.is_symlink():
         DISK.remove_tree(path)
     else:
         DISK.unlink(path)

@@ -75,7 +75,7 @@ def export(
     try:
         with writing(str(place)):
             _WRITERS[to](result, aside, labels)
-            durable.move(aside, place) if not place.exists() else aside.replace(place)
+            durable.move(aside, place)
     except ImportError as cause:
         raise InputError(
             f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."

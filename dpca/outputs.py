@@ -97,6 +97,16 @@ class SyncedStore(LocalStore):
         if not await self.exists(key):
             await self.set(key, value)
 
+    def delete_sync(self, key: str) -> None:
+        self._check_writable()
+        durable.remove(self.root / key)
+
+    async def delete(self, key: str) -> None:
+        await asyncio.to_thread(self.delete_sync, key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        await self.delete(prefix)
+
     def _put(self, key: str, value: Buffer) -> None:
         path, view = self.root / key, value.as_buffer_like()
         match = _CHUNK.fullmatch(key)

@@ -7,7 +7,7 @@ directory, share one. What a record says of where it is is not believed: a file 
 from __future__ import annotations
 
 import hashlib
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,8 @@ class ScratchFolder:
     def remove(self) -> None:
         """Remove it with what it holds; nothing where it is not this run's."""
         if self.is_own:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                durable.remove(self.path)
 
     @property
     def _owner(self) -> dict[str, str]:

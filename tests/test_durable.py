@@ -1,0 +1,139 @@
+"""Directories are changed through one disk alone, and links are not followed where something is removed."""
+
+import os
+import shutil
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from dpca import durable
+from dpca.apply import Place, transform
+from dpca.config_file import load
+from dpca.outputs import SyncedStore
+from dpca.run import run
+from tests.crashes import unflushed, watched
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}
+
+
+class Auditor:
+    """What is changed in a directory while it looks, but by `durable.DISK`. An audit hook stays as long as its process."""
+
+    def __init__(self):
+        self.place, self.found, self.thread = None, [], threading.local()
+        sys.addaudithook(self.hook)
+
+    def hook(self, event, args):
+        if self.place is None or getattr(self.thread, "in_disk", False):
+            return
+        if event in CHANGES or (event == "open" and args[2] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR)):
+            named = [arg for arg in args[:2] if isinstance(arg, str | os.PathLike)]
+            for path in [Path(os.path.abspath(name)) for name in named]:
+                made_already = event == "os.mkdir" and path.is_dir()
+                if self.place in path.parents and ".lock" not in path.parts and not made_already:
+                    self.found.append(f"{event} {path}")
+
+
+class Marking(durable.Disk):
+    """Tells an auditor when it is at work."""
+
+    def __init__(self, auditor):
+        self._auditor = auditor
+
+    def __getattribute__(self, name):
+        method = super().__getattribute__(name)
+        if name.startswith("_"):
+            return method
+
+        def call(*args):
+            self._auditor.thread.in_disk = True
+            try:
+                return method(*args)
+            finally:
+                self._auditor.thread.in_disk = False
+
+        return call
+
+
+@pytest.fixture(scope="module")
+def auditor():
+    return Auditor()
+
+
+@contextmanager
+def audited(auditor, place):
+    with pytest.MonkeyPatch.context() as patch, unflushed():
+        patch.setattr(durable, "DISK", Marking(auditor))
+        auditor.place, auditor.found = Path(place).absolute(), []
+        yield auditor.found
+        auditor.place = None
+
+
+def test_results_are_changed_through_the_disk_alone(auditor, monkeypatch):
+    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    Path("out").mkdir()
+    zarr.create_array("x.zarr", data=np.random.default_rng(0).normal(size=(5, 40)), chunks=(5, 10))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 2}\noutput: {path: out/r}\n")
+    config = load("c.yaml", [])
+    with watched("out") as power:
+        run(config)
+    power.restart(power.left(power.moments[-30], seed=1))  # with arrays that zarr deletes, to write them again
+    with audited(auditor, "out") as found:
+        run(config, resume=True)
+        run(config, overwrite=True)
+        for _ in range(2):
+            transform("out/r", "x.zarr", "out/t", overwrite=True, place=Place(workers=1))
+    assert found == []
+
+
+def test_an_auditor_sees_what_bypasses_the_disk(auditor):
+    Path("out").mkdir()
+    with audited(auditor, "out") as found:
+        os.mkdir("out/made")
+        Path("out/written").write_text("")
+        durable.make_directories(Path("out/other"))
+        shutil.rmtree("out/made")
+    assert [change.split()[0] for change in found] == ["os.mkdir", "open", "shutil.rmtree", "os.rmdir"]
+
+
+@pytest.fixture
+def elsewhere():
+    """A directory with a file that is nobody's to remove, and a link to it in another one."""
+    Path("elsewhere").mkdir()
+    Path("elsewhere/.thesis.partial").write_text("x")
+    Path("r").mkdir()
+    Path("r/link").symlink_to(Path("elsewhere").absolute())
+    yield
+    assert os.listdir("elsewhere") == [".thesis.partial"]
+
+
+def test_of_a_link_the_link_alone_is_removed(elsewhere):
+    durable.remove(Path("r/link"))
+    assert os.listdir("r") == []
+    Path("r/link").symlink_to("nowhere")
+    durable.remove(Path("r/link"))
+    assert os.listdir("r") == []
+
+
+def test_a_directory_is_removed_with_the_links_in_it(elsewhere):
+    durable.remove(Path("r"))
+    assert not Path("r").exists()
+
+
+def test_what_was_begun_is_not_looked_for_behind_links(elsewhere):
+    durable.remove_partials(Path("r"))
+
+
+def test_a_link_that_is_moved_stays_a_link(elsewhere):
+    durable.move(Path("r/link"), Path("r/other"))
+    assert Path("r/other").readlink() == Path("elsewhere").absolute()
+
+
+def test_zarr_deletes_no_more_than_a_link(elsewhere):
+    SyncedStore("r").delete_sync("link")
+    assert os.listdir("r") == []
