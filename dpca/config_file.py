@@ -13,13 +13,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dpca.config import ALLOWED, REMEDIES, Config, Input, check_together
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import without_credentials
 
 Path_ = tuple[str | int, ...]
+
+MOST_BYTES, MOST_DEPTH, MOST_VALUES = 2**16, 20, 10_000
+"""The most that a config takes; what is read of a text in YAML grows with each of them, and not with its length alone."""
 
 _WORDS = {
     "bool_type": "true or false (yes and no are text in YAML 1.2)",
@@ -176,7 +180,14 @@ def _shown(override: str) -> str:
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(
+                f"{path}: is larger than {MOST_BYTES} bytes, and no config is",
+                "Name a YAML file of the keys of a config.",
+            )
+        return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
         raise ConfigError(
@@ -188,30 +199,58 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
     """Plain values, and file:line:column of each."""
     yaml = YAML(typ="safe", pure=True)
     marks: dict[Path_, str] = {}
+    scalars: list[ScalarNode] = []
+
+    def where(at: Node | Event) -> str:
+        return f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
 
     def mark(node: Node, path: Path_, at: Node) -> None:
-        marks[path] = f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
+        marks[path] = where(at)
+        # An alias stands for all that it names, wherever it is used: what it names may be the alias itself.
+        if len(path) > MOST_DEPTH or len(marks) > MOST_VALUES:
+            raise _excessive(marks.get(path[:1], name))
         if isinstance(node, MappingNode):
             for key, value in node.value:
+                if not isinstance(key, ScalarNode):
+                    raise ConfigError(f"{where(key)}: a key is no text", "Write KEY: VALUE; quote a bracket in a key.")
+                scalars.append(key)
                 # Marked at the value, or at the key where the value is on lines of its own, or is none.
                 alone = isinstance(value, MappingNode) or not value.value
                 mark(value, (*path, str(key.value)), key if alone else value)
-                marks[(*path, str(key.value), "<key>")] = (
-                    f"{name}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-                )
+                marks[(*path, str(key.value), "<key>")] = where(key)
         elif isinstance(node, SequenceNode):
             for index, value in enumerate(node.value):
                 mark(value, (*path, index), value)
+        elif isinstance(node, ScalarNode):
+            scalars.append(node)
 
     try:
+        depth = 0
+        for event in yaml.parse(text):
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                raise _excessive(where(event))
         node = yaml.compose(text)
         if node is not None:
             mark(node, (), node)
+        for scalar in scalars:
+            try:
+                yaml.constructor.construct_object(scalar)
+            except (ValueError, LookupError) as error:
+                raise ConfigError(f"{where(scalar)}: can't be read as a value: {error}", "Quote it.") from None
         return yaml.load(text), marks
     except MarkedYAMLError as error:
         raise ConfigError(*_explain_yaml(error, name)) from None
     except YAMLError as error:
         raise ConfigError(f"{name}: not valid YAML: {error}", "Correct the file.") from None
+
+
+def _excessive(where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: is nested more than {MOST_DEPTH} levels deep, or holds more than {MOST_VALUES:,} keys and values, "
+        "an alias counted as what it stands for",
+        "Write values where they belong, without aliases; no config is as large.",
+    )
 
 
 def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:

@@ -155,6 +155,43 @@ def test_what_is_no_configuration(text, message, remedy):
     assert remedy in error.remedy
 
 
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LAUGHS, "c.yaml:5:5: is nested more than 20 levels deep, or holds more than 10,000 keys and values"),
+        (
+            LAUGHS.replace("[", "{<<: [").replace("]", "]}").replace("[x, x, x, x, x, x, x, x, x]", "{x: 1}"),
+            "c.yaml:5:1: ",
+        ),
+        ("model: 3\ninput: &a [*a]", "c.yaml:2:8: is nested more than 20 levels deep"),
+        ("model: 3\ninput: &a {uri: *a}", "c.yaml:2:1: is nested more than 20 levels deep"),
+        ("model: 3\ninput: " + "[" * 3000, "c.yaml:2:27: is nested more than 20 levels deep"),
+        ("? " * 3000, "c.yaml:1:41: is nested more than 20 levels deep"),
+        ("input:\n  ? [a, b]\n  : c", "c.yaml:2:5: a key is no text"),
+        ("input:\n  uri: " + "9" * 5000, "c.yaml:2:8: can't be read as a value: Exceeds the limit"),
+        ("input:\n  uri: 2001-99-99", "c.yaml:2:8: can't be read as a value: month must be in 1..12"),
+        ("x: 1\n" * 20_000, "c.yaml: is larger than 65536 bytes, and no config is"),
+    ],
+)
+def test_a_text_that_stands_for_more_than_a_config_is_refused(text, message):
+    Path("c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load("c.yaml")
+    if len(text) < 4000:
+        with pytest.raises(ConfigError, match="--set"):
+            load(written("input: {uri: x.zarr}\noutput: {path: r}"), ["compute=" + text])
+
+
+def test_an_alias_stands_for_what_it_names():
+    text = "input: {uri: &here x.zarr}\noutput: {path: r}\ncompute: {cluster: {scheduler: *here}}"
+    assert load(written(text)).config.compute.cluster.scheduler == "x.zarr"
+
+
 def test_a_file_that_is_absent():
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: can't be read: No such file") as caught:
         load("nowhere.yaml")
