@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from dpca.sources.base import Layout, Reader, Region, check_dtype, size_of
 from dpca.sources.runs import read_block
 
 MAGIC = b"\x93NUMPY"
+HEADER_BYTES = 2**14
+"""More than numpy takes a header of."""
 
 
 class _NpyReader(Reader):
@@ -38,22 +41,7 @@ class NpySource:
 
     def __init__(self, path: str | Path) -> None:
         self._path = os.fspath(path)
-        with open(self._path, "rb") as file:
-            try:
-                version = npy_format.read_magic(file)
-                # Pickled objects are refused by dtype below: nothing is ever unpickled.
-                read_header = {
-                    (1, 0): npy_format.read_array_header_1_0,
-                    (2, 0): npy_format.read_array_header_2_0,
-                }.get(version)
-                if read_header is None:
-                    raise ValueError(f"format version {version}")
-                shape, fortran, dtype = read_header(file)
-            except ValueError as cause:
-                raise InputError(
-                    f"{self._path}: its .npy header can't be read: {cause}", "Write the file again with numpy.save."
-                ) from cause
-            self._offset = file.tell()
+        shape, fortran, dtype, self._offset = header_of(self._path)
         self.layout = Layout(
             self._path, shape, check_dtype(self._path, dtype), (1,) * len(shape), order="F" if fortran else "C"
         )
@@ -78,6 +66,35 @@ class NpySource:
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "npy", "uri": self._path, **file_facts(self._path)}
+
+
+def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
+    """Shape, whether in Fortran order, dtype, and where the values begin.
+
+    Raises
+    ------
+    InputError
+        When it is no such header.
+    """
+    with open(path, "rb") as file:
+        start = io.BytesIO(file.read(HEADER_BYTES))
+    try:
+        version = npy_format.read_magic(start)
+        # Pickled objects are refused by dtype: nothing is ever unpickled.
+        read_header = {
+            (1, 0): npy_format.read_array_header_1_0,
+            (2, 0): npy_format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:
+            raise ValueError(f"format version {version}")
+        shape, fortran, dtype = read_header(start)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"shape {shape}")
+    except Exception as cause:  # a text in Python's syntax: what reads it fails in as many ways as that has
+        raise InputError(
+            f"{path}: its .npy header can't be read: {cause}", "Write the file again with numpy.save."
+        ) from cause
+    return shape, fortran, dtype, start.tell()
 
 
 def file_facts(path: str) -> dict[str, Any]:
