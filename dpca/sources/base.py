@@ -183,28 +183,55 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     )
 
 
-def cf_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
     """What attributes say of stored values, as fields of a Layout.
 
     The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
     valid_range (2.5.1); and _Unsigned, by which netCDF stores integers that its format has no type for
     (NetCDF Users Guide, appendix A).
+
+    Parameters
+    ----------
+    array : what errors call the array
+
+    Raises
+    ------
+    InputError
+        When scale_factor or add_offset is no number that values can be unpacked by, or another is a number as text.
     """
 
+    def refused(name: str, allowed: str) -> InputError:
+        return InputError(
+            f"{array}: attribute {name} is {_text(attributes[name])!r}, but {allowed} is allowed",
+            "Correct the attribute where the data are made, or delete it.",
+            key="input.uri",
+        )
+
     def numbers(name: str) -> NDArray[Any]:
-        given = attributes.get(name, ())
-        if isinstance(given, str) and name == "_FillValue":
-            given = _encoded(given)
-        values = np.asarray(given).reshape(-1)
+        given = _text(attributes.get(name, ()))
+        if isinstance(given, str):
+            found = _encoded(given) if name == "_FillValue" else ""
+            if found == "" and _reads_as_number(given):
+                raise refused(name, "a number, and no text of one,")
+            given = found
+        try:
+            values = np.asarray(given).reshape(-1)
+        except ValueError:  # lists in lists
+            values = np.empty(0, object)
         return values if values.dtype.kind in "biuf" else np.empty(0)
 
-    def number(name: str, otherwise: float) -> float:
-        values = numbers(name)
-        return float(values[0]) if values.size else otherwise
+    def number(name: str, otherwise: float, allowed: str) -> float:
+        if name not in attributes:
+            return otherwise
+        values = np.empty(0) if isinstance(_text(attributes[name]), str) else numbers(name)
+        if values.size != 1 or not np.isfinite(values[0]) or (name == "scale_factor" and not values[0]):
+            raise refused(name, allowed)
+        return float(values[0])
 
     other = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(_text(attributes.get("_Unsigned"))).lower()))
     meant = dtype if other is None else np.dtype(f"{dtype.byteorder}{other}{dtype.itemsize}")
-    factor, offset = number("scale_factor", 1.0), number("add_offset", 0.0)
+    factor = number("scale_factor", 1.0, "a finite number other than 0")
+    offset = number("add_offset", 0.0, "a finite number")
 
     def as_meant(values: NDArray[Any]) -> NDArray[Any]:
         """Of integers of the other sign."""
@@ -293,6 +320,14 @@ def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if mask.any():
         found[mask] = np.nan
     return found
+
+
+def _reads_as_number(text: str) -> bool:
+    """Whether a text was meant as a number other than NaN, which needs no mark."""
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False
 
 
 def _encoded(text: str) -> Any:

@@ -211,7 +211,7 @@ class Hdf5Source:
             divisible=divisible,
             codec=codec,
             dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),
-            **cf_attributes(dataset.attrs, dataset.dtype),
+            **cf_attributes(name, dataset.attrs, dataset.dtype),
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -217,7 +217,7 @@ class ZarrSource:
             codec=_codec(array),
             order=order_of(array),
             dims=tuple(names),
-            **cf_attributes(attributes, dtype),
+            **cf_attributes(name, attributes, dtype),
         )
 
     @classmethod

@@ -204,3 +204,30 @@ def test_axes_by_number_from_either_end_and_by_name():
     xarray = pytest.importorskip("xarray")
     layout = as_source(xarray.DataArray(np.zeros(SHAPE), dims=("lat", "time", "lon"))).layout
     assert [layout.axis_of(axis) for axis in (0, 2, -1, -3, "time")] == [0, 2, 2, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5"])
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("scale_factor", "0.01", "'0.01'"),
+        ("scale_factor", float("nan"), "nan"),
+        ("scale_factor", 0.0, "0.0"),
+        ("scale_factor", [1.0, 2.0], r"\[1\. ?0?, 2\. ?0?\]|\[1. 2.\]|array\(\[1., 2.\]\)"),
+        ("add_offset", float("inf"), "inf"),
+        ("add_offset", "", "''"),
+        ("add_offset", "273 K", "'273 K'"),
+        ("missing_value", "-999", "'-999'"),
+        ("_FillValue", "1e20", "'1e20'"),
+        ("valid_min", "0", "'0'"),
+    ],
+)
+def test_values_are_unpacked_by_numbers_alone(kind, name, value, shown):
+    """What is no number was once taken for none, and stored values for those that were meant."""
+    if kind == "zarr":
+        zarr.create_array("x.zarr", data=np.ones((6, 40), "i2"), attributes={name: value})
+    else:
+        with h5py.File("x.h5", "w") as file:
+            file.create_dataset("x", data=np.ones((6, 40), "i2")).attrs[name] = value
+    with pytest.raises(InputError, match=rf"attribute {name} is .*({shown}).*, but a (finite )?number.* is allowed"):
+        open_source("x.zarr" if kind == "zarr" else "x.h5")
