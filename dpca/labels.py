@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import InputError
+from dpca.errors import DpcaError, InputError
 from dpca.sources import list_arrays
 
 
@@ -22,7 +22,9 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
     """
     try:
         found = _read(uri, array, of)
-    except InputError:
+        if found.shape == (length,):
+            found = _plain(found[...])
+    except DpcaError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise InputError(
@@ -44,7 +46,7 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
             f"Give each of the {of} a label.",
             "model.labels",
         )
-    return found
+    return np.asarray(found)
 
 
 def _reason(cause: Exception) -> str:
@@ -56,30 +58,34 @@ def _reason(cause: Exception) -> str:
     return str(cause)
 
 
-def _read(uri: str, array: str | None, of: str) -> NDArray[Any]:
+def _read(uri: str, array: str | None, of: str) -> Any:
+    """Labels as a file has them; all but the lines of a text are read when they are indexed."""
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
-        from dpca.sources.zarr_store import open_node
+        from dpca.sources.zarr_array import vector_of
+        from dpca.sources.zarr_store import leaves, open_node
 
         found: Any = open_node(uri, None)
         if array is not None and isinstance(found, zarr.Group):
-            found = found.get(array)
+            found = None if leaves(array) else found.get(array)
         if not isinstance(found, zarr.Array):
             raise _which(uri, array)
-        return _plain(found[...])
+        return vector_of(found, uri)
     with open(uri, "rb") as file:
         head = file.read(8)
     if head.startswith(b"\x93NUMPY"):
-        return _plain(np.load(uri, allow_pickle=False))
-    if head == b"\x89HDF\r\n\x1a\n":
-        import h5py
+        from dpca.sources.npy import header_of
 
-        with h5py.File(uri, "r") as group:
-            stored = None if array is None else group.get(array)
-            if not isinstance(stored, h5py.Dataset):
-                raise _which(uri, array)
-            return _plain(stored.asstr()[...] if h5py.check_string_dtype(stored.dtype) else stored[...])
+        header_of(uri)
+        return np.load(uri, mmap_mode="r", allow_pickle=False)
+    if head == b"\x89HDF\r\n\x1a\n":
+        from dpca.sources.hdf5 import read_vector
+
+        stored = None if array is None else read_vector(uri, array)
+        if stored is None:
+            raise _which(uri, array)
+        return stored
     with open(uri, encoding="utf-8") as text:
         lines = [line.strip() for line in text]
     while lines and not lines[-1]:
@@ -106,4 +112,4 @@ def _which(uri: str, array: str | None) -> InputError:
 def _plain(values: Any) -> NDArray[Any]:
     """Strings as NumPy's own, so that they compare."""
     found = np.asarray(values)
-    return np.array(found.tolist()) if found.dtype.kind in "OT" else found
+    return np.array(found.tolist() if found.dtype.kind in "OT" else found)

@@ -1,10 +1,13 @@
 """What a file that someone else made must not be able to do, and what must never be written down."""
 
+import contextlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.errors import DpcaError
+from dpca.errors import DpcaError, StorageError
 from dpca.results import open_result
 from dpca.sources import open_source
 from tests.commands.calls import dpca
@@ -113,6 +116,69 @@ def outside(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     os.chdir(folder)
+
+
+@pytest.mark.parametrize("kind", ["zstd", "none", "gzip", "shards"])
+@pytest.mark.parametrize("link", ["c/0/1", "c/0", "c", ""])
+def test_links_in_zarr_do_not_leave_it(outside, kind, link):
+    """Of a chunk, of a folder of chunks, of an array in a group."""
+    how = {
+        "zstd": {},
+        "none": {"compressors": None},
+        "gzip": {"compressors": zarr.codecs.GzipCodec()},
+        "shards": {"shards": (6, 20), "chunks": (6, 10)},
+    }[kind]
+    for path in ("../other.zarr", "x.zarr"):
+        zarr.create_group(path).create_array("x", data=X, **{"chunks": (6, 20), **how})
+    place = Path("x.zarr/x", link)
+    (shutil.rmtree if place.is_dir() else os.remove)(place)
+    place.symlink_to(Path("../other.zarr/x", link).resolve(), target_is_directory=place.suffix == "")
+    with open_source("x.zarr", "x").open() as reader, pytest.raises(StorageError, match="is a link to .*other.zarr"):
+        reader.read((slice(0, 6), slice(20, 40)))
+    if link:
+        assert dpca("run", config("x.zarr")) == 1
+
+
+def test_links_within_zarr_are_followed(outside):
+    """Of equal chunks, and of the whole to where it lies."""
+    zarr.create_array("x.zarr", data=np.hstack([X[:, :20]] * 2), chunks=(6, 20))
+    os.remove("x.zarr/c/0/1")
+    os.symlink("0", "x.zarr/c/0/1")
+    os.symlink("x.zarr", "y.zarr")
+    with open_source("y.zarr").open() as reader:
+        np.testing.assert_array_equal(reader.read((slice(0, 6), slice(20, 40))), X[:, :20])
+
+
+def test_a_chunk_that_is_no_file_is_not_waited_for(outside):
+    zarr.create_array("x.zarr", data=X, chunks=(6, 20))
+    os.remove("x.zarr/c/0/1")
+    os.mkfifo("x.zarr/c/0/1")
+    with open_source("x.zarr").open() as reader, pytest.raises(StorageError, match=r"c/0/1: is no file"):
+        reader.read((slice(0, 6), slice(20, 40)))
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_metadata_that_are_too_large_to_be_any_are_not_read(zipped):
+    zarr.create_array("x.zarr", data=X)
+    if zipped:
+        with zipfile.ZipFile("x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("zarr.json", bytes(2**25))
+    else:
+        os.truncate("x.zarr/zarr.json", 2**40)
+    with pytest.raises(DpcaError, match=r"zarr\.json is larger than 16777216 bytes"):
+        open_source("x.zip" if zipped else "x.zarr")
+
+
+@pytest.mark.parametrize("change", [{"attributes": 3}, {"attributes": [1]}, {"chunk_grid": None}, {"shape": [6, "x"]}])
+def test_metadata_of_any_kind_are_an_error_or_left_aside(change):
+    zarr.create_group("x.zarr").create_array("x", data=X, dimension_names=("time", None))
+    zarr.open_group("x.zarr").create_array("time", data=np.arange(6.0))
+    for name in ("time", "x"):
+        path = Path("x.zarr", name, "zarr.json")
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with contextlib.suppress(DpcaError), open_source("x.zarr", "x").open() as reader:
+            np.testing.assert_array_equal(reader.read((slice(0, 6), slice(0, 40))), X)
+            reader.coordinate(0)
 
 
 @pytest.mark.parametrize("array", ["../secret.zarr/x", "../../secret.zarr/x", "a/../../secret.zarr/x"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
+from types import EllipsisType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,6 +32,8 @@ AHEAD = 2
 """Regions that the system is asked to read before they are needed."""
 RETRY_SECONDS = (0.1, 0.5, 2.0)
 """Pauses before a read that failed is tried again."""
+VECTOR_CHUNK_BYTES = 2**28
+"""Coordinates and labels of larger chunks are not read."""
 CHUNKS_A_CALL = 1024
 CHUNK_OVERHEAD_BYTES = 8192
 """What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
@@ -358,6 +361,49 @@ class Buffer:
             self._bytes = np.empty(0, np.uint8)  # let go of the old one before taking the new
             self._bytes = np.empty(needed, np.uint8)
         return self._bytes[:needed].view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A small array that a file holds beside the data: a coordinate, labels. Read in parts, by indexing."""
+
+    name: str
+    """What errors call it."""
+    shape: tuple[int, ...]
+    dtype: Any
+    read: Callable[[slice], Any]
+    """Gives a part, between two ends."""
+    secrets: Secrets = field(default_factory=Secrets)
+
+    def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
+        """A part, or all.
+
+        Raises
+        ------
+        StorageError
+            When it can't be read or decoded.
+        """
+
+        def explain(cause: Exception) -> StorageError:
+            return StorageError(
+                f"{self.name}: can't be read: {type(cause).__name__}: {self.secrets.hidden(str(cause))}",
+                "It is damaged, truncated or of a codec that is not installed. Restore it from its source.",
+            )
+
+        start, stop, _ = (slice(None) if piece is ... else piece).indices(self.shape[0])
+        return np.asarray(tried_again(lambda: self.read(slice(start, stop)), explain, self.secrets))
+
+    @staticmethod
+    def check(name: str, chunk_bytes: int) -> None:
+        """Refuse chunks that are read whole, whatever part is asked for, and for which no memory is planned.
+
+        Raises
+        ------
+        ValueError
+            When they are no small ones.
+        """
+        if chunk_bytes > VECTOR_CHUNK_BYTES:
+            raise ValueError(f"{name} has chunks of {chunk_bytes} bytes, and {VECTOR_CHUNK_BYTES} at most are allowed")
 
 
 COORDINATE_ATTRIBUTES = ("units", "calendar", "long_name", "standard_name")

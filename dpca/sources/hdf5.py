@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,19 +22,21 @@ from dpca.sources.base import (
     Layout,
     Reader,
     Region,
+    Vector,
     cf_attributes,
     check_dtype,
     shifted,
     size_of,
     within,
 )
-from dpca.sources.hdf5_chunks import DeflatedChunks
+from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks
 from dpca.sources.npy import file_facts
 
-# A netCDF dimension without values is stored as a scale whose NAME begins with this.
+MOST_VIRTUAL = 16
+"""As many virtual datasets may be parts of each other, one of the next: HDF5 follows them on the stack."""
 PIECES_A_CALL = 200
 """A call of h5py costs as much as so many reads of HDF5 (0.2 ms, 1 us)."""
-
+# A netCDF dimension without values is stored as a scale whose NAME begins with this.
 _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
@@ -42,7 +45,8 @@ class _Hdf5Reader(Reader):
         super().__init__(layout)
         self.dataset, self._fill, self._part = dataset, fill, Buffer()
         self._incomplete = _absent(dataset) > 0
-        self._deflated = None if self._incomplete else DeflatedChunks.of(dataset)
+        self._decoded = DecodedChunks.of(dataset)
+        self._checks = Checks(dataset)
 
     def _read(self, region: Region) -> NDArray[Any]:
         if self._incomplete:
@@ -50,9 +54,10 @@ class _Hdf5Reader(Reader):
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
         if not out.size:
             return out
-        if self._deflated is not None:
-            self._read_deflated(self._deflated, region, out)
+        if self._decoded is not None:
+            self._read_decoded(self._decoded, region, out)
             return out
+        self._checks.check(region)
         if _scattered(self.layout, out.shape):
             for _, piece in self._chunks_in(region):
                 part = self._part.view([p.stop - p.start for p in piece], self.layout.in_storage)
@@ -64,19 +69,20 @@ class _Hdf5Reader(Reader):
         return out
 
     def expect(self, region: Region) -> None:
-        if self._deflated is not None:
+        if self._decoded is not None:
             for index, _ in self._chunks_in(region):
-                self._deflated.expect(self._corner(index))
+                self._decoded.expect(self._corner(index))
 
     def _corner(self, index: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(number * length for number, length in zip(index, self.layout.chunk_shape, strict=True))
 
-    def _read_deflated(self, chunks: DeflatedChunks, region: Region, out: NDArray[Any]) -> None:
+    def _read_decoded(self, chunks: DecodedChunks, region: Region, out: NDArray[Any]) -> None:
         """Read chunk by chunk, without HDF5's lock."""
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
             corner = self._corner(index)
             if not chunks.read(corner, shifted(piece, corner), target):
+                self._checks.check(piece)
                 self.dataset.read_direct(out, source_sel=piece, dest_sel=within(piece, region))
 
     def _count_absent(self, region: Region) -> None:
@@ -99,15 +105,19 @@ class _Hdf5Reader(Reader):
         if not len(scales):
             return None
         scale = scales[0]
-        if scale.is_virtual or scale.external:
-            return None  # its values may lie anywhere
+        if _elsewhere(scale):
+            return None
         text = h5py.check_string_dtype(scale.dtype) is not None
         if scale.shape != (self.layout.shape[axis],) or not (text or scale.dtype.kind in "biuf"):
             return None
         if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
             return None
         attributes = {key: _text(scale.attrs[key]) for key in COORDINATE_ATTRIBUTES if key in scale.attrs}
-        return Coordinate(_last(scale.name), scale.asstr() if text else scale, attributes)
+        try:
+            values = _vector_of(scale, f"{self.layout.name}, coordinate {_last(scale.name)}")
+        except ValueError:
+            return None
+        return Coordinate(_last(scale.name), values, attributes)
 
 
 class Hdf5Source:
@@ -140,6 +150,7 @@ class Hdf5Source:
         source = object.__new__(cls)
         source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
         source._open = dataset
+        files_behind(dataset)  # refuses one that is a part of itself
         source.layout = source._describe(dataset)
         return source
 
@@ -328,23 +339,153 @@ def _divisible(dataset: h5py.Dataset) -> bool:
 
 
 def files_behind(dataset: h5py.Dataset) -> list[str]:
-    """The other files that values of a dataset lie in: of a virtual one its parts, and theirs; external storage."""
-    found: list[str] = []
+    """The other files that values of a dataset lie in: of a virtual one its parts, and theirs; external storage.
 
-    def visit(dataset: h5py.Dataset) -> None:
-        here = os.path.dirname(dataset.file.filename)
-        found.extend(os.path.join(here, name) for name, *_ in dataset.external or ())
+    Raises
+    ------
+    InputError
+        When a virtual dataset is a part of itself, which HDF5 would follow until the stack ends; or has no such part.
+    """
+    found: dict[str, None] = {}
+    visited: set[tuple[str, str]] = set()
+
+    def visit(dataset: h5py.Dataset, above: tuple[tuple[str, int], ...]) -> None:
+        name, here = f"{dataset.file.filename}:{dataset.name}", os.path.dirname(dataset.file.filename)
+        this = os.path.realpath(dataset.file.filename), h5py.h5o.get_info(dataset.id).addr
+        if this in above or len(above) == MOST_VIRTUAL:
+            what = "of itself" if this in above else f"of more than {MOST_VIRTUAL} others, each of the next"
+            raise InputError(
+                f"{name}: is a virtual dataset that is a part {what}", "Copy the values into one file (h5repack)."
+            )
+        found.update(dict.fromkeys(os.path.join(here, name) for name, *_ in dataset.external or ()))
         for part in dataset.virtual_sources() if dataset.is_virtual else ():
             path = _source_path(dataset, part)
-            if part.file_name == "." or path in found:
+            if part.file_name != ".":
+                found[path] = None
+            if (path, part.dset_name) in visited or not os.path.exists(path):
                 continue
-            found.append(path)
-            if os.path.exists(path):
-                with _opened(path) as file:
-                    visit(file[part.dset_name])
+            with _opened(path) as file:
+                visit(_part_in(file, part.dset_name, name), (*above, this))
+            visited.add((path, part.dset_name))
 
-    visit(dataset)
+    visit(dataset, ())
+    return list(found)
+
+
+def _part_in(file: h5py.File, name: str, whole: str) -> h5py.Dataset:
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise InputError(
+            f"{whole}: is a virtual dataset, and its source {file.filename}:{name} is absent", "Put it back."
+        )
     return found
+
+
+class Checks:
+    """Looks at what HDF5 is to decode, before it does: at the chunks of a dataset, of a virtual one at those of its parts."""
+
+    def __init__(self, dataset: h5py.Dataset) -> None:
+        self._dataset, self._chunks = dataset, StoredChunks.of(dataset)
+        parts = dataset.virtual_sources() if dataset.is_virtual else []
+        self._parts = {number: (part, _box(part.vspace, dataset.shape)[0]) for number, part in enumerate(parts)}
+        self._met: dict[int, tuple[h5py.File, h5py.Dataset, Checks]] = {}
+        """Of parts: HDF5 leaves their files open as well."""
+
+    def __bool__(self) -> bool:
+        return self._chunks is not None or bool(self._parts)
+
+    def check(self, region: Region) -> None:
+        """Refuse a region where a chunk claims more or less than belongs there.
+
+        Raises
+        ------
+        ValueError
+            Says how much.
+        """
+        if self._chunks is not None:
+            self._chunks.check(region)
+        for number, (part, place) in list(self._parts.items()):
+            if any(
+                piece.start >= box.stop or piece.stop <= box.start for piece, box in zip(region, place, strict=True)
+            ):
+                continue
+            if number not in self._met:
+                file = _opened(_source_path(self._dataset, part))
+                source = _part_in(file, part.dset_name, self._dataset.name)
+                self._met[number] = file, source, Checks(source)
+            _, source, inside = self._met[number]
+            if inside:
+                inside.check(_of_part(region, part, self._dataset.shape, source.shape))
+            else:  # nothing is compressed there
+                del self._parts[number], self._met[number]
+
+
+def _box(space: Any, shape: tuple[int, ...]) -> tuple[Region, bool]:
+    """The smallest region that a selection lies in, and whether it is all of that."""
+    everything = tuple(slice(0, length) for length in shape)
+    if space.get_select_type() == h5py.h5s.SEL_ALL:
+        return everything, True
+    try:
+        corners, n_values = zip(*space.get_select_bounds(), shape, strict=True), space.get_select_npoints()
+    except RuntimeError:  # it has no end, where the dataset may grow
+        return everything, False
+    box = tuple(slice(first, min(last + 1, length)) for first, last, length in corners)
+    return box, math.prod(piece.stop - piece.start for piece in box) == n_values
+
+
+def _of_part(region: Region, part: Any, whole: tuple[int, ...], shape: tuple[int, ...]) -> Region:
+    """What a region of a virtual dataset is of one of its parts, which may be a slice of it; or all that is used of the part."""
+    (place, full), (source, full_source) = _box(part.vspace, whole), _box(part.src_space, shape)
+    lead = len(place) - len(source)
+    lengths, of_source = ([p.stop - p.start for p in box] for box in (place, source))
+    if not (full and full_source and lead >= 0 and lengths == [1] * lead + of_source):
+        return source
+    inside = within(tuple(map(_common, region, place)), place)[lead:]
+    return tuple(slice(p.start + s.start, p.stop + s.start) for p, s in zip(inside, source, strict=True))
+
+
+def _common(one: slice, other: slice) -> slice:
+    return slice(max(one.start, other.start), min(one.stop, other.stop))
+
+
+def read_vector(path: str, array: str) -> Vector | None:
+    """A small array beside the data, of a file of its own; None where there is none.
+
+    Raises
+    ------
+    ValueError
+        When its chunks are no small ones, or its values lie in another file.
+    """
+    with _opened(path) as file:
+        found = file.get(array)
+        if not isinstance(found, h5py.Dataset):
+            return None
+        if not os.path.samefile(found.file.filename, path) or _elsewhere(found):
+            raise ValueError("its values lie in another file")
+        described = _vector_of(found, f"{path}:{array}")
+
+    def read(piece: slice) -> Any:
+        with _opened(path) as file:
+            return _vector_of(file[array], described.name)[piece]
+
+    return replace(described, read=read)
+
+
+def _elsewhere(dataset: h5py.Dataset) -> bool:
+    """Whether values lie in other files, which may be any."""
+    return bool(dataset.is_virtual or dataset.external)
+
+
+def _vector_of(dataset: h5py.Dataset, name: str) -> Vector:
+    """A small dataset that is open."""
+    Vector.check(name, math.prod(dataset.chunks or ()) * dataset.dtype.itemsize)
+    values, checks = dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset, Checks(dataset)
+
+    def read(piece: slice) -> Any:
+        checks.check((piece,))
+        return values[piece]
+
+    return Vector(name, dataset.shape, values.dtype, read)
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:
@@ -364,12 +505,12 @@ def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
         return None, "none"
     first, ndim = parts[0], dataset.ndim
     with _opened(_source_path(dataset, first)) as file:
-        source = file[first.dset_name]
+        source = _part_in(file, first.dset_name, dataset.name)
         if source.chunks is None:
             return None, "none"
         chunks = (1,) * (ndim - source.ndim) + source.chunks[-ndim:]
-        corners = [part.vspace.get_select_bounds()[0] for part in parts]
-        aligned = all(start % chunk == 0 for corner in corners for start, chunk in zip(corner, chunks, strict=True))
+        boxes = [_box(part.vspace, dataset.shape)[0] for part in parts]
+        aligned = all(piece.start % chunk == 0 for box in boxes for piece, chunk in zip(box, chunks, strict=True))
         return chunks if aligned else dataset.shape, _filters(source)
 
 

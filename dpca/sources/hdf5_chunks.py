@@ -1,57 +1,64 @@
-"""Chunks of an HDF5 dataset that deflate has compressed, decoded by this thread alone.
+"""Chunks of an HDF5 dataset: those of common codecs decoded by this thread alone, others looked at before HDF5 decodes them.
 
 HDF5 decodes under one lock for the whole process, so that threads wait for each other. Here only the stored bytes are
-fetched under it, and libdeflate, which lets go of Python's lock, decompresses them. What has other filters, or a chunk to
-which not all of them were applied, is left to HDF5.
+fetched under it, and libdeflate, zstd or blosc, which let go of Python's lock, decompress them. What has other filters, or a
+chunk to which not all of them were applied, is left to HDF5. That takes as much memory as a chunk asks for, and of one that
+holds less than belongs there, or that its filter fails at, makes values of whatever lies there, without a word: so
+`StoredChunks` looks first.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
 from typing import Any, Self
 
 import deflate
 import h5py
+import numcodecs
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Buffer, read_ahead
+from dpca.sources.bounded import SIZES, Bytes, claims, decode, most_stored
 
 PLANE_BYTES = 2**14
 """Of each byte of the values, put in place together: all that is written stays in the cache meanwhile."""
 
 
-class DeflatedChunks:
+class DecodedChunks:
     """The chunks of a dataset. One thread at a time."""
 
-    def __init__(self, dataset: h5py.Dataset, shuffled: bool) -> None:
-        self._dataset, self._shuffled, self._decoded = dataset, shuffled, Buffer()
+    def __init__(self, dataset: h5py.Dataset, code: int, shuffled: bool) -> None:
+        self._dataset, self._code, self._shuffled = dataset, code, shuffled
+        self._stored, self._decoded = Buffer(), Buffer()
         # Only this driver of HDF5's has one plain file.
         self._file = dataset.file.id.get_vfd_handle() if dataset.file.driver == "sec2" else None
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Self | None:
         """None where HDF5 has to read."""
-        if dataset.chunks is None or dataset.is_virtual or dataset.external:
+        filters = [code for code, _ in filters_of(dataset)]
+        if not filters or filters[-1] not in _CODECS or filters[:-1] not in ([], [h5py.h5z.FILTER_SHUFFLE]):
             return None
-        properties = dataset.id.get_create_plist()
-        filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
-        if filters not in ([h5py.h5z.FILTER_DEFLATE], [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]):
-            return None
-        return cls(dataset, len(filters) == 2 and dataset.dtype.itemsize > 1)
+        return cls(dataset, filters[-1], len(filters) == 2 and dataset.dtype.itemsize > 1)
 
     def expect(self, corner: tuple[int, ...]) -> None:
-        """Have the system read a chunk ahead, which has to be there, while this process computes."""
+        """Have the system read a chunk ahead while this process computes."""
         if self._file is not None:
             stored = self._dataset.id.get_chunk_info_by_coord(corner)
-            read_ahead(self._file, stored.byte_offset, stored.size)
+            if stored.byte_offset is not None:
+                read_ahead(self._file, stored.byte_offset, stored.size)
 
     def read(self, corner: tuple[int, ...], inside: tuple[slice, ...], out: NDArray[Any]) -> bool:
         """Decode a part of a chunk; False where it is left to HDF5.
 
         Parameters
         ----------
-        corner : where the chunk begins, which has to be there
+        corner : where the chunk begins
         inside : the part
         out : of the part's shape
 
@@ -61,16 +68,11 @@ class DeflatedChunks:
             When it is not what was written.
         """
         shape, dtype = self._dataset.chunks, self._dataset.dtype
-        mask, stored = self._dataset.id.read_direct_chunk(corner)
-        if mask:
-            return False
         n_bytes = math.prod(shape) * dtype.itemsize
-        try:
-            content = deflate.zlib_decompress(stored, n_bytes)
-        except deflate.DeflateError as cause:
-            raise ValueError(str(cause)) from cause
-        if len(content) != n_bytes:
-            raise ValueError(f"the chunk decodes to {len(content)} bytes, not {n_bytes}")
+        found = _fetched(self._dataset, corner, self._stored, n_bytes)
+        if found is None or found[0] or _is_foreign(self._code, found[1]):
+            return False
+        content = _CODECS[self._code](found[1], n_bytes, True)
         if not self._shuffled:
             out[...] = np.frombuffer(content, dtype).reshape(shape)[inside]
             return True
@@ -80,6 +82,215 @@ class DeflatedChunks:
         if not whole:
             out[...] = chunk[inside]
         return True
+
+
+class StoredChunks:
+    """What the chunks of a dataset decode to, looked at before HDF5 decodes them.
+
+    Of filters that are neither of HDF5 nor among the lossless ones of hdf5plugin nothing is known.
+    """
+
+    def __init__(self, dataset: h5py.Dataset, filters: list[tuple[int, tuple[int, ...]]]) -> None:
+        self._dataset, self._filters, self._stored = dataset, filters, Buffer()
+        self._bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+
+    @classmethod
+    def of(cls, dataset: h5py.Dataset) -> Self | None:
+        """None where chunks are stored as they are."""
+        filters = filters_of(dataset)
+        return cls(dataset, filters) if filters else None
+
+    def check(self, region: tuple[slice, ...]) -> None:
+        """Look at every chunk that a region touches.
+
+        Raises
+        ------
+        ValueError
+            When one claims more or less than belongs there, or was truncated.
+        """
+        chunks = self._dataset.chunks
+        axes = [range(p.start // step, -(-p.stop // step)) for p, step in zip(region, chunks, strict=True)]
+        for index in product(*axes):
+            corner = tuple(number * step for number, step in zip(index, chunks, strict=True))
+            found = _fetched(self._dataset, corner, self._stored, self._bytes)
+            if found is not None:
+                self._check(*found)
+
+    def _check(self, mask: int, stored: Bytes) -> None:
+        """Undo filters from the last to the first, as far as it takes to know what the chunk decodes to."""
+        applied = [of for number, of in enumerate(self._filters) if not mask >> number & 1]
+        for left in range(len(applied) - 1, -1, -1):
+            (code, values), before = applied[left], [code for code, _ in applied[:left]]
+            exact = set(before) <= _SAME_SIZE
+            n_bytes = self._bytes + 4 * before.count(h5py.h5z.FILTER_FLETCHER32) if exact else most_stored(self._bytes)
+            if code == h5py.h5z.FILTER_FLETCHER32:
+                stored = stored[:-4]
+            elif code in _CODECS and not _is_foreign(code, stored):
+                stored = np.frombuffer(_CODECS[code](stored, n_bytes, exact), np.uint8)
+            elif code in _CLAIMS:
+                found = _CLAIMS[code](stored, values)
+                if found > n_bytes or (exact and found != n_bytes):
+                    raise claims(found, n_bytes)
+                if not _COMPRESSING.isdisjoint(before):
+                    raise ValueError("what two of the dataset's filters have compressed in turn is not read")
+                return
+            elif code not in _SAME_SIZE:
+                return
+        if len(stored) != self._bytes:
+            raise claims(len(stored), self._bytes)
+
+
+def _fetched(dataset: h5py.Dataset, corner: tuple[int, ...], memory: Buffer, n_bytes: int) -> tuple[int, Bytes] | None:
+    """Which filters a chunk went without, and what is stored of it; None of one that was never written.
+
+    Raises
+    ------
+    ValueError
+        When that is more than a chunk of these bytes can take.
+    """
+    room = memory.view([most_stored(n_bytes)], np.dtype(np.uint8))
+    try:
+        mask, stored = dataset.id.read_direct_chunk(corner, out=room)
+    except RuntimeError:  # or the file is damaged, and then HDF5 fails as well
+        return None
+    return int(mask), room[: len(stored)]
+
+
+def filters_of(dataset: h5py.Dataset) -> list[tuple[int, tuple[int, ...]]]:
+    """Numbers and parameters of a dataset's filters, in the order in which they were applied."""
+    if dataset.chunks is None or dataset.is_virtual:
+        return []
+    properties = dataset.id.get_create_plist()
+    found = (properties.get_filter(number) for number in range(properties.get_nfilters()))
+    return [(code, values) for code, _, values, _ in found]
+
+
+def _of_scaleoffset(stored: Bytes, values: tuple[int, ...]) -> int:
+    """By the dataset's own parameters: how many values, and of how many bytes; each takes the bits that the chunk says."""
+    n_values, size, bits = values[2], values[4], int.from_bytes(stored[:4].tobytes(), "little")
+    if len(stored) < 21 + n_values * min(bits, 8 * size) // 8:
+        raise ValueError("the chunk was truncated: it has fewer bits than its header says")
+    return n_values * size
+
+
+def _of_lzf(stored: Bytes, _: tuple[int, ...]) -> int:
+    """By the lengths of its runs (liblzf): there is no header."""
+    content, position, total = stored.tobytes(), 0, 0
+    end = len(content) - 1
+    while position < end:
+        control = content[position]
+        if control < 32:  # as many bytes as they are, and one
+            total += control + 1
+            position += control + 2
+        elif control < 224:  # some that were there before
+            total += (control >> 5) + 2
+            position += 2
+        else:
+            total += content[position + 1] + 9
+            position += 3
+    if position != end + 1:
+        raise ValueError("the chunk was truncated: it ends within a run of lzf")
+    return total
+
+
+def _of_szip(stored: Bytes, _: tuple[int, ...]) -> int:
+    return int.from_bytes(stored[:4].tobytes(), "little")
+
+
+def _of_lz4(stored: Bytes, _: tuple[int, ...]) -> int:
+    """By the header: bytes in all, and of a block; behind it the blocks, each with its length."""
+    total, block = int.from_bytes(stored[:8].tobytes(), "big"), int.from_bytes(stored[8:12].tobytes(), "big")
+    _check_blocks(stored, -(-total // max(1, block)), 0)
+    return total
+
+
+def _of_bitshuffle(stored: Bytes, values: tuple[int, ...]) -> int:
+    """As `_of_lz4`, where values are compressed, too; a block has eight values, or some times that, and the rest are as they are."""
+    if len(values) < 5 or not values[4]:
+        return len(stored)
+    total, block = int.from_bytes(stored[:8].tobytes(), "big"), int.from_bytes(stored[8:12].tobytes(), "big")
+    n_values, size = total // values[2], max(8, block // values[2])
+    _check_blocks(stored, n_values // size + (n_values % size >= 8), n_values % 8 * values[2])
+    return total
+
+
+def _check_blocks(stored: Bytes, n_blocks: int, rest: int) -> None:
+    """Refuse a chunk whose blocks do not end where it does: its filter would read what lies behind."""
+    position = 12
+    for _ in range(n_blocks):
+        if position >= len(stored):
+            break
+        position += 4 + int.from_bytes(stored[position : position + 4].tobytes(), "big")
+    if position + rest != len(stored):
+        raise ValueError("the chunk was truncated, or is damaged: its blocks do not end where it does")
+
+
+def _of_blosc2(stored: Bytes, _: tuple[int, ...]) -> int:
+    """By the header of a frame of one chunk (README_CFRAME_FORMAT), and the header of that (README_CHUNK_FORMAT)."""
+    header = stored[:58].tobytes()
+    if header[2:9] != b"b2frame" or int.from_bytes(header[16:24], "big") != len(stored):
+        raise ValueError("the chunk was truncated, or is damaged: it is no frame of blosc2")
+    total, compressed = int.from_bytes(header[30:38], "big"), int.from_bytes(header[39:47], "big")
+    start = int.from_bytes(header[11:15], "big")
+    inside = int.from_bytes(stored[start + 4 : start + 8].tobytes(), "little") if compressed else total
+    return max(total, inside)
+
+
+def _inflated(stored: Bytes, n_bytes: int, exact: bool) -> Any:
+    with suppress(deflate.DeflateError):
+        content = deflate.zlib_decompress(stored, n_bytes)
+        if len(content) == n_bytes:
+            return content
+    return decode(numcodecs.Zlib(), stored, n_bytes, exact)  # says what is the matter
+
+
+def _unlzf(stored: Bytes, n_bytes: int, exact: bool) -> Any:
+    out = np.empty(n_bytes, np.uint8)
+    found = LZF_DECOMPRESS(stored.ctypes.data, len(stored), out.ctypes.data, n_bytes)
+    if not found or (exact and found != n_bytes):
+        raise claims(_of_lzf(stored, ()), n_bytes)
+    return out[:found]
+
+
+def _is_foreign(code: int, stored: Bytes) -> bool:
+    """Whether blosc had the chunk compressed by snappy, which only HDF5's blosc may have."""
+    return code == BLOSC and len(stored) > 2 and int(stored[2]) >> 5 == 2
+
+
+def _of_h5py() -> Any:
+    """liblzf, which h5py brings along without a word of it; None of an h5py that keeps it to itself."""
+    try:
+        found = ctypes.CDLL(h5py.h5z.__file__).lzf_decompress
+    except (AttributeError, OSError):
+        return None
+    found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint), ctypes.c_uint
+    return found
+
+
+LZF_DECOMPRESS = _of_h5py()
+BLOSC, LZ4, BZIP2, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 307, 32008, 32015, 32026
+"""Filters by the numbers that the HDF Group has registered."""
+_SAME_SIZE = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+"""But for the four bytes of a checksum."""
+_CODECS: dict[int, Callable[[Bytes, int, bool], Any]] = {
+    h5py.h5z.FILTER_DEFLATE: _inflated,
+    BZIP2: lambda stored, n_bytes, exact: decode(numcodecs.BZ2(), stored, n_bytes, exact),
+    ZSTD: lambda stored, n_bytes, exact: decode(numcodecs.Zstd(), stored, n_bytes, exact),
+    BLOSC: lambda stored, n_bytes, exact: decode(numcodecs.Blosc(), stored, n_bytes, exact),
+    **({h5py.h5z.FILTER_LZF: _unlzf} if LZF_DECOMPRESS else {}),
+}
+"""Filters that are undone here."""
+_CLAIMS: dict[int, Callable[[Bytes, tuple[int, ...]], int]] = {
+    h5py.h5z.FILTER_SZIP: _of_szip,
+    h5py.h5z.FILTER_SCALEOFFSET: _of_scaleoffset,
+    h5py.h5z.FILTER_LZF: _of_lzf,
+    BLOSC: lambda stored, _: SIZES["blosc"](stored),
+    LZ4: _of_lz4,
+    BITSHUFFLE: _of_bitshuffle,
+    BLOSC2: _of_blosc2,
+}
+"""Others, of which it is known before what they give."""
+_COMPRESSING = {*_CODECS, *_CLAIMS} - {h5py.h5z.FILTER_SCALEOFFSET}
 
 
 def unshuffle(planes: NDArray[np.uint8], out: NDArray[np.uint8], itemsize: int) -> None:

@@ -28,6 +28,7 @@ from dpca.sources.base import (
     Layout,
     Reader,
     Region,
+    Vector,
     cf_attributes,
     check_dtype,
     shifted,
@@ -37,8 +38,19 @@ from dpca.sources.base import (
 )
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
-from dpca.sources.zarr_chunks import ChunkFiles, check_blosc, codecs_of, key_of, order_of
-from dpca.sources.zarr_store import Library, arrays_of, is_far, leaves, n_ahead, open_node, unknown, watched
+from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
+from dpca.sources.zarr_store import (
+    BAD_METADATA,
+    Folder,
+    Library,
+    arrays_of,
+    is_far,
+    leaves,
+    n_ahead,
+    open_node,
+    unknown,
+    watched,
+)
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
@@ -55,8 +67,6 @@ class _ZarrReader(Reader):
         super().__init__(layout, secrets)
         self._array, self._store = watched(array)
         self._bare = array.store
-        if not layout.shards and layout.codec.split(", ")[-1] == "blosc":
-            self._store.check = check_blosc
         self._files = ChunkFiles.of(array)
         self._absent = absent
         # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
@@ -119,20 +129,19 @@ class _ZarrReader(Reader):
             target = out[within(piece, region)]
             inside = shifted(piece, [number * length for number, length in zip(index, shape, strict=True)])
             try:
-                if not files.read(index, shape, inside, target):
-                    self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(target))
+                files.read(index, shape, inside, target)
             except FileNotFoundError:
                 self._fill_absent(index, piece, target)
 
     def _read_parts(self, region: Region, out: NDArray[Any]) -> None:
         """Read an uncompressed array of a local store, by offset into its chunks' files."""
-        chunks = self.layout.chunk_shape
+        chunks, folder = self.layout.chunk_shape, cast(Folder, self._store.folder)
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
             inside = shifted(piece, [number * chunk for number, chunk in zip(index, chunks, strict=True)])
             key = key_of(self._array, index)
             try:
-                with open(cast(LocalStore, self._bare).root / key, "rb", buffering=0) as file:
+                with open(folder.file(key)[0], "rb", buffering=0) as file:
                     read_block(file, 0, chunks, inside, target, f"{self.layout.name}, chunk {key}")
             except FileNotFoundError:
                 self._fill_absent(index, piece, target)
@@ -168,13 +177,14 @@ class _ZarrReader(Reader):
         if dim is None or not path:
             return None
         try:
-            values = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
-        except (FileNotFoundError, ValueError, TypeError):
+            found = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
+            values = vector_of(found, f"{self.layout.name}, coordinate {dim}", self._secrets)
+        except (FileNotFoundError, *BAD_METADATA):
             return None
         if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
-        kept = {key: values.attrs[key] for key in COORDINATE_ATTRIBUTES if key in values.attrs}
-        return Coordinate(dim, values, kept)
+        attributes = attributes_of(found)
+        return Coordinate(dim, values, {key: attributes[key] for key in COORDINATE_ATTRIBUTES if key in attributes})
 
 
 class ZarrSource:
@@ -201,7 +211,7 @@ class ZarrSource:
     ) -> None:
         self._array, self._absent, self._secrets = array, absent_chunks, secrets or Secrets()
         dtype = check_dtype(name, array.dtype)
-        attributes = dict(array.attrs)
+        attributes = attributes_of(array)
         names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
         if not (isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)):
             names = ()
@@ -244,7 +254,7 @@ class ZarrSource:
             return cls(node, shown, absent_chunks, secrets)
         try:
             found = node.get(array) if array is not None and not leaves(array) else None
-        except (ValueError, TypeError, KeyError) as cause:
+        except BAD_METADATA as cause:
             raise unknown(f"{shown}:{array}", cause) from cause
         if isinstance(found, zarr.Array):
             return cls(found, f"{shown}:{array}", absent_chunks, secrets)
@@ -383,6 +393,25 @@ class ZarrSource:
         )
         for chunk in found:
             yield "absent" if chunk is None else hashlib.sha256(chunk.to_bytes()).hexdigest()
+
+
+def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
+    """A small array beside the data.
+
+    Raises
+    ------
+    ValueError
+        When its chunks are no small ones.
+    """
+    Vector.check(name, math.prod(array.shards or array.chunks) * int(getattr(array.dtype, "itemsize", 1)))
+    watching, _ = watched(array)
+    return Vector(name, array.shape, array.dtype, lambda piece: watching[piece], secrets or Secrets())
+
+
+def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
+    """Attributes of an array; none where the metadata have something else in their place."""
+    found: Any = array.metadata.attributes
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _are_names(names: Sequence[Any]) -> bool:

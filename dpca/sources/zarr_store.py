@@ -4,40 +4,96 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import zarr
-from zarr.abc.store import ByteRequest, Store
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from dpca.errors import InputError
+from dpca.errors import InputError, StorageError
 from dpca.sources.credentials import Secrets, without_credentials
+from dpca.sources.zarr_codecs import bounded, stored_at_most
 
 Library = Literal["fsspec", "obstore"]
 
 AHEAD_BYTES = 64 * 2**20
 """What is asked for before it is needed, of a store that is no local one; two chunks at least."""
+METADATA, METADATA_BYTES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"), 2**24
+"""Keys of metadata, and the most that is read of one: what consolidates those of ten thousand arrays has as much."""
+BAD_METADATA = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What zarr fails with on metadata that are none."""
+CHECKED_DIRECTORIES = 1024
+"""As many directories of a store are remembered to lie in it."""
 REQUESTS = 64
 """As many requests a reader has under way at most."""
 
 
+class Folder:
+    """The files of a local store: of what a link leads to, only what lies in the store as well.
+
+    Whoever made the store could have any other file read in a chunk's place.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._real = root, os.path.realpath(root)
+        # One look for each directory, and not for each chunk.
+        self._directory = lru_cache(CHECKED_DIRECTORIES)(self._check)
+
+    def file(self, key: str) -> tuple[str, int]:
+        """Path and bytes of the file of a key.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none.
+        StorageError
+            When it lies elsewhere, or is no file.
+        """
+        path = os.path.join(self.root, key)
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode):
+            self._check(path)
+            facts = os.stat(path)
+        self._directory(os.path.dirname(path))
+        if not stat.S_ISREG(facts.st_mode):
+            raise StorageError(f"{path}: is no file", "Restore the chunk from its source.")
+        return path, facts.st_size
+
+    def _check(self, path: str) -> None:
+        real = os.path.realpath(path)
+        if os.path.commonpath((real, self._real)) != self._real:
+            raise StorageError(
+                f"{path}: is a link to {real}, which is not in {self._real}",
+                "Copy what it leads to into the store, or name the place that holds all of it.",
+                key="input.uri",
+            )
+
+
 class WatchedStore(WrapperStore[Store]):
-    """A store that remembers which chunks it was asked for and does not hold, and looks at those that it does.
+    """A store that remembers which chunks it was asked for and does not hold, and refuses what can be none.
+
+    Parameters
+    ----------
+    at_most : bytes that a chunk takes in storage
 
     It can be told which will be asked for, and then asks for them in time: a request takes as long as it does, but
     the next ones are under way meanwhile.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, at_most: int) -> None:
         super().__init__(store)
         self.absent: set[str] = set()
-        self.check: Callable[[int, bytes], None] | None = None
-        """Given the length and the first bytes of each chunk."""
+        self.folder = Folder(store.root) if isinstance(store, LocalStore) else None
+        """Of a local store, where its files are."""
+        self._at_most = at_most
         self._to_come: Iterator[str] = iter(())
         self._ahead: dict[str, asyncio.Task[Buffer | None]] = {}
         """Chunks that were asked for and not needed yet; touched in zarr's loop alone."""
@@ -46,12 +102,31 @@ class WatchedStore(WrapperStore[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         asked = self._ahead.pop(key, None) if byte_range is None else None
         self._ask_ahead()
-        value = await (self._store.get(key, prototype, byte_range) if asked is None else asked)
+        value = await (self._fetch(key, prototype, byte_range) if asked is None else asked)
         if value is None:
             self.absent.add(key)
-        elif self.check is not None and byte_range is None:
-            self.check(len(value), value[:16].to_bytes())
         return value
+
+    async def _fetch(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """A value of the store, where it is no longer than a chunk can be."""
+        if isinstance(byte_range, RangeByteRequest):
+            self._check(key, byte_range.end - byte_range.start)
+        if self.folder is not None:
+            with suppress(FileNotFoundError):
+                self._check(key, self.folder.file(key)[1])
+        elif byte_range is None and isinstance(self._store, ZipStore):
+            # Of the whole, zipfile unpacks as much as there is, whatever the archive says.
+            byte_range = RangeByteRequest(0, self._at_most + 1)
+        value = await self._store.get(key, prototype, byte_range)
+        if value is not None:
+            self._check(key, len(value))
+        return value
+
+    def _check(self, key: str, length: int) -> None:
+        if not 0 <= length <= self._at_most:
+            raise ValueError(f"{key} has {length} bytes, where a chunk has {self._at_most} at most")
 
     def will_ask(self, keys: Iterator[str], n_ahead: int) -> None:
         """Say which chunks will be asked for whole, in turn, and how many may be there before they are."""
@@ -79,14 +154,18 @@ class WatchedStore(WrapperStore[Store]):
     def _ask_ahead(self) -> None:
         for key in islice(self._to_come, max(0, self._most_ahead - len(self._ahead))):
             if key not in self._ahead:
-                self._ahead[key] = asyncio.ensure_future(self._store.get(key, default_buffer_prototype()))
+                self._ahead[key] = asyncio.ensure_future(self._fetch(key, default_buffer_prototype()))
 
 
 def watched(array: zarr.Array[Any]) -> tuple[zarr.Array[Any], WatchedStore]:
-    """An array to read from, and the store that it asks, which remembers what it does not hold."""
-    store = WatchedStore(array.store)
+    """An array to read from, and the store that it asks, which remembers what it does not hold.
+
+    What it reads was perhaps made by someone else: its chunks are in the store, and decode to no more than belongs there.
+    """
+    store = WatchedStore(array.store, stored_at_most(array))
     # By its metadata, which are here: to read them again would take as long as a chunk from a store that is far.
-    inner = zarr.AsyncArray(metadata=array.metadata, store_path=StorePath(store, array.path), config=array.config)
+    metadata = bounded(array.metadata)
+    inner = zarr.AsyncArray(metadata=metadata, store_path=StorePath(store, array.path), config=array.config)
     return zarr.Array(inner), store
 
 
@@ -98,6 +177,34 @@ def n_ahead(chunk_bytes: int) -> int:
 def is_far(store: Store) -> bool:
     """Whether each request to a store may take its time."""
     return not isinstance(store, LocalStore | MemoryStore | ZipStore)
+
+
+class _Directory(LocalStore):
+    """A store whose metadata are of a size that one reads as a whole."""
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        path = self.root / key
+        if path.name in METADATA and path.is_file():
+            _check_metadata(key, path.stat().st_size)
+        return await super().get(key, prototype, byte_range)
+
+
+class _Archive(ZipStore):
+    """As `_Directory`; an archive unpacks to more than it has."""
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        if os.path.basename(key) not in METADATA:
+            return await super().get(key, prototype, byte_range)
+        found = await super().get(key, prototype, RangeByteRequest(0, METADATA_BYTES + 1))
+        _check_metadata(key, 0 if found is None else len(found))
+        return found
+
+
+def _check_metadata(key: str, length: int) -> None:
+    if length > METADATA_BYTES:
+        raise ValueError(f"{key} is larger than {METADATA_BYTES} bytes, and no metadata are")
 
 
 def open_node(
@@ -118,7 +225,7 @@ def open_node(
     shown, secrets = without_credentials(uri), Secrets.of(uri, storage_options)
     try:
         if "://" not in uri:
-            return zarr.open(uri, mode="r")
+            return zarr.open(_Archive(uri) if os.path.isfile(uri) else _Directory(uri, read_only=True), mode="r")
         return zarr.open(_STORES[library](uri, dict(storage_options or {})), mode="r")
     except ImportError as cause:
         raise InputError(
@@ -178,14 +285,14 @@ def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any]]:
     """
     try:
         return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
-    except (ValueError, TypeError, KeyError) as cause:
+    except BAD_METADATA as cause:
         raise unknown(f"{name}: an array in it", cause) from cause
 
 
 def unknown(name: str, cause: Exception) -> InputError:
     """Of an array that zarr can't open: its dtype, or a codec such as pickle, which zarr does not load."""
     return InputError(
-        f"{name} can't be opened: {cause}",
+        f"{name} can't be opened: {cause if isinstance(cause, ValueError) else repr(cause)}",
         "Store it with numbers, and with codecs that zarr knows; of another array in the same group give the path.",
         key="input.array",
     )

@@ -107,3 +107,51 @@ def test_a_virtual_dataset_has_the_chunks_of_what_is_behind_it():
     assert "deflate" in found["joined"].codec
     with open_source("all.h5", "stacked").open() as reader:
         np.testing.assert_array_equal(reader.read((slice(0, 3), slice(100, 300)))[2], np.arange(100, 300))
+
+
+@pytest.mark.parametrize("of", ["itself", "itself by name", "each other", "each other in files", "a long row"])
+def test_a_virtual_dataset_that_is_a_part_of_itself_is_an_error(of):
+    """HDF5 would follow it until the stack ends, and take the process with it."""
+
+    def virtual(file, name, part, path="."):
+        layout = h5py.VirtualLayout((6, 40), "f8")
+        layout[:] = h5py.VirtualSource(path, part, (6, 40))
+        file.create_virtual_dataset(name, layout)
+
+    with h5py.File("x.h5", "w") as file, h5py.File("y.h5", "w") as other:
+        if of == "a long row":
+            for number in range(40):
+                virtual(file, "x" if number == 0 else str(number), str(number + 1))
+            file["40"] = np.zeros((6, 40))
+        else:
+            part, path = {
+                "each other": ("y", "."),
+                "each other in files": ("y", "y.h5"),
+                "itself by name": ("x", "x.h5"),
+            }.get(of, ("x", "."))
+            virtual(file, "x", part, path)
+            virtual({".": file}.get(path, other), "y", "x", "." if path == "." else "x.h5")
+    with pytest.raises(InputError, match=r"x\.h5:/.*: is a virtual dataset that is a part of (itself|more than 16)"):
+        open_source("x.h5", "x")
+    with h5py.File("x.h5") as file, pytest.raises(InputError, match="is a virtual dataset that is a part of"):
+        as_source(file["x"])
+
+
+def test_a_virtual_dataset_of_virtual_ones_is_read():
+    with h5py.File("x.h5", "w") as file:
+        file["a"] = np.arange(240.0).reshape(6, 40)
+        for name, part in (("b", "a"), ("c", "b")):
+            layout = h5py.VirtualLayout((12, 40), "f8")
+            for half in (slice(0, 6), slice(6, 12)):
+                layout[half] = h5py.VirtualSource(".", part, (12 if part == "b" else 6, 40))[:6]
+            file.create_virtual_dataset(name, layout)
+    np.testing.assert_array_equal(whole(open_source("x.h5", "c"))[0], np.tile(np.arange(240.0).reshape(6, 40), (2, 1)))
+
+
+def test_a_virtual_dataset_without_its_part_is_an_error():
+    with h5py.File("x.h5", "w") as file:
+        layout = h5py.VirtualLayout((6, 40), "f8")
+        layout[:] = h5py.VirtualSource(".", "gone", (6, 40))
+        file.create_virtual_dataset("x", layout)
+    with pytest.raises(InputError, match=r"x\.h5:/x: is a virtual dataset, and its source x\.h5:gone is absent"):
+        open_source("x.h5", "x")

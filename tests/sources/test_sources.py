@@ -1,6 +1,7 @@
 """What every source has to do, over all of them."""
 
 import pickle
+from pathlib import Path
 
 import dask.array as da
 import h5py
@@ -231,3 +232,21 @@ def test_values_are_unpacked_by_numbers_alone(kind, name, value, shown):
             file.create_dataset("x", data=np.ones((6, 40), "i2")).attrs[name] = value
     with pytest.raises(InputError, match=rf"attribute {name} is .*({shown}).*, but a (finite )?number.* is allowed"):
         open_source("x.zarr" if kind == "zarr" else "x.h5")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_in_a_zip_is_read_whatever_lies_beside_it(zarr_format):
+    x = random_array(0, (6, 40), "f8")
+    with zarr.storage.ZipStore("x.zip", mode="w") as store:
+        group = zarr.create_group(store, zarr_format=zarr_format)
+        group.create_array("x", data=x, chunks=(6, 10))
+        group.create_array("records", shape=(5,), dtype=np.dtype([("a", "i4"), ("b", "f8")]))
+    for array in (None, "x"):
+        source = pickle.loads(pickle.dumps(open_source("x.zip", array)))
+        with source.open() as reader:
+            np.testing.assert_array_equal(reader.read((slice(0, 6), slice(5, 40))), x[:, 5:])
+    with pytest.raises(InputError, match=r"x\.zip:records: values are of dtype \[\('a'"):
+        open_source("x.zip", "records")
+    Path("y.zip").write_bytes(b"no archive")
+    with pytest.raises(InputError, match=r"y\.zip: can't be opened as Zarr: BadZipFile"):
+        open_source("y.zip")

@@ -1,0 +1,131 @@
+"""What chunks of Zarr arrays decode to, by the arrays' metadata; and those metadata with codecs that keep to it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numcodecs
+import numpy as np
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import BytesCodec, ShardingCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer
+from zarr.core.buffer.cpu import as_numpy_array_wrapper
+
+from dpca.sources.bounded import BOUNDED, BoundedCodec, decode, most_stored
+
+TEXT_BYTES = 256
+"""What a value takes at most whose length is its own, such as a name, on average over a chunk."""
+INDEX_BYTES = 64
+"""What a chunk in a shard takes besides: its place in the index, and the headers of its codecs."""
+
+
+def bounded(metadata: Any) -> Any:
+    """The metadata of an array with codecs that give a chunk no more than belongs there.
+
+    Codecs that zarr knows by other packages alone stay as they are.
+    """
+    if metadata.zarr_format == 3:
+        return replace(metadata, codecs=tuple(_bounded(metadata.codecs)))
+    size, exact = _belonging(math.prod(metadata.chunks), metadata.dtype)
+    found = copy.copy(metadata)
+    kept: list[Any] = []
+    for codec in (*(metadata.filters or ()), metadata.compressor):
+        limited = codec is not None and codec.codec_id in BOUNDED
+        kept.append(BoundedCodec(codec, size if exact else most_stored(size), exact) if limited else codec)
+        if limited:
+            exact = False
+        elif codec is not None:
+            size, exact = _filtered(codec, size, exact)
+    object.__setattr__(found, "filters", tuple(kept[:-1]) or None)
+    object.__setattr__(found, "compressor", kept[-1])
+    return found
+
+
+def stored_at_most(array: Any) -> int:
+    """The most bytes that a chunk of an array takes in storage, or a shard."""
+    packed = array.shards or array.chunks
+    n_chunks = math.prod(packed) // max(1, math.prod(array.chunks))
+    data_type = array.metadata.dtype if array.metadata.zarr_format == 2 else array.metadata.data_type
+    size, _ = _belonging(math.prod(packed), data_type)
+    return int(most_stored(size) + INDEX_BYTES * n_chunks)
+
+
+def _belonging(n_values: int, data_type: Any) -> tuple[int, bool]:
+    """What values take before any codec, and whether that is exact: text has lengths of its own."""
+    native = data_type.to_native_dtype()
+    return (n_values * TEXT_BYTES, False) if native.kind in "OT" else (n_values * native.itemsize, True)
+
+
+_SAME_SIZE = frozenset(("shuffle", "bitround"))
+_CHECKSUMS = frozenset(("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"))
+
+
+def _filtered(codec: Any, size: int, exact: bool) -> tuple[int, bool]:
+    """What values take behind a filter of numcodecs."""
+    config = codec.get_config()
+    before = config.get("dtype", config.get("decode_dtype"))
+    after = config.get("astype", config.get("encode_dtype"))
+    if before is not None and after is not None:
+        return size // max(1, np.dtype(before).itemsize) * np.dtype(after).itemsize, exact
+    if codec.codec_id in _CHECKSUMS:
+        return size + 4, exact
+    return size, exact and codec.codec_id in _SAME_SIZE
+
+
+@dataclass(frozen=True)
+class _Bounded(BytesBytesCodec):
+    """A codec of Zarr version 3 that decodes to what belongs there."""
+
+    codec: Any
+    """The codec."""
+    numcodec: Any
+    """The same of numcodecs."""
+    before: tuple[Codec, ...]
+    """What values went through before they came to it: what makes bytes of them, and codecs of bytes."""
+    is_fixed_size = False
+
+    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        first, *others = self.before
+        size, exact = _belonging(math.prod(chunk_spec.shape), chunk_spec.dtype)
+        exact = exact and isinstance(first, BytesCodec)
+        for codec in others:
+            try:
+                size = codec.compute_encoded_size(size, chunk_spec)
+            except NotImplementedError:
+                exact = False
+        how = partial(decode, self.numcodec, n_bytes=size if exact else most_stored(size), exact=exact)
+        return await asyncio.to_thread(as_numpy_array_wrapper, how, chunk_bytes, chunk_spec.prototype)
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        raise NotImplementedError
+
+    def to_dict(self) -> Any:
+        return self.codec.to_dict()
+
+
+def _bounded(codecs: Iterable[Codec]) -> Iterator[Codec]:
+    before: tuple[Codec, ...] = ()
+    for codec in codecs:
+        if isinstance(codec, ShardingCodec):
+            codec = replace(codec, codecs=tuple(_bounded(codec.codecs)))
+        numcodec = _of_numcodecs(codec) if isinstance(codec, BytesBytesCodec) else None
+        yield codec if numcodec is None else _Bounded(codec, numcodec, before)
+        if isinstance(codec, ArrayBytesCodec | BytesBytesCodec):
+            before = (*before, codec)
+
+
+def _of_numcodecs(codec: BytesBytesCodec) -> Any:
+    """The codec of numcodecs that a codec of bytes is; None where it is none that can be held to a size."""
+    described: Any = codec.to_dict()
+    name = described["name"].removeprefix("numcodecs.")
+    if name not in BOUNDED:
+        return None
+    config = described.get("configuration", {}) if described["name"] != name or name == "lzma" else {}
+    return numcodecs.get_codec({"id": name, **config})
