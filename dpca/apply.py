@@ -273,7 +273,9 @@ def _training_path(fit: Result, given: str | None) -> list[Path]:
 
 def _refuse_training(fit: Result, given: str | None) -> None:
     if given is not None:
-        raise ConfigError(f"--training is {given}, but {fit.name} is of a kernel matrix", "Leave it out.")
+        raise ConfigError(
+            f"--training is {without_credentials(given)}, but {fit.name} is of a kernel matrix", "Leave it out."
+        )
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
     from dpca.inspection import starting_config
 
     found = look(uri, array, _axis(samples_axis))
-    click.echo(starting_config(found))
+    click.echo(starting_config(uri, found))
     for sentence in found["watch_out"]:
         click.echo(f"dpca: note: {sentence}", err=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ from dpca.dimension import RULES, Rule
 from dpca.errors import ConfigError
 from dpca.kernels import USES
 from dpca.sources.base import READ_SECONDS
+from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.units import WALLTIME, walltime_seconds
 
 if TYPE_CHECKING:
@@ -372,6 +374,23 @@ REMEDIES = {
     "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
 }
 """What to do, where that is more than to correct a value."""
+
+
+def without_secrets(values: Any, key: str = "") -> Any:
+    """A configuration, or what it has at a key, as it may be written down and shown: no storage options, no credentials.
+
+    Parameters
+    ----------
+    values : plain values
+    key : where they stand in the configuration, such as model.labels
+    """
+    if isinstance(values, Mapping):
+        return {name: without_secrets(value, f"{key}.{name}".lstrip(".")) for name, value in values.items()}
+    if key.startswith("input.storage_options"):
+        return HIDDEN
+    if isinstance(values, list):
+        return [without_secrets(value, key) for value in values]
+    return without_credentials(values) if isinstance(values, str) else values
 
 
 def schema() -> dict[str, Any]:

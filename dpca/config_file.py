@@ -16,9 +16,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from dpca.config import ALLOWED, REMEDIES, Config, Input, check_together
+from dpca.config import ALLOWED, REMEDIES, Config, Input, check_together, without_secrets
 from dpca.errors import ConfigError, DpcaError
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import HIDDEN
 
 Path_ = tuple[str | int, ...]
 
@@ -171,11 +171,15 @@ def load_input(path: str | Path) -> Input:
 
 def _shown(override: str) -> str:
     """An override without what nobody but a store may see."""
-    key, _, value = override.partition("=")
-    secret = key.startswith("input.storage_options") or (
-        key == "input" and ("storage_options" in value or "@" in value)
-    )
-    return f"{key}={'(hidden)' if secret else without_credentials(value)}" if key.startswith("input") else override
+    key, _, text = override.partition("=")
+    try:
+        value = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        value = HIDDEN if "storage_options" in text else text
+    shown = without_secrets(value, key.strip())
+    if shown == value != HIDDEN:
+        return override
+    return f"{key}={shown if isinstance(shown, str) else HIDDEN}"
 
 
 def _text(path: str | Path) -> str:
@@ -326,7 +330,7 @@ def _explain(
                 allowed = ALLOWED[key]
             if key in REMEDIES:
                 remedies[path] = REMEDIES[key]
-            found = "(hidden)" if "storage_options" in path else repr(value)
+            found = repr(without_secrets(value, key))
             text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
             # The members of a union are wrong each for itself: one line says them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed

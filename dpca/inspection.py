@@ -82,7 +82,9 @@ def inspect(
     if array is None and len(arrays) > 1:
         wide = [item for item in arrays if len(item["shape"]) > 1]
         if not wide:
-            raise InputError(f"{uri}: holds no array of two axes or more", "PCA needs samples and features.")
+            raise InputError(
+                f"{without_credentials(uri)}: holds no array of two axes or more", "PCA needs samples and features."
+            )
         array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
     source = open_source(uri, array, storage_options=storage_options)
     layout = source.layout
@@ -97,7 +99,7 @@ def inspect(
     values = _values(source, axis)
     found: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "uri": uri,
+        "uri": without_credentials(uri),
         "array": array,
         "arrays": arrays,
         "shape": list(layout.shape),
@@ -244,7 +246,7 @@ def as_text(found: Mapping[str, Any]) -> str:
         shape += f" ({', '.join(dim or '?' for dim in found['dims'])})"
     stored = "" if found["stored_bytes"] is None else f", {describe_bytes(found['stored_bytes'])} stored"
     chunks = "none: any part can be read" if found["chunks"] is None else by(tuple(found["chunks"]))
-    lines = [f"uri      {without_credentials(found['uri'])}"]
+    lines = [f"uri      {found['uri']}"]
     if found["array"] is not None:
         others = [item for item in found["arrays"] if item["path"] != found["array"]]
         lines.append(f"array    {found['array']}")
@@ -276,14 +278,14 @@ DEPENDS = ("preprocess.center",)
 """Keys whose default depends on another: written down, it would no longer."""
 
 
-def starting_config(found: Mapping[str, Any]) -> str:
-    """A configuration for an inspected array: every key, its meaning, and a value that runs."""
+def starting_config(uri: str, found: Mapping[str, Any]) -> str:
+    """A configuration for what was found at a path or URL: every key, its meaning, and a value that runs."""
     dims, axis = found["dims"], found["samples_axis"]
-    name = PurePosixPath(without_credentials(found["uri"]).rstrip("/")).name.split(".")[0] or "result"
+    name = PurePosixPath(found["uri"].rstrip("/")).name.split(".")[0] or "result"
     if found["array"]:
         name += "-" + re.sub(r"\W+", "-", found["array"].strip("/"))
     chosen: dict[str, Any] = {
-        "input.uri": found["uri"],
+        "input.uri": uri,
         "input.array": found["array"],
         "input.samples_axis": dims[axis] or axis,
         "preprocess.missing": "mean" if found["values"] and found["values"]["missing"] else "error",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError
 from dpca.sources import list_arrays
+from dpca.sources.credentials import without_credentials
 
 
 def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -> NDArray[Any]:
@@ -20,6 +21,7 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
     InputError
         When they can't be read, or are not one for each of what they are `of`.
     """
+    shown = without_credentials(uri)
     try:
         found = _read(uri, array, of)
         if found.shape == (length,):
@@ -28,21 +30,21 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
         raise
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise InputError(
-            f"{uri}: labels can't be read{f' from {array}' if array else ''}: {_reason(cause)}",
+            f"{shown}: labels can't be read{f' from {array}' if array else ''}: {_reason(cause)}",
             "Name a Zarr array, an HDF5 dataset (and model.labels.array), a .npy or a text file with a label a line.",
             key="model.labels",
         ) from cause
     if found.shape != (length,):
         header = found.shape == (length + 1,) and found.dtype.kind == "U"
         raise InputError(
-            f"{uri}: holds labels of shape {found.shape}, but there are {length:,} {of}"
+            f"{shown}: holds labels of shape {found.shape}, but there are {length:,} {of}"
             + (" (is the first line a header?)" if header else ""),
             f"Give a label for each of the {of}, in their order, without a header.",
             key="model.labels",
         )
     if found.dtype.kind == "f" and np.isnan(found).any():
         raise InputError(
-            f"{uri}: the label of number {int(np.argmax(np.isnan(found)))} of the {of} is NaN",
+            f"{shown}: the label of number {int(np.argmax(np.isnan(found)))} of the {of} is NaN",
             f"Give each of the {of} a label.",
             "model.labels",
         )
@@ -105,7 +107,9 @@ def _which(uri: str, array: str | None) -> InputError:
     held = ", ".join(found["path"] for found in list_arrays(uri)[:12]) or "no array"
     problem = "which array?" if array is None else f"has no array {array!r};"
     return InputError(
-        f"{uri}: {problem} it holds {held}", "Set model.labels.array to one of them.", key="model.labels.array"
+        f"{without_credentials(uri)}: {problem} it holds {held}",
+        "Set model.labels.array to one of them.",
+        key="model.labels.array",
     )
 
 

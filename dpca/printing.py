@@ -142,7 +142,9 @@ def watch_status(place: Path, read: Callable[[], dict[str, Any]]) -> str:
 
 
 def say(*lines: str) -> None:
-    """Lines on stderr, the remedy indented."""
-    for line in lines:
+    """Lines on stderr, the remedy indented; without credentials, whoever wrote them."""
+    from dpca.sources.credentials import in_text
+
+    for line in map(in_text, lines):
         if line:
             click.echo(line if line.startswith("dpca: ") else f"  {line}", err=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca import durable
-from dpca.config import OF_KERNELS, Config
+from dpca.config import OF_KERNELS, Config, without_secrets
 from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
 from dpca.errors import (
@@ -45,7 +45,7 @@ from dpca.results import ResultDirectory, open_result
 from dpca.runplan import Process
 from dpca.scratch import ScratchFolder
 from dpca.signals import Stopped
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import in_text
 from dpca.unfinished import Begun, differences, without_place
 from dpca.units import describe_memory
 from dpca.watching import keep_to, vitals_of
@@ -173,7 +173,7 @@ def run(
             seconds = time.perf_counter() - began
             notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
             manifest = manifest_of(
-                _without_secrets(config),
+                without_secrets(config.model_dump()),
                 ready.source,
                 ready.made,
                 found,
@@ -433,7 +433,7 @@ def _last_status(error: BaseException) -> tuple[str, str]:
     """State and message of a run that did not end well."""
     if isinstance(error, Stopped | KeyboardInterrupt):
         return "interrupted", f"stopped by {error}"
-    return "failed", error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}"
+    return "failed", in_text(error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}")
 
 
 def goes_on(place: Path, overwrite: bool) -> bool:
@@ -456,19 +456,11 @@ def _relevant(config: Config) -> dict[str, Any]:
 
     Which data they are, and which of their axes holds the samples, the fingerprint says.
     """
-    resolved = _without_secrets(config)
+    resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
     for name in ("uri", "array", "samples_axis", "library", "storage_options", "read_seconds"):
         del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
-    return resolved
-
-
-def _without_secrets(config: Config) -> dict[str, Any]:
-    """A configuration as it may be written down."""
-    resolved = config.model_dump()
-    resolved["input"]["uri"] = without_credentials(resolved["input"]["uri"])
-    resolved["input"]["storage_options"] = dict.fromkeys(resolved["input"]["storage_options"], "(not kept)")
     return resolved
 
 

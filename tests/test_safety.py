@@ -11,11 +11,13 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
 import zarr
 
+from dpca.config_file import Loaded
 from dpca.errors import DpcaError, StorageError
 from dpca.results import open_result
 from dpca.sources import open_source
@@ -285,40 +287,82 @@ def test_a_run_on_this_machine_listens_nowhere():
 
 
 SECRETS = ("hunter2", "s3cr3t", "t0ken")
+URI = "memory://user:s3cr3t@bucket/x.zarr?sig=t0ken"
 
 
-@pytest.mark.parametrize("fails", ["", "open", "read"])
-def test_secrets_are_in_no_file_and_no_message(fails, capsys, monkeypatch):
-    """Of a URL its user, password and query, of storage options all values; also where something fails."""
-    uri = "memory://user:s3cr3t@bucket/x.zarr?sig=t0ken"
-    zarr.create_array(uri, data=X, chunks=(6, 4), overwrite=True)
-    if fails == "open":
-        uri = uri.replace("x.zarr", "y.zarr")
+@pytest.fixture
+def far():
+    """An array at a URL with credentials, and labels beside it; zarr warns of the one, and of the other."""
+    for uri, values in ((URI, X), (URI.replace("x.zarr", "y.zarr"), np.arange(6))):
+        zarr.create_array(uri, data=values, chunks=(6, 4)[: values.ndim], overwrite=True)
+        fsspec.filesystem("memory").pipe(f"{uri.partition('/')[2][1:]}/.zarray", b"of another version")
+    Path("c.yaml").write_text(
+        f"input:\n  uri: '{URI}'\n  storage_options: {{key: hunter2}}\n"
+        f"model: {{n_components: 2, labels: {{uri: '{URI.replace('x.zarr', 'y.zarr')}'}}}}\noutput: {{path: r}}\n"
+    )
+
+
+def assert_kept(*texts):
+    """No secret is in any of these texts, nor in a file but the config."""
+    files = (path for path in Path().rglob("*") if path.is_file() and path.name != "c.yaml")
+    found = [*texts, *(path.read_bytes().decode("latin-1") for path in files)]
+    for secret in SECRETS:
+        assert not any(secret in text for text in found), (secret, [text for text in found if secret in text][:1])
+
+
+ABSENT = {uri: f"{uri}.uri={URI.replace('x.zarr', 'z.zarr')}" for uri in ("input", "model.labels")}
+
+
+@pytest.mark.parametrize("fails", ["", "input", "model.labels", "read"])
+@pytest.mark.filterwarnings("default::zarr.errors.ZarrUserWarning")
+def test_secrets_are_in_no_file_and_no_message(far, fails, capfd, monkeypatch, recwarn):
+    """Of URLs user, password and query, of storage options all values; also where something fails, or a library warns."""
     if fails == "read":
         from zarr.storage import FsspecStore
 
         get = FsspecStore.get
 
         async def failing(self, key, *arguments, **how):
-            if "/c/" in f"/{key}":
+            if "x.zarr" in self.path and "/c/" in f"/{key}":
                 raise OSError(f"403 for {self.path}/{key} with key hunter2")
             return await get(self, key, *arguments, **how)
 
         monkeypatch.setattr(FsspecStore, "get", failing)
-    Path("c.yaml").write_text(
-        f"input:\n  uri: '{uri}'\n  storage_options: {{key: hunter2}}\nmodel: {{n_components: 2}}\noutput: {{path: r}}\n"
-    )
-    code = dpca("run", "c.yaml", "--keep-ledger")
-    assert code == {"": 0, "open": 2, "read": 1}[fails]
-    shown = capsys.readouterr()
+    changed = ("--set", ABSENT[fails]) if fails in ABSENT else ()
+    assert dpca("run", "c.yaml", "--keep-ledger", *changed) == {"": 0, "read": 1}.get(fails, 2)
     if not fails:
-        assert dpca("transform", "r", uri, "--out", "out.zarr") in (0, 2)
+        assert dpca("transform", "r", URI, "--out", "out.zarr") == 0
+        assert dpca("transform", "r", URI, "--out", "out.zarr", "--training", URI) == 2
         assert dpca("status", "r") == 0
         assert dpca("plan", "c.yaml", "--json") == 0
-    after = capsys.readouterr()
-    texts = [shown.out, shown.err, after.out, after.err]
-    texts += [
-        path.read_bytes().decode("latin-1") for path in Path().rglob("*") if path.is_file() and path.name != "c.yaml"
-    ]
-    for secret in SECRETS:
-        assert not any(secret in text for text in texts), (secret, [text for text in texts if secret in text][:1])
+        assert dpca("inspect", URI, "--json") == 0
+        assert dpca("submit", "c.yaml", "--as", "job", "--dry-run") == 0
+    shown, warned = capfd.readouterr(), [str(warning.message) for warning in recwarn]
+    assert fails == "input" or any("(hidden)" in text for text in warned)
+    assert_kept(shown.out, shown.err, *warned)
+
+
+GIVEN = [
+    ABSENT["input"],
+    ABSENT["model.labels"],
+    f"model.labels={{uri: '{URI}'}}",
+    f"input={{uri: '{URI}', storage_options: {{key: hunter2}}}}",
+    "input.storage_options.key=hunter2",
+    f"compute.scratch={URI}",
+]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("command", [("submit", "--as", "job", "--dry-run"), ("batch", "init")])
+def test_secrets_of_the_command_line_are_refused_where_they_would_be_written(far, command, given, capsys):
+    assert dpca(*command, "c.yaml", "--set", given) == 2
+    shown = capsys.readouterr()
+    assert "would be written into a script" in shown.err
+    assert_kept(shown.out, shown.err)
+
+
+@pytest.mark.parametrize(
+    "given", [*GIVEN, f"input.uri=[{URI}", "input={storage_options: {key: hunter2", f"inputs={URI}"]
+)
+def test_secrets_of_the_command_line_are_not_shown(given):
+    assert_kept(Loaded(None, overrides=(given,)).command)

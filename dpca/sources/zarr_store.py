@@ -226,7 +226,8 @@ def open_node(
     try:
         if "://" not in uri:
             return zarr.open(_Archive(uri) if os.path.isfile(uri) else _Directory(uri, read_only=True), mode="r")
-        return zarr.open(_STORES[library](uri, dict(storage_options or {})), mode="r")
+        with secrets.kept():
+            return zarr.open(_STORES[library](uri, dict(storage_options or {})), mode="r")
     except ImportError as cause:
         raise InputError(
             f"{shown}: {secrets.hidden(str(cause))}", "Install what the URL's protocol needs."

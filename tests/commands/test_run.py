@@ -183,5 +183,5 @@ def test_secrets_of_a_url_stay_out_of_the_result(config, capsys):
     assert written
     assert not any(secret in text for text in (*written, shown.out, shown.err))
     assert json.loads(Path("out/r/manifest.json").read_text())["config"]["input"]["storage_options"] == {
-        "key": "(not kept)"
+        "key": "(hidden)"
     }

@@ -5,7 +5,7 @@ import zarr
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources import open_source
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.zarr_array import ZarrSource
 
 
@@ -93,11 +93,17 @@ def test_packed_values_and_their_sentinel_are_known(tmp_path):
     [
         ("s3://key:secret@host/bucket/x.zarr?token=1", "s3://host/bucket/x.zarr"),
         ("https://example.org/x.zarr", "https://example.org/x.zarr"),
+        ("https://example.org:443/x@y.zarr#part", "https://example.org:443/x@y.zarr"),
+        ("simplecache::s3://key:secret@bucket/x.zarr?token=1", "simplecache::s3://bucket/x.zarr"),
+        ("zip://x.zarr::s3://key:secret@bucket/x.zip", "zip://x.zarr::s3://bucket/x.zip"),
+        ("s3://key:sec/r?et@bucket/x.zarr", "s3://bucket/x.zarr"),
+        ("http://user:secret@[fe80::1]:9000/x.zarr", "http://[fe80::1]:9000/x.zarr"),
         ("data/x@y.zarr", "data/x@y.zarr"),
     ],
 )
 def test_credentials_never_show(uri, shown):
     assert without_credentials(uri) == shown
+    assert not any(word in shown for word in Secrets.of(uri).words)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
