@@ -13,6 +13,8 @@ import click
 
 from dpca.cli_batch import batch, submit
 from dpca.options import (
+    PATH,
+    URI,
     array_option,
     debug_option,
     kernel_options,
@@ -42,14 +44,14 @@ def commands() -> None:
 
 
 @commands.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
 @click.option("--resume", is_flag=True, help="Go on with a run that did not end; begin one if there is none.")
 @click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
 @click.option(
     "--from-gram",
     metavar="RESULT",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Kernels of the Gram matrix that an earlier result keeps: no data are read.",
 )
 @overrides_option
@@ -92,7 +94,7 @@ def run(
 
 
 @commands.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @overrides_option
 @debug_option
@@ -120,7 +122,7 @@ def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
 
 
 @commands.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @overrides_option
 @debug_option
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
@@ -139,7 +141,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 
 
 @commands.command()
-@click.argument("uri")
+@click.argument("uri", type=URI)
 @array_option
 @samples_axis_option
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
@@ -158,7 +160,7 @@ def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool
 
 
 @commands.command()
-@click.argument("uri")
+@click.argument("uri", type=URI)
 @array_option
 @samples_axis_option
 @debug_option
@@ -178,8 +180,8 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
 
 
 @commands.command()
-@click.argument("result", type=click.Path(path_type=Path))
-@click.argument("given", metavar="INPUT")
+@click.argument("result", type=PATH)
+@click.argument("given", metavar="INPUT", type=URI)
 @out_option
 @kernel_options
 @where_options
@@ -209,7 +211,7 @@ def transform(
 
 
 @commands.command()
-@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("result", type=PATH)
 @out_option
 @click.option(
     "--samples", metavar="0:10,57", help="Which, counted from 0, ends of ranges not included; all if left out."
@@ -250,11 +252,15 @@ def reconstruct(
 
 
 @commands.command()
-@click.argument("result", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The file; report.html in the result if left out.")
-@click.option("--labels", metavar="URI", help="A label for each sample: Zarr, HDF5, .npy, or text with one a line.")
+@click.argument("result", type=PATH)
+@click.option("--out", type=PATH, help="The file; report.html in the result if left out.")
+@click.option(
+    "--labels", metavar="URI", type=URI, help="A label for each sample: Zarr, HDF5, .npy, or text with one a line."
+)
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
-@click.option("--groups", metavar="URI", help="A label for each feature of one axis, in runs, such as chromosomes.")
+@click.option(
+    "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, in runs, such as chromosomes."
+)
 @click.option("--groups-array", metavar="PATH", help="Which array inside.")
 @debug_option
 def report(
@@ -295,15 +301,15 @@ def report(
 
 
 @commands.command()
-@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("result", type=PATH)
 @click.option(
     "--to",
     required=True,
     type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata"]),
     help="csv: the scores, with the samples' names, and the spectrum, as tables.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="The file; beside the result if left out.")
-@click.option("--labels", metavar="URI", help="Of csv and anndata: a label for each sample.")
+@click.option("--out", type=PATH, help="The file; beside the result if left out.")
+@click.option("--labels", metavar="URI", type=URI, help="Of csv and anndata: a label for each sample.")
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @debug_option
@@ -329,7 +335,7 @@ def export(
 
 
 @commands.command()
-@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("result", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
 @click.option("--watch", is_flag=True, help="Until the run has ended; exit code 1 if not well.")
 @debug_option
@@ -369,7 +375,7 @@ def schema(markdown: bool) -> None:
 
 
 @commands.command()
-@click.option("--directory", type=click.Path(path_type=Path), default=Path("dpca-demo"), show_default=True)
+@click.option("--directory", type=PATH, default=Path("dpca-demo"), show_default=True)
 @click.option("--samples", default=500, show_default=True, type=click.IntRange(min=50))
 @click.option("--features", default=500_000, show_default=True, type=click.IntRange(min=1000))
 @debug_option

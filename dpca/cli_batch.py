@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpca.options import debug_option, overrides_option
+from dpca.options import PATH, debug_option, overrides_option
 from dpca.printing import print_finished, say
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("--dry-run", is_flag=True, help="Print the scripts; begin and submit nothing.")
 @click.option(
     "--as",
@@ -87,7 +87,7 @@ def batch() -> None:
 
 
 @batch.command(name="init")
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=PATH)
 @click.option("--partitions", metavar="N", type=int, help="Tasks of the array; one a span if left out.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
 @overrides_option
@@ -106,7 +106,7 @@ def batch_init(config: Path, partitions: int | None, overwrite: bool, overrides:
 
 
 @batch.command(name="partition")
-@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RUN", type=PATH)
 @click.option("--index", required=True, type=int, help="Which, from 0.")
 @debug_option
 def batch_partition(result: Path, index: int) -> None:
@@ -124,7 +124,7 @@ def batch_partition(result: Path, index: int) -> None:
 
 
 @batch.command(name="finalize")
-@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RUN", type=PATH)
 @debug_option
 def batch_finalize(result: Path) -> None:
     """Add up what partitions have computed: on to the next stage, or to the result.
@@ -140,7 +140,7 @@ def batch_finalize(result: Path) -> None:
 
 
 @batch.command(name="status")
-@click.argument("result", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RUN", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @debug_option
 def batch_status(result: Path, as_json: bool) -> None:

@@ -26,7 +26,7 @@ from dpca.errors import ConfigError
 from dpca.kernels import USES
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.credentials import HIDDEN, without_credentials
-from dpca.units import WALLTIME, walltime_seconds
+from dpca.units import PLAIN, WALLTIME, walltime_seconds
 
 if TYPE_CHECKING:
     from dpca.sources import Source
@@ -50,12 +50,14 @@ def _in_full(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 Amount = Annotated[ByteSize, WrapValidator(_in_full)]
+Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
+"""Paths, URLs and what else may stand in a script."""
 
 
 class Input(_Section):
     """Where the data are."""
 
-    uri: Annotated[str, Field(min_length=1, description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens.")]
+    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens.")]
     array: Annotated[
         str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
     ] = None
@@ -142,7 +144,7 @@ _SWEEP = Field(min_length=1)
 class Labels(_Section):
     """A label for each sample."""
 
-    uri: Annotated[str, Field(min_length=1, description="Zarr, HDF5, .npy, or a text file with a label a line.")]
+    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or a text file with a label a line.")]
     array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
 
 
@@ -220,13 +222,13 @@ class Model(_Section):
 class Tls(_Section):
     """Paths of PEM files, as Dask's own settings have them."""
 
-    ca: Annotated[str, Field(min_length=1, description="Certificate of the authority that signed the others.")]
-    cert: Annotated[str, Field(min_length=1, description="Certificate of this client.")]
-    key: Annotated[str, Field(min_length=1, description="Its key.")]
+    ca: Annotated[Text, Field(description="Certificate of the authority that signed the others.")]
+    cert: Annotated[Text, Field(description="Certificate of this client.")]
+    key: Annotated[Text, Field(description="Its key.")]
 
 
 _CORES = Field(ge=1, description="Threads of each worker: spans that it computes at the same time.")
-_INTERFACE = Field(min_length=1, description="Network interface to listen on, such as ib0.")
+_INTERFACE = Field(description="Network interface to listen on, such as ib0.")
 
 
 class SlurmCluster(_Section):
@@ -247,11 +249,11 @@ class SlurmCluster(_Section):
     ]
     maximum: Annotated[int, Field(ge=1, description="Workers at the same time, at most.")]
     minimum: Annotated[int, Field(ge=0, description="And at least.")] = 1
-    queue: Annotated[str | None, Field(min_length=1, description="Partition of Slurm.")] = None
-    account: Annotated[str | None, Field(min_length=1, description="Whom it is charged to.")] = None
-    interface: Annotated[str | None, _INTERFACE] = None
+    queue: Annotated[Text | None, Field(description="Partition of Slurm.")] = None
+    account: Annotated[Text | None, Field(description="Whom it is charged to.")] = None
+    interface: Annotated[Text | None, _INTERFACE] = None
     job_extra_directives: Annotated[
-        list[str], Field(description="Further options of sbatch, such as --constraint=skylake.")
+        list[Text], Field(description="Further options of sbatch, such as --constraint=skylake.")
     ] = []
     job_script_prologue: Annotated[
         list[str], Field(description="Commands before a worker starts: module load ...")
@@ -264,18 +266,18 @@ class SlurmRunner(_Section):
     workers: Annotated[int, Field(ge=1, description="The job step has two tasks more.")]
     cores: Annotated[int, _CORES] = 1
     memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB.")]
-    interface: Annotated[str | None, _INTERFACE] = None
+    interface: Annotated[Text | None, _INTERFACE] = None
 
 
 class Cluster(_Section):
     """A Dask cluster: one of scheduler, scheduler_file, slurm and slurm_runner."""
 
     scheduler: Annotated[
-        str | None,
-        Field(min_length=1, description="Address of one that runs, such as tcp://host:8786, or tls://host:8786."),
+        Text | None,
+        Field(description="Address of one that runs, such as tcp://host:8786, or tls://host:8786."),
     ] = None
     scheduler_file: Annotated[
-        str | None, Field(min_length=1, description="Instead of its address: the file that it wrote it to.")
+        Text | None, Field(description="Instead of its address: the file that it wrote it to.")
     ] = None
     tls: Annotated[Tls | None, Field(description="Certificates, where that scheduler speaks TLS.")] = None
     slurm: Annotated[SlurmCluster | None, Field(description="Workers in jobs that the run submits.")] = None
@@ -305,7 +307,7 @@ class Compute(_Section):
         ),
     ] = "auto"
     scratch: Annotated[
-        str | None,
+        Text | None,
         Field(description="Directory for a copy of the input, where its chunks need one; beside the result if null."),
     ] = None
 
@@ -313,7 +315,7 @@ class Compute(_Section):
 class Output(_Section):
     """Where the result goes."""
 
-    path: Annotated[str, Field(min_length=1, description="A directory; must not hold a result, unless --overwrite.")]
+    path: Annotated[Text, Field(description="A directory; must not hold a result, unless --overwrite.")]
     components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
     report: Annotated[

@@ -32,6 +32,7 @@ _WORDS = {
     "finite_number": "a finite number",
     "string_type": "text",
     "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": "text without control characters (such as line breaks)",
     "list_type": "a list",
     "dict_type": "a mapping of keys",
     "model_type": "a mapping of keys",

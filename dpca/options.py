@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
+
+
+class _Place(click.Path):
+    """A path or URL that can be said in one line: without control characters."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from dpca.units import is_plain
+
+        text = os.fspath(value)
+        if not is_plain(text):
+            self.fail(f"{text!r} has control characters (such as line breaks)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH, URI = _Place(path_type=Path), _Place(path_type=str, readable=False)
 
 # Read by `main`, which meets every error.
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
@@ -24,13 +40,15 @@ def out_option(command: Any) -> Any:
     command = click.option("--overwrite", is_flag=True, help="Replace what --out holds, once the new one is whole.")(
         command
     )
-    return click.option("--out", required=True, type=click.Path(path_type=Path), help="A Zarr group to make.")(command)
+    return click.option("--out", required=True, type=PATH, help="A Zarr group to make.")(command)
 
 
 def where_options(command: Any) -> Any:
     """Where a command without a config runs, and what it may take."""
     for option in (
-        click.option("--scheduler-file", metavar="PATH", help="The file that a running Dask scheduler wrote."),
+        click.option(
+            "--scheduler-file", metavar="PATH", type=URI, help="The file that a running Dask scheduler wrote."
+        ),
         click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
         click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),
         click.option("--memory", metavar="AMOUNT", help="Such as 8GiB; half of what is free if left out."),
@@ -42,7 +60,9 @@ def where_options(command: Any) -> Any:
 def kernel_options(command: Any) -> Any:
     """Which kernel is applied, and to what."""
     for option in (
-        click.option("--training", metavar="URI", help="Of kernels: where the training data are now, if they moved."),
+        click.option(
+            "--training", metavar="URI", type=URI, help="Of kernels: where the training data are now, if they moved."
+        ),
         click.option("--kernel-case", metavar="I", type=int, help="Of a sweep: which kernel, by its number."),
     ):
         command = option(command)

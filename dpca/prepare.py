@@ -27,6 +27,7 @@ from dpca.preprocess import Rules
 from dpca.results import LEDGER, Result, ResultDirectory, open_result
 from dpca.runplan import RunPlan, Scratch, Settled
 from dpca.sources import Source
+from dpca.units import is_plain
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,20 @@ def place_of(config: Config) -> Place | None:
 
 
 def beside(output: str) -> Path:
-    """Where scripts and logs of a run on Slurm go."""
+    """Where scripts and logs of a run on Slurm go.
+
+    Raises
+    ------
+    ConfigError
+        When that can't be said in a line of a script.
+    """
     place = Path(output).absolute()
+    if not is_plain(str(place)):
+        raise ConfigError(
+            f"{str(place)!r}: has control characters (such as line breaks), which a script can't have in a path",
+            "Run it from another directory.",
+            key="output.path",
+        )
     return place.with_name(f"{place.name}.slurm")
 
 

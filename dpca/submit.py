@@ -23,6 +23,7 @@ from dpca.jobqueue import SlurmStep
 from dpca.partitions import Collecting
 from dpca.prepare import beside, place_of
 from dpca.results import ResultDirectory
+from dpca.units import is_plain
 
 ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"
 MEMORY_MARGIN, MEMORY_BESIDE = 1.2, 128 * 2**20
@@ -163,7 +164,7 @@ def job_script(
             directory / "%j.log",
             resources,
             options,
-            f"# Requeued it goes on with what is finished. By hand: {run} --resume\n"
+            "# Requeued it goes on with what is finished; by hand it is this too, with --resume.\n"
             f"stoppable {srun}{run} {'--overwrite' if overwrite else '--resume'}\n",
         )
     }
@@ -208,6 +209,12 @@ def submit(
         )
     if way == "job" and partitions is not None:
         raise ConfigError(f"--partitions is {partitions}, but a job is no array", "Leave it out, or use --as array.")
+    for option in options:
+        if not is_plain(option):
+            raise ConfigError(
+                f"--sbatch is {option!r}, but text without control characters (such as line breaks) is allowed",
+                "Repeat --sbatch.",
+            )
     loaded.check_overrides()
     place, directory = ResultDirectory(loaded.config.output.path), beside(loaded.config.output.path)
     if way == "array" and is_under_way(place.path) and not overwrite:

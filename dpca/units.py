@@ -1,4 +1,4 @@
-"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times; walltimes read."""
+"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times; walltimes read; text that fits a line."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def by(shape: tuple[int, ...]) -> str:
 def enough(n_bytes: int) -> str:
     """A budget that holds so much, as a config may say it."""
     return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"
+
+
+PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Text without control characters, such as line breaks, which would begin a line of its own in a script or a log."""
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is without control characters."""
+    return re.fullmatch(PLAIN, text) is not None
 
 
 WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
