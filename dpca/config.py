@@ -228,7 +228,9 @@ class Tls(_Section):
 
 
 _CORES = Field(ge=1, description="Threads of each worker: spans that it computes at the same time.")
-_INTERFACE = Field(description="Network interface to listen on, such as ib0.")
+_INTERFACE = Field(
+    description="Network interface to listen on, such as ib0; the one that leads to the other machines if null."
+)
 
 
 class SlurmCluster(_Section):

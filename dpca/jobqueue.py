@@ -1,6 +1,7 @@
 """Dask workers as jobs of Slurm that a run submits, or as the tasks of a job step that the run is itself one of.
 
-The only file that knows dask-jobqueue (extra `slurm`).
+They listen at one address of their machines, and talk to who holds a key that each run makes for itself (TLS): a scheduler
+runs what it is told to. The only file that knows dask-jobqueue (extra `slurm`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
 
@@ -25,6 +29,9 @@ from dpca.passes import Report
 from dpca.runplan import Workers
 from dpca.units import walltime_seconds
 
+if TYPE_CHECKING:
+    from distributed import Security
+
 RETIRE_SHARE, STAGGER_SHARE = 0.85, 0.04
 """A worker retires after so much of its walltime, give or take; another does what it has in hand, from its beginning."""
 SPAN_SHARE = 0.1
@@ -33,8 +40,17 @@ DEATHS = 10
 """Workers that a span may cost: where they are preempted, that is no fault of the span's."""
 DEATH_SECONDS = 60
 """How long a worker looks for a scheduler that does not answer, before it ends."""
+LEAST_TASKS = 3
+"""A scheduler, the run, and a worker."""
 TARGET_SECONDS = 0.1
 """All workers that there may be are asked for at once: each span is many times this long."""
+VALID_DAYS = 365
+"""How long a run's certificate is valid, and for how long it was when it is made: a node's clock may be slow."""
+LOOPBACK = "127.0.0.1:0"
+"""Of dashboards, which show what runs, and ask nobody who they are."""
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
+"""Prints the address of this machine by which another is reached, as Dask's workers choose theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +182,8 @@ def outside(place: SlurmStep) -> Iterator[Promised]:
 @contextmanager
 def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
     from distributed import Client
-    from distributed.utils import get_ip_interface
+    from distributed.utils import get_ip, get_ip_interface
 
-    host = get_ip_interface(place.interface) if place.interface else ""
     seconds = place.walltime_seconds
     lifetime = [
         "--lifetime",
@@ -177,16 +192,26 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
         f"{int(STAGGER_SHARE * seconds)}s",
     ]
     Path(place.logs).mkdir(parents=True, exist_ok=True)
-    site = dask.config.get("jobqueue.slurm", {})
-    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
-        cluster = _dask_jobqueue().SLURMCluster(
+    library, site = _dask_jobqueue(), dask.config.get("jobqueue.slurm", {})
+    of_scheduler, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
+    host = get_ip_interface(interface) if interface else get_ip()
+    # Where no interface is named, a worker listens at the address by which it reaches the scheduler.
+    there = shlex.join([site.get("python") or sys.executable, "-c", REACHED_FROM, host])
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}),
+        tempfile.TemporaryDirectory(prefix=".tls-", dir=place.logs) as keys,
+    ):
+        _make_keys(Path(keys))
+        cluster = library.SLURMCluster(
             cores=place.cores,
             processes=1,
             memory=f"{place.memory}B",
             walltime=place.walltime,
             queue=place.queue,
             account=place.account,
-            interface=place.interface,
+            interface=interface,
+            protocol="tls://",
+            security=_security(Path(keys), in_scripts=True),
             job_extra_directives=[
                 *(site.get("job-extra-directives") or []),
                 "--no-requeue",  # what is preempted is replaced: it does not come back by itself besides
@@ -194,27 +219,86 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
                 *place.job_extra_directives,
             ],
             job_script_prologue=list(place.job_script_prologue) or None,
-            worker_extra_args=["--dashboard-address", "127.0.0.1:0", *(site.get("worker-extra-args") or []), *lifetime],
+            worker_extra_args=[
+                *([] if interface else ["--host", f'"$({there})"']),
+                *("--dashboard-address", LOOPBACK),
+                *(site.get("worker-extra-args") or []),
+                *lifetime,
+            ],
             death_timeout=DEATH_SECONDS,
-            scheduler_options={"dashboard_address": f"{host}:0", **(site.get("scheduler-options") or {})},
+            scheduler_options={
+                **({} if "interface" in of_scheduler else {"host": host}),
+                "dashboard_address": LOOPBACK,
+                **of_scheduler,
+            },
         )
-    with cluster:
-        _check_script(cluster.job_script())
-        # What is lost is replaced by adapt, but not by scale.
-        cluster.adapt(minimum=place.minimum, maximum=place.maximum, target_duration=f"{TARGET_SECONDS}s")
-        with Client(cluster, set_as_default=False) as client:
-            yield Distributed(client, elastic=True)
+        with cluster:
+            _check_script(cluster.job_script())
+            # What is lost is replaced by adapt, but not by scale.
+            cluster.adapt(minimum=place.minimum, maximum=place.maximum, target_duration=f"{TARGET_SECONDS}s")
+            with Client(cluster, set_as_default=False) as client:
+                yield Distributed(client, elastic=True)
+
+
+def _make_keys(place: Path) -> None:
+    """A key of a run's own, and a certificate that it signs for itself, in a directory that nobody else reads."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "dpca")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(VALID_DAYS))
+        .not_valid_after(now + timedelta(VALID_DAYS))
+        .sign(key, hashes.SHA256())
+    )
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    for file, content in (
+        (CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM)),
+        (KEY, key.private_bytes(serialization.Encoding.PEM, *plain)),
+    ):
+        os.close(os.open(place / file, os.O_CREAT | os.O_EXCL, 0o600))
+        (place / file).write_bytes(content)
+
+
+def _security(keys: Path, in_scripts: bool = False) -> Security:
+    """What a scheduler, its workers and its client have to show each other.
+
+    Parameters
+    ----------
+    in_scripts : whether workers are told of it by a line of a script
+    """
+    from distributed import Security
+
+    class InScripts(Security):
+        def get_tls_config_for_role(self, role: str) -> dict[str, Any]:
+            found: dict[str, Any] = super().get_tls_config_for_role(role)
+            if role != "worker":
+                return found
+            return {name: None if path is None else shlex.quote(path) for name, path in found.items()}
+
+    certificate, key = str(keys / CERTIFICATE), str(keys / KEY)
+    roles = ("client", "scheduler", "worker")
+    return (InScripts if in_scripts else Security)(
+        require_encryption=True,
+        tls_ca_file=certificate,
+        **{f"tls_{role}_cert": certificate for role in roles},
+        **{f"tls_{role}_key": key for role in roles},
+    )
 
 
 def _dask_jobqueue() -> Any:
-    """The library; its import takes over Ctrl-C, which is given back."""
+    """The library, and what keys are made with; its import takes over Ctrl-C, which is given back."""
     before = signal.getsignal(signal.SIGINT)
     try:
+        import cryptography  # noqa: F401
         from dask_jobqueue import slurm
     except ImportError as cause:
         raise ClusterError(
-            "compute.cluster is one of Slurm's, for which dask-jobqueue is not installed",
-            "Install it: pip install dask-jobqueue.",
+            f"compute.cluster is one of Slurm's, for which {cause.name} is not installed",
+            "Install what it needs: pip install dask-jobqueue cryptography.",
             key="compute.cluster",
         ) from cause
     finally:
@@ -263,41 +347,62 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
     """
     runner_type = _dask_jobqueue().SLURMRunner
     from distributed import Client
+    from distributed.comm.addressing import get_address_host
+    from distributed.core import rpc
+    from distributed.utils import get_ip, json_load_robust
 
-    rank = os.environ.get("SLURM_PROCID", "")
-    if rank != "1":
+    rank, n_tasks = (int(os.environ.get(name, "0")) for name in ("SLURM_PROCID", "SLURM_NTASKS"))
+    if n_tasks < LEAST_TASKS:
+        raise ClusterError(
+            f"this is no task of a job step with {place.n_tasks}, but of one with {n_tasks}",
+            f"Start it with srun --ntasks {place.n_tasks} dpca run CONFIG; dpca submit writes such a job.",
+            key="compute.cluster",
+        )
+    if rank != 1:
         # The run is told to stop; its cluster ends with it.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.signal(signal.SIGINT, lambda *_: os._exit(0))
-    Path(place.logs).mkdir(parents=True, exist_ok=True)
-    file = Path(place.logs) / f"scheduler-{_step()}.json"
-    listen = {"interface": place.interface} if place.interface else {}
-    try:
+    logs = Path(place.logs)
+    file, keys = logs / f"scheduler-{_step()}.json", logs / f".tls-{_step()}"
+    with ExitStack() as ending:
+        if rank == 1:
+            ending.callback(file.unlink, missing_ok=True)
+            ending.callback(shutil.rmtree, keys, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(keys, ignore_errors=True)  # of a step of the same number, which was killed
+            keys.mkdir(mode=0o700, parents=True)
+            _make_keys(keys)
+            scheduler: tuple[str, ...] = ()
+        else:  # which writes the file when it listens, after it has made the keys
+            scheduler = (get_address_host(json_load_robust(str(file))["address"]),)
+        security = _security(keys)
+        listen = {
+            **({"interface": place.interface} if place.interface else {"host": get_ip(*scheduler)}),
+            "protocol": "tls://",
+            "security": security,
+            "dashboard_address": LOOPBACK,
+        }
         runner = runner_type(
             scheduler_file=str(file),
-            scheduler_options={**listen, "dashboard_address": "127.0.0.1:0"},
+            scheduler_options=dict(listen),
             worker_options={
                 **listen,
                 "nthreads": place.cores,
                 "memory_limit": place.memory,
-                "dashboard_address": "127.0.0.1:0",
                 "death_timeout": DEATH_SECONDS,
             },
         )
-    except RuntimeError as cause:  # which is also what too few tasks are called
-        raise ClusterError(
-            f"this is no task of a job step with {place.n_tasks}: {cause}",
-            f"Start it with srun --ntasks {place.n_tasks} dpca run CONFIG; dpca submit writes such a job.",
-            key="compute.cluster",
-        ) from cause
-    try:
-        with Client(runner, set_as_default=False) as client:
+        # It would end the scheduler without a key.
+        runner.scheduler_comm = rpc(runner.scheduler_address, connection_args=security.get_connection_args("client"))
+        ending.callback(_close, runner)
+        with Client(runner, security=security, set_as_default=False) as client:
             client.wait_for_workers(1)
             yield Distributed(client, elastic=True)
-    finally:
-        file.unlink(missing_ok=True)
-        with suppress(OSError):  # of a scheduler that is gone
-            runner.close()
+
+
+def _close(runner: Any) -> None:
+    with suppress(OSError):  # of a scheduler that is gone
+        runner.close()
 
 
 def _step() -> str:

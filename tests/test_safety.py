@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import pickle
+import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import zipfile
 import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fsspec
@@ -16,9 +19,11 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from cryptography.x509 import load_pem_x509_certificates
 
 from dpca.config_file import Loaded
 from dpca.errors import DpcaError, StorageError
+from dpca.jobqueue import _make_keys, _security
 from dpca.results import open_result
 from dpca.sources import open_source
 from tests.commands.calls import dpca
@@ -284,6 +289,20 @@ def test_a_run_on_this_machine_listens_nowhere():
     np.save("x.npy", X)
     done = subprocess.run([sys.executable, "-c", LISTENING, "run", config("x.npy")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_key_of_a_run_is_its_users_and_clocks_of_nodes_may_differ(tmp_path):
+    """On Slurm: tests/slurm has what listens there, and whom it answers."""
+    keys = tmp_path / "the keys"
+    keys.mkdir()
+    _make_keys(keys)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in keys.iterdir()] == [0o600, 0o600]
+    (certificate,) = load_pem_x509_certificates((keys / "certificate.pem").read_bytes())
+    assert certificate.not_valid_before_utc < datetime.now(UTC) - timedelta(hours=1)
+    security = _security(keys, in_scripts=True)
+    assert security.get_listen_args("scheduler")["require_encryption"]
+    words = " ".join(filter(None, security.get_tls_config_for_role("worker").values()))
+    assert set(shlex.split(words)) == {str(path) for path in keys.iterdir()}
 
 
 SECRETS = ("hunter2", "s3cr3t", "t0ken")

@@ -1,14 +1,14 @@
 """A job that holds a run: on its own cores, or with workers in its tasks; it meets its walltime, or is preempted."""
 
-import sys
+import json
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.commands.calls import dpca_process
 from tests.customized import spans
 from tests.slurm.daemons import NODES, until
+from tests.slurm.strangers import assert_closed, processes
 from tests.slurm.test_array import RUNNER
 from tests.test_crashes import bits
 
@@ -69,20 +69,16 @@ def test_workers_in_the_tasks_of_a_job(slurm, config):
     job = submitted("--set", RUNNER)
     assert set(slurm.wait(job).values()) == {"COMPLETED"}, log(job)
     assert bits("r") == bits("expected")
-    assert not list(Path("r.slurm").glob("scheduler-*"))
+    assert [path.name for path in Path("r.slurm").iterdir() if path.name != "job.sbatch"] == [f"{job}.log"]
 
 
 def test_a_scheduler_that_dies(slurm, config, customized):
     customized("if span == 10 and once('held'):\n            os.mkfifo('go'); open('go').close()")
     job = submitted("--set", RUNNER)
     until(Path("go").exists, explain=lambda: log(job))
-    (scheduler,) = (
-        process
-        for process in psutil.process_iter(["cmdline", "environ"])
-        if (process.info["cmdline"] or [""])[0] == sys.executable
-        and process.info["environ"].get("SLURM_JOB_ID") == job
-        and process.info["environ"].get("SLURM_PROCID") == "0"
-    )
+    (scheduler,) = processes(SLURM_JOB_ID=job, SLURM_PROCID="0")
+    (written,), (keys,) = Path("r.slurm").glob("scheduler-*"), Path("r.slurm").glob(".tls-*")
+    assert_closed(processes(SLURM_JOB_ID=job), json.loads(written.read_text())["address"], keys)
     scheduler.kill()
     assert set(slurm.wait(job).values()) == {"FAILED"}, log(job)
     done = dpca_process("run", "c.yaml", "--resume")
