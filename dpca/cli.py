@@ -23,7 +23,7 @@ from dpca.options import (
     samples_axis_option,
     where_options,
 )
-from dpca.printing import print_applied, print_finished, say
+from dpca.printing import patient_streams, print_applied, print_finished, say
 
 # Imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
@@ -445,9 +445,10 @@ def main(arguments: list[str] | None = None) -> None:
     from dpca.signals import leave, stopping
 
     given = sys.argv[1:] if arguments is None else arguments
-    with stopping():
-        code = _exit_code(given)
-    leave(code)
+    with patient_streams():
+        with stopping():
+            code = _exit_code(given)
+        leave(code)
 
 
 _OF_INPUT = {"input.array": "--array", "input.samples_axis": "--samples-axis", "input.uri": "the path"}

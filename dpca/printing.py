@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -21,6 +22,55 @@ if TYPE_CHECKING:
 SHOWN_COMPONENTS = 10
 WATCH_SECONDS = 1.0
 """How often a status is read: a run writes it so often."""
+
+
+class _Patient:
+    """A standard stream that ends nothing: once it can't be written to, what is written is lost."""
+
+    def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
+        self._stream, self._lost = stream, lost
+
+    def write(self, text: str) -> int:
+        with self._losing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._losing():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except self._lost:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@contextmanager
+def patient_streams() -> Iterator[None]:
+    """Have no command fail because nobody reads what it prints: streams that are closed, pipes whose reader went away.
+
+    What is said on stderr is lost as well where a disk is full; results on stdout are not.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # the first file that is opened would be the stream
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _Patient(sys.stdout, BrokenPipeError))
+    sys.stderr = cast(TextIO, _Patient(sys.stderr, OSError))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def print_applied(applied: Applied, array: str) -> None:

@@ -212,3 +212,16 @@ def test_what_another_precision_mends_is_not_gone_on_with(capsys):
     assert "Set model.precision: double" in said
     assert said.endswith("Then start it anew with --overwrite.\n")
     assert dpca("run", "c.yaml", "--set", "model.precision=double", "--overwrite") == 0
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full", "2>&1 | true"])
+def test_a_run_that_nobody_listens_to_ends_well(config, streams):
+    command = f"{sys.executable} -m dpca run {config} {streams}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(Path("out/r/status.json").read_text())["state"] == "done"
+
+
+def test_what_is_printed_on_a_full_disk_is_not_taken_for_printed():
+    command = f"{sys.executable} -m dpca schema > /dev/full"
+    assert subprocess.run(["bash", "-c", command]).returncode != 0
