@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca import durable
-from dpca.errors import InputError, OutputExistsError, OverBudgetError, writing
+from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.machine import memory_budget
 from dpca.results import Result, sample_names
 from dpca.slabs import split
@@ -27,6 +27,8 @@ from dpca.units import describe_memory
 
 Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What spreadsheets would compute begins so."""
 BLOCK_BYTES = 64 * 2**20
 SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
@@ -80,6 +82,13 @@ def export(
         raise InputError(
             f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
         ) from cause
+    except ValueError as cause:
+        if isinstance(cause, DpcaError):
+            raise
+        raise InputError(
+            f"{result.path}: its names, or what its coordinates say of themselves, can't be written as {to}: {cause}",
+            "Export it as npz and csv, which hold any text.",
+        ) from cause
     finally:
         aside.unlink(missing_ok=True)
     return files
@@ -101,7 +110,9 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
         )
         for name, array in result.arrays.items()
     }
-    dataset = xarray.decode_cf(xarray.Dataset(found, attrs=plain(result.arrays.attributes)))
+    dataset = xarray.decode_cf(
+        xarray.Dataset(found, attrs=plain(result.arrays.attributes)), decode_times=False
+    )
     dataset.to_netcdf(path, engine="h5netcdf")
 
 
@@ -190,7 +201,7 @@ def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
         *(f"score_{i}" for i in range(scores.shape[1])),
     ]
     for number, (name, row) in enumerate(zip(sample_names(result), scores.tolist(), strict=True)):
-        yield [name, *([labels[number]] if labels is not None else []), *map(repr, row)]
+        yield [_cell(name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
 
 
 def _spectrum(result: Result) -> Iterator[list[Any]]:
@@ -199,6 +210,17 @@ def _spectrum(result: Result) -> Iterator[list[Any]]:
     yield ["component", *columns]
     for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True)):
         yield [number, *map(repr, row)]
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet takes for a text: what looks like a formula, and is no number, after an apostrophe."""
+    if not text.startswith(FORMULAS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _write_table(path: Path, rows: Iterator[list[Any]]) -> None:

@@ -109,3 +109,62 @@ def test_a_library_that_is_not_installed(result, capsys, monkeypatch):
     assert dpca("export", "r", "--to", "netcdf") == 2
     assert "which is not installed" in capsys.readouterr().err
     assert not Path("r.nc").exists()
+
+
+def named(dim, name, suffix=".zarr", attributes=None):
+    """A result of data whose features' coordinate is called so, and whose samples are called so."""
+    names = np.array([f"{name}{i}" for i in range(N)], np.dtypes.StringDType())
+    x = random_array(0, (N, 20), "f8")
+    if suffix == ".h5":
+        with h5py.File("y.h5", "w") as file:
+            file["x"], file[dim] = x, np.arange(20.0)
+            file[dim].make_scale(dim)
+            file["x"].dims[1].attach_scale(file[dim])
+    else:
+        group = zarr.create_group("y.zarr", overwrite=True)
+        group.create_array("x", data=x, dimension_names=("day", dim))
+        day = group.create_array("day", shape=(N,), dtype=str, dimension_names=("day",), attributes=attributes or {})
+        day[...] = names
+    Path("y.yaml").write_text(f"input: {{uri: y{suffix}, array: x}}\nmodel: {{n_components: 3}}\noutput: {{path: r}}\n")
+    assert dpca("run", "y.yaml") == 0
+
+
+FORMATS = ("netcdf", "hdf5", "npz", "anndata", "csv")
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+@pytest.mark.parametrize("dim", ["n" * 255, "é" * 128, "n" * 300, "a\0b", "a\nb", "a\ud800b"])
+def test_a_dimension_has_a_name_that_files_can_have_or_none(dim, suffix):
+    if suffix == ".h5" and not dim.isprintable():
+        pytest.skip("HDF5 has no such name")
+    named(dim, "", suffix)
+    (_, found) = zarr.open_group("r/result.zarr", mode="r")["components"].metadata.dimension_names
+    assert found == (dim if dim == "n" * 255 else "feature")
+    for to in FORMATS:
+        assert dpca("export", "r", "--to", to) == 0
+
+
+@pytest.mark.parametrize("name", ["a\0b", "units"])
+def test_a_name_that_a_format_can_not_hold_is_said(name, capsys):
+    named("lat", name, attributes={"units": "a\0b"} if name == "units" else None)
+    for to in FORMATS:
+        refused = to in ("netcdf", "hdf5") or (to == "anndata" and name != "units")
+        assert dpca("export", "r", "--to", to) == (2 if refused else 0)
+        assert ("r: its names, or what its coordinates say" in capsys.readouterr().err) == refused
+
+
+def test_units_that_are_no_time_are_kept(capsys):
+    named("lat", "", attributes={"units": "days since"})
+    assert dpca("export", "r", "--to", "netcdf") == 0
+
+
+def test_a_table_has_no_formulas():
+    named("lat", "=1+")
+    Path("labels.txt").write_text("\n".join(["-1.5", "+cmd|' /C calc'!A0", "@x", "-x", "2", "a=b"] * 2))
+    assert dpca("export", "r", "--to", "csv", "--labels", "labels.txt") == 0
+    with open("r-scores.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))[1:]
+    assert [row[0] for row in rows] == [f"'=1+{i}" for i in range(N)]
+    assert [row[1] for row in rows[:6]] == ["-1.5", "'+cmd|' /C calc'!A0", "'@x", "'-x", "2", "a=b"]
+    scores = zarr.open_group("r/result.zarr", mode="r")["scores"][...]
+    np.testing.assert_array_equal([[float(value) for value in row[2:]] for row in rows], scores)

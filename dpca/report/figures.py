@@ -31,6 +31,8 @@ INK = "#102030"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
 MARKERS = "os^DvPX*"
 LEGEND_LETTERS = 24
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Letters that no font has."""
 LETTER_SHARE = 0.0125
 """Of the width of a plot, what a letter of a name under it takes."""
 MANY_POINTS = 2000
@@ -171,7 +173,7 @@ def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | Non
         _points(axes, at, scores[:, number], labels)
         axes.set_ylabel(f"score {number}")
         axes.yaxis.set_major_locator(MaxNLocator(3))
-    panels[-1].set_xlabel(axis.label)
+    panels[-1].set_xlabel(_text(axis.label))
     return _svg(figure, "order")
 
 
@@ -205,7 +207,7 @@ def of_component(
             aspect="equal" if down.known == across.known else "auto",
         )
         panel.set_facecolor(MISSING)
-        panel.set(xlabel=across.label, ylabel=down.label)
+        panel.set(xlabel=_text(across.label), ylabel=_text(down.label))
         panel.xaxis.set_major_locator(MaxNLocator(4))
         panel.yaxis.set_major_locator(MaxNLocator(4))
     figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=30)
@@ -248,7 +250,7 @@ def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
     else:
         axes.stem(at, values, linefmt=COLORS[0], markerfmt="o", basefmt=" ")
     axes.axhline(0, color=INK, linewidth=0.5)
-    axes.set(xlabel=axis.label, ylabel=f"component {number}")
+    axes.set(xlabel=_text(axis.label), ylabel=f"component {number}")
     axes.xaxis.set_major_locator(MaxNLocator(8))
     return _svg(figure, f"component{number}")
 
@@ -272,9 +274,11 @@ def _grouped(number: int, found: Component, view: Picture, axis: Axis, groups: G
         if middle - last >= room:  # a name that would touch the one before is left out
             named.append((middle, name))
             last = middle
-    axes.set_xticks([middle for middle, _ in named], [name for _, name in named])
+    axes.set_xticks([middle for middle, _ in named], [_text(name) for _, name in named])
     axes.tick_params(axis="x", length=0, labelsize=8)
-    axes.set(xlabel=f"{axis.label}, by group", ylabel=f"|component {number}|", xlim=(0, groups.length), ylim=(0, None))
+    axes.set(
+        xlabel=f"{_text(axis.label)}, by group", ylabel=f"|component {number}|", xlim=(0, groups.length), ylim=(0, None)
+    )
     return _svg(figure, f"component{number}")
 
 
@@ -304,7 +308,12 @@ def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> list[Any]
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LEGEND_LETTERS else name[: LEGEND_LETTERS - 3] + "..."
+    return _text(name if len(name) <= LEGEND_LETTERS else name[: LEGEND_LETTERS - 3] + "...")
+
+
+def _text(name: str) -> str:
+    """A name of the data as it is: matplotlib takes what stands between dollars for mathematics."""
+    return CONTROL.sub("\ufffd", name).replace("$", r"\$")
 
 
 def _visible(name: str) -> ListedColormap:

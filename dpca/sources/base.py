@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, DpcaError, InputError, StorageError
 from dpca.sources.credentials import Secrets
+from dpca.units import is_plain
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ Region = tuple[slice, ...]
 """One slice with both ends for every axis of the stored array."""
 
 
+LONGEST_NAME = 255
+"""Bytes of a file's name."""
 READ_SECONDS = 900.0
 AHEAD = 2
 """Regions that the system is asked to read before they are needed."""
@@ -41,6 +44,14 @@ CHUNK_OVERHEAD_BYTES = 8192
 
 EVERY = (-math.inf, math.inf)
 """A valid range that every value is in."""
+
+
+def _is_name(dim: str) -> bool:
+    """Whether a coordinate can be called so, in a result and in other formats."""
+    try:
+        return is_plain(dim) and len(dim.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class Layout:
     order: str = "C"
     """Order of the axes in storage, "C" or "F"."""
     dims: tuple[str | None, ...] = ()
-    """Names of the axes, where the source has any."""
+    """Names of the axes, where the source has any; one that no file could have, or that is not one line of text, is none."""
     missing_values: tuple[float, ...] = ()
     """Stored values that mark a missing one besides NaN: by the source's own attributes, or as told."""
     valid_range: tuple[float, float] = EVERY
@@ -76,8 +87,8 @@ class Layout:
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
 
     def __post_init__(self) -> None:
-        if not self.dims:
-            object.__setattr__(self, "dims", (None,) * len(self.shape))
+        dims = self.dims or (None,) * len(self.shape)
+        object.__setattr__(self, "dims", tuple(dim if dim is None or _is_name(dim) else None for dim in dims))
 
     @property
     def n_values(self) -> int:

@@ -173,3 +173,24 @@ def test_a_report_takes_no_more_memory_than_its_run_was_planned_with():
     peak, planned, _ = measured_run(uri, "1 GiB", "--set", "output.report=true")
     assert "of which one of 40 is drawn" in Path("r/report.html").read_text()
     assert peak <= planned, f"{peak / 2**20:.0f} MiB measured, {planned / 2**20:.0f} planned"
+
+
+NAMED = r"$\frac{a$"
+
+
+@pytest.mark.parametrize("features", [(40,), (8, 5)])
+def test_names_are_text_and_no_mathematics(features):
+    group = zarr.create_group("x.zarr")
+    dims = ("time", *(NAMED + str(axis) for axis in range(len(features))))
+    group.create_array("x", data=random_array(0, (6, *features), "f8"), dimension_names=dims)
+    Path("labels.txt").write_text(f"{NAMED}\n_b\n" * 3)
+    Path("groups.txt").write_text(f"{NAMED}\n" * 20 + "_b\n" * 20)
+    Path("c.yaml").write_text("input: {uri: x.zarr, array: x}\nmodel: {n_components: 2}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    assert dpca("report", "r", "--labels", "labels.txt") == 0
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", Path("r/report.html").read_text())
+    assert {NAMED, "_b", *dims[1:]} <= set(words)
+    if len(features) == 1:
+        assert dpca("report", "r", "--groups", "groups.txt") == 0
+        words = re.findall(r"<text[^>]*>([^<]*)</text>", Path("r/report.html").read_text())
+        assert {NAMED, "_b", f"{dims[1]}, by group"} <= set(words)
