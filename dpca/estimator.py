@@ -289,8 +289,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Refuse a samples axis, a divisor and a client that are of another kind."""
         axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
         for name, right, allowed in (
-            ("samples_axis", isinstance(axis, numbers.Integral | str), "an integer or a dimension's name"),
-            ("ddof", isinstance(ddof, numbers.Integral), "an integer"),
+            ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
+            ("ddof", _is_integer(ddof), "an integer"),
             ("client", client is None or hasattr(client, "scheduler_info"), "a distributed.Client or None"),
         ):
             if not right:
@@ -326,6 +326,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
         path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
         return Scratch(path, free_disk(home))
+
+
+def _is_integer(given: object) -> bool:
+    """Whether that is a number: True is none, though it counts as 1 in Python."""
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
 
 
 @contextmanager
