@@ -16,7 +16,7 @@ import dask
 from dask.system import CPU_COUNT
 
 from dpca.errors import ClusterError, ConfigError
-from dpca.executors import Distributed, Executor, Threads
+from dpca.executors import Distributed, Executor, Threads, hush
 from dpca.jobqueue import SlurmJobs, SlurmStep, outside, submitting
 
 CONNECT_SECONDS = 30
@@ -93,6 +93,7 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
             f"no Dask scheduler answers at {scheduler}: {cause}",
             "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
         ) from cause
+    hush()
     with client:
         yield Distributed(client)
 

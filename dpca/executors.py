@@ -5,6 +5,7 @@ Both hand out futures, and `dpca.engine`, which gives them work, does not depend
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -197,18 +198,37 @@ class Distributed:
             self._looked = time.monotonic()
             with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # who computes will notice
                 found = self.client.scheduler_info(n_workers=-1)
+                if "workers" not in found:  # the client has lost its scheduler
+                    return self._alive
                 workers = found["workers"].values()
                 fullest = max((int(worker["metrics"].get("memory", 0)) for worker in workers), default=0)
                 dashboard = self.client.dashboard_link if "dashboard" in found["services"] else None
                 self._alive = Alive(len(workers), fullest, dashboard)
         return self._alive
 
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Say of what fails with a scheduler that is gone that this is why, whatever Dask calls it."""
+        try:
+            yield
+        except DpcaError:
+            raise
+        except Exception as cause:
+            if isinstance(cause, OSError | TimeoutError | CancelledError) or self.client.status != "running":
+                raise ClusterError(
+                    f"the scheduler at {self.address} stopped answering: {cause}",
+                    "Check that it and its workers still run.",
+                ) from cause
+            raise
+
     @property
     def n_workers(self) -> int:
-        return sum(self.client.nthreads().values())
+        with self._answered():
+            return sum(self.client.nthreads().values())
 
     def workers(self, memory: int | None) -> Workers:
-        found = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        with self._answered():
+            found = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
         if not found:
             raise self._no_workers()
         processes, threads = len(found), max(worker["nthreads"] for worker in found)
@@ -244,23 +264,18 @@ class Distributed:
             return future
 
         try:
-            before = self._travelled()
-            self.client.subscribe_topic(topic, lambda event: progress(event[1]))
-            self.client.register_plugin(_one_blas_thread(), name=topic)
-            yield Session(submit, self._share, lambda: self._elastic and not self.n_workers)
-            self._count(before, self._travelled())
-        except DpcaError:
-            raise
-        except (OSError, TimeoutError, CancelledError) as cause:
-            raise ClusterError(
-                f"the scheduler at {self.address} stopped answering: {cause}",
-                "Check that it and its workers still run.",
-            ) from cause
+            with self._answered():
+                before = self._travelled()
+                self.client.subscribe_topic(topic, lambda event: progress(event[1]))
+                self.client.register_plugin(_one_blas_thread(), name=topic)
+                yield Session(submit, self._share, lambda: self._elastic and not self.n_workers)
+                self._count(before, self._travelled())
         finally:
-            with suppress(OSError, TimeoutError):  # a scheduler that is gone has nothing left to forget
-                self.client.cancel(submitted)
-                self.client.unsubscribe_topic(topic)
-                self.client.unregister_worker_plugin(topic)
+            if self.client.status == "running":  # a scheduler that is gone has nothing left to forget
+                with suppress(OSError, TimeoutError):
+                    self.client.cancel(submitted)
+                    self.client.unsubscribe_topic(topic)
+                    self.client.unregister_worker_plugin(topic)
 
     def _travelled(self) -> dict[str, Travelled]:
         """The records of each worker."""
@@ -276,6 +291,11 @@ class Distributed:
             received += sum(size for moment, size in log if moment > last)
             sent += total - old_total
         self.traffic += Traffic(received, max(0, sent - received))
+
+
+def hush() -> None:
+    """Have the client of Dask not log that its scheduler is gone, with a traceback: the run says so."""
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
 def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budget:

@@ -110,9 +110,7 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
         )
         for name, array in result.arrays.items()
     }
-    dataset = xarray.decode_cf(
-        xarray.Dataset(found, attrs=plain(result.arrays.attributes)), decode_times=False
-    )
+    dataset = xarray.decode_cf(xarray.Dataset(found, attrs=plain(result.arrays.attributes)), decode_times=False)
     dataset.to_netcdf(path, engine="h5netcdf")
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import dask
 
 from dpca.errors import ClusterError
-from dpca.executors import Alive, Distributed, Session, Threads, Traffic, worker_budget
+from dpca.executors import Alive, Distributed, Session, Threads, Traffic, hush, worker_budget
 from dpca.machine import memory_budget
 from dpca.passes import Report
 from dpca.runplan import Workers
@@ -397,6 +397,7 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
         ending.callback(_close, runner)
         with Client(runner, security=security, set_as_default=False) as client:
             client.wait_for_workers(1)
+            hush()
             yield Distributed(client, elastic=True)
 
 

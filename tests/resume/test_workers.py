@@ -3,16 +3,24 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from dpca.executors import Distributed
 from tests.clusters import local_cluster
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, dpca_process
+from tests.customized import customized, twenty_spans
 from tests.resume.disturbed import disturbed, killed, parts
+from tests.slurm.daemons import until
 from tests.test_crashes import bits
+
+__all__ = ["customized"]
 
 pytestmark = pytest.mark.alone
 
@@ -139,3 +147,35 @@ def test_a_signal_on_a_cluster_is_answered_though_a_span_hangs_and_that_comes_to
     assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
     assert dpca("run", "c.yaml", "--resume", "--set", "preprocess.scale=std") == 0
     assert bits("r") == expected
+
+
+def test_a_scheduler_that_dies_ends_the_run_with_one_error(customized, tmp_path):
+    twenty_spans()
+    customized("if span == 4 and once('held'):\n            os.mkfifo('go'); open('go').close()")
+    here = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", "s.json")
+    cluster = (("scheduler", "--port", "0"), ("worker", "--no-nanny", "--nthreads", "1"))
+    on = ("--set", "compute.cluster={scheduler_file: s.json}")
+    with ExitStack() as stack:
+
+        def started(*command, **how):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-m", *command], **how))
+            stack.callback(process.kill)
+            return process
+
+        scheduler, _ = (
+            started(f"distributed.cli.dask_{name}", *how, *here, stderr=subprocess.DEVNULL) for name, *how in cluster
+        )
+        until(Path("s.json").exists)
+        with Client(scheduler_file="s.json", set_as_default=False) as client:
+            client.wait_for_workers(1)
+        run = started("dpca", "run", "c.yaml", *on, stderr=subprocess.PIPE, text=True)
+        until(Path("go").exists)
+        scheduler.kill()
+        said = run.communicate(timeout=100)[1]
+    assert run.returncode == 1
+    lines = [line for line in said.splitlines() if not line.startswith("dpca: gram") and "dashboard" not in line]
+    assert lines[0].startswith("dpca: error: the scheduler at tcp://127.0.0.1:")
+    assert lines[-1].endswith(" --resume goes on.")
+    assert all(line.startswith("dpca: error: ") for line in lines[:-1])
+    assert dpca_process("run", "c.yaml", "--resume").returncode == 0
+    assert bits("r") == bits("expected")
