@@ -393,7 +393,7 @@ class _Aside:
         """Remove the directory, and those above that were made for it, unless something is there."""
         for directory in (self.path, *above):
             with suppress(OSError):
-                directory.rmdir()
+                durable.DISK.remove_directory(directory)
 
     @property
     def worth_keeping(self) -> bool:

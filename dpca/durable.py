@@ -40,6 +40,10 @@ class Disk:
         """Make one directory, unless it is there."""
         path.mkdir(exist_ok=True)
 
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
+
     def remove_tree(self, path: Path) -> None:
         """Remove a directory with all that is in it, in any order; none if it is not there."""
         if path.exists():

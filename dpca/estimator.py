@@ -11,6 +11,7 @@ import numbers
 import os
 import pickle
 import re
+import shutil
 import tempfile
 import uuid
 import weakref
@@ -200,9 +201,18 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     # A fit.
 
-    def _outputs(self, in_memory: bool) -> Outputs:
-        """Where arrays of a fit, or what else is large, go: a place of its own."""
-        return Outputs({} if in_memory else str(self._directory() / ARRAYS))
+    @contextmanager
+    def _outputs(self, in_memory: bool) -> Iterator[Outputs]:
+        """Where arrays of a fit, or what else is large, go: a place of its own, which goes where it fails."""
+        if in_memory:
+            yield Outputs({})
+            return
+        place = self._directory()
+        try:
+            yield Outputs(str(place / ARRAYS))
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
 
     def _directory(self) -> Path:
         """A new one."""
@@ -221,16 +231,24 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Result:
         """What a fit gave, as a result."""
         store = found.outputs.store
+        # After the fit: to open an HDF5 file that is being written flushes it.
+        identity = fingerprint(source, found.plan.samples_axis)
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
             "notes": notes_of(source, made, found),
             **manifest_of(
-                self._config(source), source, made, found, n_workers=executor.n_workers, seconds=seconds, peak=peak
+                self._config(source),
+                source,
+                made,
+                found,
+                identity=identity,
+                n_workers=executor.n_workers,
+                seconds=seconds,
+                peak=peak,
             ),
             "asked": {},
-            # After the fit: to open an HDF5 file that is being written flushes it.
-            "fingerprint": fingerprint(source, found.plan.samples_axis),
+            "fingerprint": identity,
             "arrays": found.outputs.inventory(),
         }
         if isinstance(store, dict):
@@ -242,14 +260,16 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _config(self, source: Source) -> dict[str, Any]:
         """This estimator and its input, as a configuration has them."""
-        uri, array = source.place or (source.layout.name, None)
         axis: Any = self.samples_axis
-        return Config(
-            input=Input(uri=uri, array=array, samples_axis=axis if isinstance(axis, str) else int(axis)),
+        config = Config(
+            input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
             preprocess=Preprocess(center=bool(self.center), scale=self.scale, missing=self.missing),
             model=ModelKeys(kind=self._kind, n_components=self._n_components(), ddof=int(self.ddof), **self._asked()),  # type: ignore[arg-type]
-            output=Output(path=str(self.store or "result"), gram=False),
+            output=Output(path="result", gram=False),
         ).model_dump()
+        # Not for a config file, so that it may be anything.
+        config["input"]["uri"], config["input"]["array"] = source.place or (source.layout.name, None)
+        return config
 
     def _asked(self) -> dict[str, Any]:
         """Keys of a configuration's model that only this kind of estimator has."""

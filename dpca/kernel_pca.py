@@ -21,7 +21,7 @@ from dpca.applying import Fitted
 from dpca.clusters import of_client
 from dpca.config import Input
 from dpca.errors import ConfigError, InputError
-from dpca.estimator import Streaming, in_python
+from dpca.estimator import NotPortable, Streaming, in_python
 from dpca.executors import Executor
 from dpca.features import check_features
 from dpca.kernel_decomposition import KernelDecomposition, decompose_kernels
@@ -292,14 +292,12 @@ class KernelPCA(Streaming):
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
         made, scratch = self._plan(source, model, executor)
-        outputs = self._outputs(in_memory and executor.shares_memory)
-        keep_gram = self._needs_gram
-        with watched_memory() as peak:
-            found = decompose_kernels(
-                source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=keep_gram
-            )
-        seconds = time.perf_counter() - began
-        result = self._recorded(source, made, found, executor, seconds, peak)
+        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            with watched_memory() as peak:
+                found = decompose_kernels(source, model, made, outputs, executor, Progress(), **how)
+            seconds = time.perf_counter() - began
+            result = self._recorded(source, made, found, executor, seconds, peak)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)
@@ -366,7 +364,11 @@ class KernelPCA(Streaming):
         made = cls(**{**given, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
         found: Training | None = None
         if kernel.kernel.name != "precomputed":
-            moved = None if training is None else Input(**{**result.manifest["config"]["input"], "uri": training})
+            moved = (
+                None
+                if training is None
+                else Input(**{**result.manifest["config"]["input"], "uri": training, "storage_options": {}})
+            )
             found = training_of(result, moved)
             if found.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
                 # As it was in the fit, so that sums have the same bits.
@@ -376,6 +378,15 @@ class KernelPCA(Streaming):
                 found = replace(found, source=MemorySource(values, found.source.layout.dims))
         made._adopt(result, kernel, found, in_memory=False, case=kernel_case)
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        training: Training | None = self.__dict__.get("_training")
+        if training is not None and getattr(training.source, "futures", None):
+            raise NotPortable(
+                "the training data are blocks on a cluster, which a pickle can't carry",
+                "save(path) writes them beside the model; or fit to an array that is stored.",
+            )
+        return super().__getstate__()
 
     def _save(self, path: Path) -> Path:
         if callable(self.kernel):
@@ -463,23 +474,23 @@ class KernelPCA(Streaming):
         workers = executor.workers(self._memory_bytes())
         found = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
         made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, found)
-        outputs = self._outputs(in_memory and executor.shares_memory)
-        if not made.plan.regular:
-            outputs = Outputs(outputs.store, executor.guard())
-        outputs.create({})
-        preimages(
-            training.source,
-            self._features,
-            self._rules(),
-            self._weights(scores),
-            made,
-            self._result.dims.placed(training.axis),
-            outputs,
-            executor,
-            Progress(),
-            dtype,
-        )
-        training.check_unchanged()
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            if not made.plan.regular:
+                outputs = Outputs(outputs.store, executor.guard())
+            outputs.create({})
+            preimages(
+                training.source,
+                self._features,
+                self._rules(),
+                self._weights(scores),
+                made,
+                self._result.dims.placed(training.axis),
+                outputs,
+                executor,
+                Progress(),
+                dtype,
+            )
+            training.check_unchanged()
         arrays = Arrays(outputs.store, "this pre-image", outputs.inventory())  # type: ignore[arg-type]
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -202,10 +203,8 @@ class Outputs:
                 self._rechunk(name, tuple(chunks), attributes)
                 return
             self._arrays.pop(name, None)
-            if found == kind:
-                self._forget_metadata(name)
-            zarr.create_array(
-                self.store,
+            make = partial(
+                zarr.create_array,
                 name=name,
                 shape=tuple(shape),
                 chunks=tuple(chunks),
@@ -214,15 +213,22 @@ class Outputs:
                 compressors=CHECKED,
                 dimension_names=tuple(dims),
                 attributes=dict(attributes),
-                overwrite=found != kind,  # one whose metadata is damaged, or of another array
             )
+            if found != kind:
+                make(self.store, overwrite=True)  # one whose metadata is damaged, or of another array
+                return
+            aside: dict[str, Any] = {}
+            make(aside)
+            self._say(name, aside[f"{name}/zarr.json"])
 
-    def _forget_metadata(self, name: str) -> None:
-        """Forget what is said of an array; its chunks stay."""
+    def _say(self, name: str, metadata: Buffer) -> None:
+        """Write what is said of an array anew, in one step, where it differs; its chunks stay."""
         if isinstance(self.store, dict):
-            self.store.pop(f"{name}/zarr.json", None)
-        else:
-            durable.remove(self._root / name / "zarr.json")
+            self.store[f"{name}/zarr.json"] = metadata
+            return
+        path = self._root / name / "zarr.json"
+        if path.read_bytes() != metadata.to_bytes():
+            durable.write(path, lambda file: file.write(metadata.to_bytes()))
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
         """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""

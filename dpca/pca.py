@@ -330,11 +330,12 @@ class PCA(Streaming):
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
         made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
-        outputs = self._outputs(in_memory and executor.shares_memory)
-        with watched_memory() as peak:
-            found = decompose(source, model, made, outputs, executor, Progress(), scratch=scratch.path, keep_gram=False)
-        seconds = time.perf_counter() - began
-        self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
+        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": False}
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            with watched_memory() as peak:
+                found = decompose(source, model, made, outputs, executor, Progress(), **how)
+            seconds = time.perf_counter() - began
+            self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
         return found
 
     def _asked(self) -> dict[str, Any]:

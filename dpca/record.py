@@ -32,6 +32,7 @@ def manifest_of(
     made: RunPlan,
     found: Decomposition,
     *,
+    identity: dict[str, Any],
     n_workers: int,
     seconds: float,
     peak: Peak,
@@ -43,6 +44,7 @@ def manifest_of(
     Parameters
     ----------
     config : resolved, without secrets
+    identity : `fingerprint` of the input
     seconds : in all
     expected : seconds of each stage, where they were forecast
     gram_from : the result whose Gram matrix was used, if one was
@@ -52,7 +54,7 @@ def manifest_of(
     return {
         "config": {**config, "model": model},
         "input": {
-            **source.fingerprint(),
+            **identity,
             "name": layout.name,
             "shape": list(layout.shape),
             "dtype": layout.dtype.str,

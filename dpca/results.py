@@ -404,11 +404,6 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
     """
     place = Path(path)
     manifest = _manifest_at(place)
-    if manifest["format_version"] not in READABLE:
-        raise InputError(
-            f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
-            "Read it with the version of dpca that its manifest.json names.",
-        )
     store = place.absolute() / ARRAYS
     if not store.is_dir():
         raise InputError(f"{place}: its {ARRAYS} is gone", RESTORE)
@@ -496,6 +491,11 @@ def _manifest_at(place: Path) -> dict[str, Any]:
     except (OSError, ValueError) as cause:
         raise InputError(f"{place / MANIFEST}: can't be read: {cause}", RESTORE) from cause
     manifest = _mapping_of(text)
+    if manifest.get("format_version", FORMAT_VERSION) not in READABLE:
+        raise InputError(
+            f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
+            "Read it with the version of dpca that its manifest.json names.",
+        )
     if not {"format_version", "run", "config", "input", "asked", "fingerprint"} <= set(manifest):
         raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
     return manifest

@@ -177,6 +177,7 @@ def run(
                 ready.source,
                 ready.made,
                 found,
+                identity=begun.input,
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,

@@ -226,7 +226,7 @@ def write_training(training: Source, axis: int, path: Path) -> None:
         **({"valid_range": [low, high]} if (low, high) != EVERY else {}),
         **({"scale_factor": factor, "add_offset": offset} if (factor, offset) != (1.0, 0.0) else {}),
     }
-    with writing(str(path)), training.open() as reader:
+    with writing(str(path)):
         array = zarr.create_array(
             results.SyncedStore(path),
             shape=layout.shape,
@@ -237,8 +237,12 @@ def write_training(training: Source, axis: int, path: Path) -> None:
             attributes=attributes,
         ).with_config({"write_empty_chunks": True})
         for tile in (tile for span in range(plan.n_spans) for tile in plan.tiles_of(span)):
-            for slab in plan.slabs_of(tile):
-                array[plan.region(slab)] = reader.read(plan.region(slab))
+            for region in map(plan.region, plan.slabs_of(tile)):
+                part: Any = training.restrict(region)
+                if futures := getattr(part, "futures", {}):  # blocks on a cluster
+                    part = part.supply({key: future.result() for key, future in futures.items()})
+                with part.open() as reader:
+                    array[region] = reader.read(region)
 
 
 def plan_preimages(

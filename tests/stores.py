@@ -4,13 +4,16 @@ from collections import Counter
 
 import numpy as np
 import zarr
+from zarr.abc.store import RangeByteRequest
 from zarr.storage import WrapperStore
+
+from dpca.sources.zarr_array import FETCHED_BYTES
 
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 class CountingStore(WrapperStore):
-    """Counts the reads of each chunk, by key; a sharded array's by key and byte range."""
+    """Counts the reads of each chunk, by key; a sharded array's by key and byte range, but not what a fingerprint looks at."""
 
     def __init__(self, store, reads=None):
         super().__init__(store)
@@ -20,7 +23,7 @@ class CountingStore(WrapperStore):
         return type(self)(store, self.reads)
 
     async def get(self, key, prototype, byte_range=None):
-        if not key.endswith(METADATA):
+        if not key.endswith(METADATA) and byte_range != RangeByteRequest(0, FETCHED_BYTES):
             self.reads[key if byte_range is None else (key, repr(byte_range))] += 1
         return await self._store.get(key, prototype, byte_range)
 

@@ -97,7 +97,7 @@ def test_all_that_is_missing_or_damaged_is_named_at_once(wide, capsys):
     assert dpca("batch", "finalize", "r") == 0
     for index in range(5):
         assert dpca("batch", "partition", "r", "--index", index) == 0
-    Path(staged("components")[3]).unlink()
+    Path(staged("components*")[3]).unlink()
     assert dpca("batch", "finalize", "r") == 1
     assert "is gone" in capsys.readouterr().err
     assert dpca("batch", "status", "r") == 0

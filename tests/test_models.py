@@ -285,3 +285,14 @@ def test_results_of_the_first_version_still_open(here):
     np.testing.assert_allclose(PCA.load("r").transform(X), scores, rtol=1e-5, atol=1e-5)
     os.remove("r/result.zarr/components/c/0/0")
     assert "components/c/0/0 is gone" in refused("transform", "r", "x.npy", "--out", "s.zarr")
+
+
+def test_blocks_on_a_cluster_do_not_travel_in_a_pickle(tmp_path):
+    with local_cluster(tmp_path) as cluster, Client(cluster) as client:
+        lazy = da.from_array(X, chunks=(12, 100)).persist()
+        fitted = KernelPCA(2, kernel="rbf", client=client).fit(lazy)
+        with pytest.raises(NotPortable, match="training data are blocks on a cluster"):
+            pickle.dumps(fitted)
+        fitted.save(tmp_path / "saved")
+        expected = fitted.transform(NEW)
+    np.testing.assert_allclose(KernelPCA.load(tmp_path / "saved").transform(NEW), expected, rtol=1e-5, atol=1e-6)

@@ -85,8 +85,15 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         "memory": _memory(manifest),
         "config": _yaml(manifest["config"]),
         "secrets": ", with storage options filled in," if manifest["config"]["input"].get("storage_options") else "",
-        "where": " where its input is" if "://" not in manifest["config"]["input"]["uri"] else "",
+        "where": _where(manifest),
     }
+
+
+def _where(manifest: dict[str, Any]) -> str:
+    """What a config needs besides, to be run again."""
+    if manifest["input"]["kind"] in ("numpy", "dask"):
+        return ", with the data, which were in memory, stored and named as its input"
+    return "" if "://" in manifest["config"]["input"]["uri"] else " where its input is"
 
 
 def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: str) -> str:

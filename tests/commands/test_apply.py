@@ -153,7 +153,7 @@ def test_features_are_known_by_name(capsys):
     dataset(NEW, time=np.arange(100, 123)).to_zarr("new.zarr", zarr_format=3, consolidated=False)
     assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 0
     with xr.open_zarr("s.zarr") as scores:
-        np.testing.assert_array_equal(scores.sample, np.arange(100, 123))
+        np.testing.assert_array_equal(scores.time, np.arange(100, 123))
     dataset(NEW, lat=np.arange(20.0)[::-1]).to_zarr("flipped.zarr", zarr_format=3, consolidated=False)
     assert dpca("transform", "r", "flipped.zarr", "--out", "t.zarr") == 2
     assert "feature 0 along 'lat' is 19.0, but r was fitted to 0.0 there (20 differ)" in capsys.readouterr().err
@@ -249,7 +249,7 @@ def test_a_place_that_is_no_result_is_refused(capsys):
         (manifest, "r: its result.zarr is gone"),
         ("{", "r: its manifest.json is damaged"),
         ("{}", "r: its manifest.json is damaged"),
-        ('{"format_version": 99}', "r: has format_version 99, but this dpca reads 1"),
+        ('{"format_version": 99}', "r: has format_version 99, but this dpca reads up to 2"),
     ):
         Path("r/manifest.json").write_text(text)
         assert dpca("reconstruct", "r", "--out", "s.zarr") == 2
@@ -310,7 +310,7 @@ def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
     fitted_to_a_field()
     assert dpca("reconstruct", "r", "--out", "y.zarr", "--samples", "2,5") == 0
     with xr.open_zarr("y.zarr") as again:
-        assert again.reconstruction.dims == ("sample", "lat", "lon")
+        assert again.reconstruction.dims == ("time", "lat", "lon")
         assert again.reconstruction.dtype == np.float32
         np.testing.assert_array_equal(again.lon, np.arange(30.0))
 

@@ -55,7 +55,7 @@ def loaded(path="r"):
 def test_a_sweep_is_every_kernel_of_one_gram_matrix(capsys):
     assert run(SWEEP) == 0
     result = loaded()
-    assert result.scores.dims == ("kernel_case", "sample", "component")
+    assert result.scores.dims == ("kernel_case", "time", "component")
     assert {"kernel", "gamma", "degree", "coef0"} <= set(result.coords)
     assert list(result.kernel.values) == ["linear"] + ["rbf"] * 3 + ["poly"] * 6 + ["sigmoid"] * 3 + ["cosine"]
     flat = X.reshape(24, -1)
@@ -118,7 +118,9 @@ def test_a_kept_gram_matrix_has_the_digits_that_its_products_had(capsys):
     kept, later = ([component["digits"] for component in found["components"]] for found in certificates)
     np.testing.assert_allclose(later, kept, atol=0.15)
     assert max(later) < 9
-    zarr.open_group("r/result.zarr", mode="r+").__delitem__("gram_sketch")  # as results of earlier versions are
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    del manifest["arrays"]["gram_sketch"]  # as results of earlier versions are
+    Path("r/manifest.json").write_text(json.dumps(manifest))
     assert run(linear.replace("path: k", "path: old"), "--from-gram", "r") == 0
     (old,) = {min(c["digits"] for c in json.loads(Path("old/certificate.json").read_text())["components"])}
     assert old < min(later)
@@ -157,7 +159,7 @@ def test_new_samples_and_pre_images(capsys):
     np.testing.assert_allclose(zarr.open_array("again.zarr/scores", mode="r")[...], loaded().scores, atol=1e-12)
     assert dpca("reconstruct", "r", "--out", "back.zarr", "--samples", "3:9,1") == 0
     back = xr.open_zarr("back.zarr").reconstruction
-    assert back.dims == ("sample", "lat", "lon")
+    assert back.dims == ("time", "lat", "lon")
     chosen = fit.eigenvectors_[[3, 4, 5, 6, 7, 8, 1]] * np.sqrt(fit.eigenvalues_)
     np.testing.assert_allclose(back, fit.inverse_transform(chosen), atol=1e-10)
     assert "1 read" in capsys.readouterr().out

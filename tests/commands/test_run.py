@@ -38,12 +38,12 @@ def test_the_result_directory(config, recwarn):
     assert sorted(os.listdir("out/r")) == ["certificate.json", "manifest.json", "result.zarr", "status.json"]
     with xr.open_zarr("out/r/result.zarr") as result:
         assert not recwarn.list
-        assert result.attrs["format_version"] == 1
+        assert result.attrs["format_version"] == 2
         assert "largest magnitude" in result.attrs["sign_rule"]
         dims = {name: array.dims for name, array in result.data_vars.items()}
         assert dims == {
-            "scores": ("sample", "component"),
-            "alpha": ("sample", "component"),
+            "scores": ("time", "component"),
+            "alpha": ("time", "component"),
             "components": ("component", "lat", "lon"),
             "mean": ("lat", "lon"),
             "scale": ("lat", "lon"),
@@ -53,11 +53,11 @@ def test_the_result_directory(config, recwarn):
             "explained_variance_ratio": ("component",),
             "projection_error": ("component",),
             "eigenvalues": ("eigenvalue",),
-            "gram": ("sample", "sample_b"),
-            "gram_mean_product": ("sample",),
+            "gram": ("time", "time_b"),
+            "gram_mean_product": ("time",),
             "gram_mean_norm2": (),
-            "gram_sketch": ("sample", "random_column"),
-            "gram_norms2": ("sample",),
+            "gram_sketch": ("time", "random_column"),
+            "gram_norms2": ("time",),
         }
         assert {name: str(a.dtype) for name, a in result.data_vars.items() if a.dtype != "f8"} == {
             "components": "float32"
@@ -156,8 +156,8 @@ def test_coordinates_of_the_source_come_along(tmp_path):
     with xr.open_zarr("r/result.zarr") as result:
         assert result.components.dims == ("component", "lat", "lon")
         np.testing.assert_array_equal(result.lat, data.lat)
-        np.testing.assert_array_equal(result.sample, data.time)
-        assert result.scores.sel(sample="2000-01-05").shape == (12,)
+        np.testing.assert_array_equal(result.time, data.time)
+        assert result.scores.sel(time="2000-01-05").shape == (12,)
 
 
 def test_a_run_on_an_existing_scheduler_gives_the_same_bits(config, tmp_path):

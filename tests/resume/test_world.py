@@ -181,7 +181,8 @@ def test_a_file_that_is_cut_short_while_it_is_read(config, kind, monkeypatch, ca
     assert f"dpca: error: {name}" in shown
     assert "defect" not in shown
     assert not Path("r/manifest.json").exists()
-    assert dpca("run", config, "--set", f"input.uri={name}", "--resume") == 2
+    # What was read of it is not used, even if it should be whole again.
+    assert dpca("run", config, "--set", f"input.uri={name}", "--resume") in (1, 2)
     assert name in capsys.readouterr().err
 
 
