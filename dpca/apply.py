@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +21,11 @@ from dpca.config import Input
 from dpca.config_file import load_input
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
 from dpca.executors import Executor
-from dpca.features import check_features
+from dpca.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.ledger import Ledger
 from dpca.lock import Lock
 from dpca.machine import watched_memory
-from dpca.outputs import Dims, Outputs, SyncedStore, write_coordinates
+from dpca.outputs import Dims, Outputs, SyncedStore, coordinates_to_copy, held_to_copy, write_coordinates
 from dpca.progress import Display, Progress, Vitals
 from dpca.projectors import (
     ByComponents,
@@ -43,8 +43,9 @@ from dpca.runplan import RunPlan
 from dpca.signals import Stopped
 from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays
-from dpca.sources.base import Coordinate
+from dpca.sources.base import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
+from dpca.stored import Stored
 from dpca.unfinished import NUMERICS, differences
 from dpca.watching import keep_to, vitals_of
 
@@ -106,6 +107,7 @@ def transform(
     source = where.open()
     axis = source.layout.axis_of(where.samples_axis)
     projector = _projector(fit, source, axis, kernel_case, training)
+    of_features = not isinstance(projector, ByMatrix)
     n_samples = source.layout.shape[axis]
     if not n_samples:
         raise InputError(
@@ -117,8 +119,15 @@ def transform(
         _running(place) as (executor, progress, keep_to_plan),
         _building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
     ):
-        made = projector.plan(executor.workers(place.memory))
+        named = source.layout.dims[axis] is not None
+        dims = Dims.of(source.layout.dims, axis) if named else fit.dims
+        coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
+        if of_features:
+            coordinates |= coordinates_to_compare(fit, source, axis)
+        made = projector.plan(executor.workers(place.memory), coordinates)
         keep_to_plan(made)
+        if of_features:
+            check_coordinates(fit, source, axis)
         what = {"command": "transform", **_identity(fit), "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, made, source.layout.bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
@@ -127,8 +136,6 @@ def transform(
         together = made.groups.step if made and made.groups else n_samples
         rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
         shape = (n_samples, k)
-        named = source.layout.dims[axis] is not None
-        dims = Dims.of(source.layout.dims, axis) if named else fit.dims
         of_scores, attributes = (dims.sample, "component"), {"whitened": fit.is_whitened}
         outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, of_scores, attributes=attributes)
         write_coordinates(outputs, source, dims, {axis: dims.sample})
@@ -150,7 +157,8 @@ def transform(
             projector.check_unchanged()
         _check_same_fit(fit, aside)
         outputs.finish()
-    return Applied(Path(out), shape, _of_no_value(sorted(alike)))
+    notes = [f"coordinate left out: {reason}" for reason in left_out]
+    return Applied(Path(out), shape, (*notes, *_of_no_value(sorted(alike))))
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:
@@ -202,25 +210,37 @@ def reconstruct_samples(
         _running(place) as (executor, progress, keep_to_plan),
         _building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
-        made = restorer.plan(executor.workers(place.memory))
+        coordinates = dict(_coordinates_of(fit, chosen))
+        made = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
         keep_to_plan(made)
         what = {"command": "reconstruct", **_identity(fit), "samples": samples, "n_components": k, "case": kernel_case}
         ledger = aside.begin(what, made, restorer.n_bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
-        for dim in dims:
-            coordinate = fit.coordinate(dim)
-            if coordinate is not None and dim == fit.dims.sample:
-                values = np.asarray(coordinate.values[...])[chosen]
-                coordinate = Coordinate(dim, values, coordinate.attributes)
-            if coordinate is not None:
-                outputs.write_coordinate(dim, coordinate)
+        for dim, coordinate in coordinates.items():
+            outputs.write_coordinate(dim, coordinate)
         restorer.restore(outputs, dims, executor, progress, ledger)
         with _forgetting(aside):
             restorer.check_unchanged()
         _check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), restorer.shape, tuple(notes))
+
+
+def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[str, Coordinate]]:
+    """The coordinates of a result by dimension, along the samples of those that are chosen."""
+    for dim in fit.dims.placed(fit.samples_axis):
+        found = fit.coordinate(dim)
+        if found is not None and dim == fit.dims.sample:
+            stored = found.values
+
+            def rows(piece: slice, stored: Stored = stored) -> NDArray[Any]:
+                return stored.rows(chosen[piece])
+
+            chunks = replace(found.parts, chunk=1)  # of which a piece may need as many as are in hand at a time
+            found = replace(found, values=Vector(dim, (len(chosen),), stored.dtype, rows, chunks), parts=chunks)
+        if found is not None:
+            yield dim, found
 
 
 def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:

@@ -280,7 +280,7 @@ def report(
     """
     from dpca.errors import InputError
     from dpca.labels import read_labels
-    from dpca.results import open_result, sample_names
+    from dpca.results import open_result
 
     try:
         from dpca.report.page import write_report
@@ -295,7 +295,7 @@ def report(
     asked = found.manifest["config"]["model"].get("labels")
     if labels is None and asked:
         labels, labels_array = asked["uri"], asked["array"]
-    values = None if labels is None else read_labels(labels, labels_array, len(sample_names(found)))
+    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
     divided = None if groups is None else read_labels(groups, groups_array, math.prod(found.feature_shape), "features")
     click.echo(write_report(found, values, out, divided))
 
@@ -323,13 +323,13 @@ def export(
     """
     from dpca.export import export as write
     from dpca.labels import read_labels
-    from dpca.results import open_result, sample_names
+    from dpca.results import open_result
 
     _check_with(("--labels-array", labels_array, "--labels", labels))
     if labels is not None and to not in ("csv", "anndata"):
         raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
     found = open_result(result)
-    values = None if labels is None else read_labels(labels, labels_array, len(sample_names(found)))
+    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
     for path in write(found, to, out, values, overwrite):
         click.echo(path)
 

@@ -22,6 +22,7 @@ from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetErro
 from dpca.machine import memory_budget
 from dpca.results import Result, sample_names
 from dpca.slabs import split
+from dpca.sources.base import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.stored import Stored
 from dpca.units import describe_memory
 
@@ -239,7 +240,7 @@ def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
     if not array.ndim:
         yield (), np.asarray(array[...])
         return
-    limit = BLOCK_BYTES // (64 if array.text else array.dtype.itemsize)
+    limit = BLOCK_BYTES // (TEXT_BYTES + TEXT_OBJECT_BYTES if array.text else array.dtype.itemsize)
     for region, _start, _stop in split(array.shape, max(1, limit)):
         yield region, np.asarray(array[region])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,17 +10,16 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.results import Result
 from dpca.sources import Source
-from dpca.sources.base import Coordinate, Layout
+from dpca.sources.base import Coordinate, Layout, Reader
 from dpca.units import by
 
 T = TypeVar("T")
 
-COMPARED = 2**20
-"""Values of a coordinate that are compared at a time."""
+REMEDY = "Give new samples with the features of the fit, in the same axes and order."
 
 
 def check_features(fit: Result, source: Source, axis: int, in_files: bool = False) -> None:
-    """Refuse features that are not those of a fit: their number, the order of axes, the axes' names, the features' own.
+    """Refuse features that are not those of a fit: their number, the order of axes, the axes' names.
 
     Parameters
     ----------
@@ -33,7 +33,6 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
     """
     layout = source.layout
     shape, dims = _without(layout.shape, axis), _without(layout.dims, axis)
-    remedy = "Give new samples with the features of the fit, in the same axes and order."
     if shape != fit.feature_shape:
         others = [other for other in range(len(layout.shape)) if _without(layout.shape, other) == fit.feature_shape]
         raise InputError(
@@ -41,20 +40,49 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
             f"axis {axis}), but {fit.name} was fitted to {_named(fit.feature_shape, fit.dims.features)}",
             _other_axis(others[0], in_files)
             if others
-            else remedy
+            else REMEDY
             + " Another array or samples axis is named in a YAML file: uri, array, samples_axis." * in_files,
         )
+    for number, dim, expected in zip(_axes_without(layout, axis), dims, fit.dims.features, strict=True):
+        # A dimension without a name in the input of the fit has one of dpca's in the result.
+        if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
+            raise InputError(
+                f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
+            )
+
+
+def check_coordinates(fit: Result, source: Source, axis: int) -> None:
+    """Refuse features whose coordinates are not those of a fit. Its axes are (`check_features`).
+
+    Raises
+    ------
+    InputError
+        Names the first feature that differs.
+    """
     with source.open() as reader:
-        axes = [number for number in range(len(layout.shape)) if number != axis]
-        for number, dim, expected in zip(axes, dims, fit.dims.features, strict=True):
-            theirs, ours = reader.coordinate(number), fit.coordinate(expected)
-            # A dimension without a name in the input of the fit has one of dpca's in the result.
-            if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
-                raise InputError(
-                    f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", remedy
-                )
-            if theirs is not None and ours is not None and theirs.name == expected:
-                _check_coordinate(layout, theirs, ours, fit, remedy)
+        for theirs, ours in _shared(fit, reader, axis):
+            _check_coordinate(reader.layout, theirs, ours, fit)
+
+
+def coordinates_to_compare(fit: Result, source: Source, axis: int) -> dict[str, int]:
+    """What `check_coordinates` holds for each pair, one after the other, by name in words."""
+    with source.open() as reader:
+        return {
+            f"coordinate {ours.name} of the fit and of new samples, compared in pieces": theirs.held + ours.held
+            for theirs, ours in _shared(fit, reader, axis)
+        }
+
+
+def _shared(fit: Result, reader: Reader, axis: int) -> Iterator[tuple[Coordinate, Coordinate]]:
+    """Coordinates of features that both new samples and a fit have."""
+    for number, expected in zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True):
+        theirs, ours = reader.coordinate(number), fit.coordinate(expected)
+        if theirs is not None and ours is not None and theirs.name == expected:
+            yield theirs, ours
+
+
+def _axes_without(layout: Layout, axis: int) -> list[int]:
+    return [number for number in range(len(layout.shape)) if number != axis]
 
 
 def _other_axis(axis: int, in_files: bool) -> str:
@@ -62,22 +90,23 @@ def _other_axis(axis: int, in_files: bool) -> str:
     return f"Samples seem to lie along axis {axis}: {how}."
 
 
-def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result, remedy: str) -> None:
-    for start in range(0, ours.values.shape[0], COMPARED):
-        piece = slice(start, start + COMPARED)
-        found, expected = np.asarray(theirs.values[piece]), np.asarray(ours.values[piece])
+def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result) -> None:
+    length, first, count = min(theirs.piece, ours.piece), "", 0
+    for (piece, found), (_, expected) in zip(theirs.pieces(length), ours.pieces(length), strict=True):
         if theirs.text or ours.text:
             found, expected = found.astype(object), expected.astype(object)
         wrong = found != expected
         if not (theirs.text or ours.text):
             wrong &= ~(np.isnan(found) & np.isnan(expected))
-        if wrong.any():
+        if wrong.any() and not count:
             at = int(np.argmax(wrong))
-            raise InputError(
-                f"{layout.name}: feature {start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.name} was "
-                f"fitted to {_plain(expected[at])!r} there ({int(wrong.sum())} differ)",
-                remedy,
+            first = (
+                f"feature {piece.start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.name} was fitted to "
+                f"{_plain(expected[at])!r} there"
             )
+        count += int(wrong.sum())
+    if count:
+        raise InputError(f"{layout.name}: {first} ({count} differ)", REMEDY)
 
 
 def _without(of_axes: tuple[T, ...], axis: int) -> tuple[T, ...]:

@@ -313,6 +313,7 @@ def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) 
         f"{rung.name} does not fit the memory: components that need it would be marked as not reliable"
         for rung in made.too_large
     ]
+    found += [f"a coordinate will be left out of the result: {reason}" for reason in made.left_out]
     if process.budget.lowered:
         found.append(f"the budget is {process.budget.origin}")
     if output_bytes > free_disk(output_path):

@@ -23,7 +23,7 @@ from dpca.config import Input
 from dpca.errors import ConfigError, InputError
 from dpca.estimator import NotPortable, Streaming, in_python
 from dpca.executors import Executor
-from dpca.features import check_features
+from dpca.features import check_coordinates, check_features
 from dpca.kernel_decomposition import KernelDecomposition, decompose_kernels
 from dpca.kernels import USES, Kernels
 from dpca.machine import watched_memory
@@ -310,7 +310,7 @@ class KernelPCA(Streaming):
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         if self.kernel == "precomputed":
             rung = Rung("gram_eigh", np.dtype(np.float64))
-            return plan_in_memory(source.layout, self.samples_axis, model, rung, workers), scratch
+            return plan_in_memory(source, self.samples_axis, model, rung, workers), scratch
         how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": self._needs_gram}
         return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
 
@@ -443,6 +443,7 @@ class KernelPCA(Streaming):
         assert self._training is not None
         axis = self._axis_in(new)
         check_features(self._result, new, axis)
+        check_coordinates(self._result, new, axis)
         self._training.check_unchanged()
         projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis)
         return self._gathered(projector, new.layout.shape[axis])

@@ -25,8 +25,8 @@ from zarr.storage import LocalStore
 from dpca import durable
 from dpca.errors import StorageError, writing
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
-from dpca.sources.base import Coordinate, Source, describe
-from dpca.sources.zarr_array import CHUNKS_AT_ONCE, copy_coordinate
+from dpca.sources.base import Coordinate, Reader, Source, describe
+from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
 from dpca.spectrum import SIGN_RULE, Spectrum
 from dpca.stored import RESERVED_DIMS, Stored, described
@@ -362,7 +362,7 @@ class Outputs:
             When something of it is gone or damaged.
         """
         if stored.text:
-            self.write_coordinate(name, Coordinate(name, stored, stored.attributes), stored.dims[0])
+            self.write_coordinate(name, stored.as_coordinate, stored.dims[0])
             return
         self.remove(name)
         self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
@@ -393,12 +393,15 @@ class Outputs:
             name=name,
             overwrite=True,
             shape=coordinate.values.shape,
+            chunks=(max(1, min(coordinate.piece, coordinate.values.shape[0])),),
             dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
             compressors=CHECKED,
             dimension_names=(dim or name,),
             attributes=dict(coordinate.attributes),
         )
-        copy_coordinate(coordinate, target.with_config({"write_empty_chunks": True}))
+        target = target.with_config({"write_empty_chunks": True})
+        for piece, values in coordinate.pieces():
+            target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
 
     def array(self, name: str) -> zarr.Array[Any]:
         """An array of the group, open.
@@ -495,10 +498,29 @@ def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Map
 def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mapping[int, str]) -> None:
     """Copy the coordinates that an input has along some axes, by what these are called in the result."""
     with source.open() as reader:
-        for axis, name in names.items():
-            coordinate = reader.coordinate(axis)
-            if coordinate is not None and (name == dims.sample or name == coordinate.name):
-                outputs.write_coordinate(name, coordinate)
+        for name, coordinate in _coordinates_of(reader, dims, names):
+            outputs.write_coordinate(name, coordinate)
+
+
+def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:
+    for axis, name in names.items():
+        coordinate = reader.coordinate(axis)
+        if coordinate is not None and (name == dims.sample or name == coordinate.name):
+            yield name, coordinate
+
+
+def coordinates_to_copy(source: Source, dims: Dims, names: Mapping[int, str]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What `write_coordinates` holds for each, one after the other, by name in words; and which it leaves out, and why."""
+    if not any(source.layout.dims[axis] for axis in names):
+        return {}, ()
+    with source.open() as reader:
+        held = held_to_copy(dict(_coordinates_of(reader, dims, names)))
+        return held, tuple(reader.left_out)
+
+
+def held_to_copy(coordinates: Mapping[str, Coordinate]) -> dict[str, int]:
+    """Bytes that are held to copy each of some coordinates, one after the other, by name in words."""
+    return {f"coordinate {name}, copied in pieces": coordinate.held for name, coordinate in coordinates.items()}
 
 
 def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:

@@ -17,7 +17,7 @@ from dpca.decomposition import Decomposition, decompose
 from dpca.dimension import RULES, NComponents
 from dpca.errors import InputError, OverBudgetError, PrecisionError
 from dpca.estimator import Streaming, in_python
-from dpca.features import check_features
+from dpca.features import check_coordinates, check_features
 from dpca.machine import memory_budget, watched_memory
 from dpca.model import Model, Precision, Solver
 from dpca.planning import plan_run
@@ -243,6 +243,7 @@ class PCA(Streaming):
         with in_python():
             axis = self._axis_in(source)
             check_features(self._result, source, axis)
+            check_coordinates(self._result, source, axis)
             n = source.layout.shape[axis]
             scores, squares = np.empty((n, self.n_components_)), np.empty(n)
 

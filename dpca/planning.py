@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,8 @@ SLAB_WIDTH, LARGEST_SLAB_BYTES = 4096, 256 * 2**20
 SLAB_SHIFTS = (0, 2, 4, 6)
 """Where that does not fit, a quarter of it, and so on."""
 SMALLEST_SLAB_BYTES = 2**20
+COORDINATES = "coordinates"
+"""The stage in which they are copied, or compared, before anything else."""
 THREADED_EIGENSOLVE = 1000
 MAX_EIGENSOLVE_THREADS = 8
 WAITING = 2
@@ -113,10 +115,12 @@ def plan_run(
     k = model.most_components(n_samples, n_features)
     keeps = model.keeps(n_samples, n_features)
     first, *later = settled.attempts if settled else model.ladder(layout.dtype, keeps)
+    dims = outputs.Dims.of(layout.dims, axis)
+    coordinates, left_out = outputs.coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
     _check_side(layout, first, n_samples, n_features, k, workers)
 
     def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
-        return _processes(made, rung, model, source, k, workers, threads, components, keep_gram)
+        return _processes(made, rung, model, source, k, workers, threads, components, keep_gram, coordinates)
 
     readings = [settled.reading_of(layout)] if settled else _readings(layout, axis, keeps, k, workers.budget)
     made = first_that_fits(layout, readings, workers, scratch, forecast)
@@ -145,6 +149,7 @@ def plan_run(
         too_large=settled.too_large if settled else tuple(too_large),
         processes=processes,
         expected_bytes=made.tightest.peak_bytes,
+        left_out=left_out,
     )
 
 
@@ -316,6 +321,7 @@ def _processes(
     threads: int,
     components: bool,
     keep_gram: bool,
+    coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
     """What every process of a plan holds, stage by stage, with one of the solvers that may be tried."""
     plan, m = made.plan, made.plan.n_kept
@@ -362,7 +368,7 @@ def _processes(
     if keep_gram and plan.keeps == "samples":
         written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
         solve = max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
-    return arranged(tasks, sums, solve, workers, threads)
+    return arranged(tasks, sums, solve, workers, threads, coordinates)
 
 
 def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
@@ -374,7 +380,7 @@ def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
     return [Array(name, size) for name, size in held.items()]
 
 
-def plan_in_memory(layout: Layout, samples_axis: int | str, model: Model, rung: Rung, workers: Workers) -> RunPlan:
+def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: Rung, workers: Workers) -> RunPlan:
     """The plan of kernels whose matrix is there already, in the input or in an earlier result: nothing is streamed.
 
     Raises
@@ -384,19 +390,22 @@ def plan_in_memory(layout: Layout, samples_axis: int | str, model: Model, rung: 
     OverBudgetError
         When the eigensolve does not fit.
     """
+    layout = source.layout
     axis = check_axis(layout, samples_axis)
     n = layout.shape[axis]
     model.check(layout.name, n, layout.n_values // n)
     plan = plan_layout(layout, axis, 1, divide=True)
+    dims = outputs.Dims.of(layout.dims, axis)
+    coordinates, left_out = outputs.coordinates_to_copy(source, dims, {axis: dims.sample})
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
     stage = Stage("eigensolve", (libraries, *held_to_solve(model, rung, n, model.most_components(n, n))))
     name, budget = (
         ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
     )
-    process = Process(name, 1, (stage,), budget)
+    process = Process(name, 1, (*copied_first(coordinates), stage), budget)
     if process.peak_bytes > budget.bytes:
         raise OverBudgetError(
-            f"{layout.name}: the eigensolve of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
+            f"{layout.name}: {process.peak_stage.name} of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
             f"{describe_memory(budget.bytes)}, {budget.origin}",
             f"Run it where {enough(process.peak_bytes)} may be had."
             if budget.lowered
@@ -414,6 +423,7 @@ def plan_in_memory(layout: Layout, samples_axis: int | str, model: Model, rung: 
         eigensolve_threads=eigensolve_threads(n),
         reads=False,
         expected_bytes=process.peak_bytes,
+        left_out=left_out,
     )
 
 
@@ -451,9 +461,10 @@ def arranged(
     solve: list[Array],
     workers: Workers,
     threads: int,
+    coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
-    """Who holds what: tasks with their arrays, the sums over spans, the eigensolve between."""
-    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    """Who holds what: coordinates that come first, tasks with their arrays, the sums over spans, the eigensolve between."""
+    libraries, first = Array("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
 
     def of_tasks(stage: str) -> list[Array]:
         return [
@@ -464,14 +475,24 @@ def arranged(
     eigensolve = [Stage("eigensolve", (libraries, *solve))] if solve else []
     if workers.processes == 0:
         stages = [Stage(name, (libraries, *sums.get(name, ()), *of_tasks(name))) for name in tasks]
-        return (Process("dpca", 1, (*stages, *eigensolve), workers.budget),)
+        return (Process("dpca", 1, (*first, *stages, *eigensolve), workers.budget),)
     # On a cluster the client holds the sums and what waits to be added; tasks hold the rest.
     client = [Stage(name, (libraries, *arrays, arrays[-1])) for name, arrays in sums.items()]
     worker = [Stage(name, (libraries, *of_tasks(name))) for name in tasks]
     return (
-        Process("client", 1, (*client, *eigensolve), workers.client_budget or workers.budget),
+        Process("client", 1, (*first, *client, *eigensolve), workers.client_budget or workers.budget),
         Process("worker", workers.processes, tuple(worker), workers.budget),
     )
+
+
+def copied_first(coordinates: Mapping[str, int]) -> list[Stage]:
+    """The stage of coordinates, which are copied, or compared, one after the other: at its peak it holds the largest."""
+    if not coordinates:
+        return []
+    name = max(coordinates, key=coordinates.__getitem__)
+    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    # What zarr's threads take besides their chunks counts as that of a task.
+    return [Stage(COORDINATES, (libraries, Array("stacks of threads", TASK_BYTES), Array(name, coordinates[name])))]
 
 
 def check_sharing(source: Source, made: RunPlan) -> None:
@@ -511,7 +532,8 @@ def _over_budget(
             key="compute.scratch",
         )
     budget, stage = process.budget, process.peak_stage
-    largest = max(stage.arrays, key=lambda array: array.bytes * array.count)
+    _, *arrays = stage.arrays  # the first is what any process takes
+    largest = max(arrays, key=lambda array: array.bytes * array.count)
     plan, m = smallest.plan, smallest.plan.n_kept
     on = "" if process.name == "dpca" else f" in each {process.name}"
     remedy = f"Set compute.memory to {enough(process.peak_bytes)} or more"
@@ -525,6 +547,8 @@ def _over_budget(
             f"{describe_bytes(with_copy.scratch_bytes)} free"
         )
     remedy += "."
+    if stage.name == COORDINATES:
+        remedy += " Stored in smaller chunks, that coordinate would take less."
     if 8 * m * m > budget.bytes // 16 and (fewer := _fewer(layout, smallest, forecast)) > 1:
         remedy += f" With {describe_memory(budget.bytes)} up to {fewer} {plan.keeps} fit."
     if layout.chunked and (better := _with_better_chunks(layout, smallest, forecast)) < 0.9 * process.peak_bytes:

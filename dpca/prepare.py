@@ -82,7 +82,7 @@ def prepared(
             workers = executor.workers(None if given.memory == "auto" else int(given.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
-                made = plan_in_memory(source.layout, axis, model, rung, workers)
+                made = plan_in_memory(source, axis, model, rung, workers)
             else:
                 made = plan_run(
                     source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
@@ -45,8 +45,14 @@ PARTS = 32
 NO_SCRATCH = Scratch("", 0)
 
 
-def plan_projection(source: Source, samples_axis: int, fitted: Fitted, workers: Workers) -> RunPlan:
+def plan_projection(
+    source: Source, samples_axis: int, fitted: Fitted, workers: Workers, coordinates: Mapping[str, int] = {}
+) -> RunPlan:
     """The plan of a projection of new samples.
+
+    Parameters
+    ----------
+    coordinates : bytes that are held to copy or compare each before, by name in words
 
     Raises
     ------
@@ -69,7 +75,7 @@ def plan_projection(source: Source, samples_axis: int, fitted: Fitted, workers: 
             "scores of a span": 2 * scores,
         }
         sums = [Array("scores", scores, 2 + made.window - made.n_tasks)]
-        return arranged({"transform": task}, {"transform": sums}, [], workers, threads)
+        return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _projection_readings(source.layout, samples_axis, n_components)
     made = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
@@ -175,13 +181,19 @@ class Groups:
 
 
 def plan_reconstruction(
-    layout: Layout, samples_axis: int, fitted: Fitted, n_components: int, workers: Workers
+    layout: Layout,
+    samples_axis: int,
+    fitted: Fitted,
+    n_components: int,
+    workers: Workers,
+    coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
     """The plan of a reconstruction.
 
     Parameters
     ----------
     layout : of what is to be written; its chunks are those that components are stored in, and 1 along the samples
+    coordinates : as of `plan_projection`
 
     Raises
     ------
@@ -201,7 +213,7 @@ def plan_reconstruction(
             "chunk being written": results.held_to_write(chunk),
         }
         chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]
-        return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads)
+        return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads, coordinates)
 
     return first_that_fits(layout, _reconstruction_readings(layout, samples_axis), workers, NO_SCRATCH, forecast)
 

@@ -5,7 +5,7 @@ Each way is planned for what there is to run on, then carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,8 +44,13 @@ class Projector(Protocol):
     @property
     def n_components(self) -> int: ...
 
-    def plan(self, workers: Workers) -> RunPlan | None:
-        """How it is done; None where nothing streams by."""
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan | None:
+        """How it is done; None where nothing streams by.
+
+        Parameters
+        ----------
+        coordinates : bytes that are held to copy or compare each before, by name in words
+        """
         ...
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
@@ -73,8 +78,8 @@ class ByComponents:
     def n_components(self) -> int:
         return int(self.fitted.components.shape[0])
 
-    def plan(self, workers: Workers) -> RunPlan:
-        self.made = plan_projection(self.source, self.axis, self.fitted, workers)
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        self.made = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
         return self.made
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
@@ -97,8 +102,8 @@ class Restorer(Protocol):
     @property
     def n_bytes(self) -> int: ...
 
-    def plan(self, workers: Workers) -> RunPlan:
-        """How it is done."""
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        """How it is done; parameters as of a projector."""
         ...
 
     def restore(
@@ -140,9 +145,11 @@ class FromComponents:
     def n_bytes(self) -> int:
         return self.layout.bytes
 
-    def plan(self, workers: Workers) -> RunPlan:
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         fit = self.fit
-        self.made = plan_reconstruction(self.layout, fit.samples_axis, fit.fitted, self.n_components, workers)
+        self.made = plan_reconstruction(
+            self.layout, fit.samples_axis, fit.fitted, self.n_components, workers, coordinates
+        )
         return self.made
 
     def restore(
@@ -303,9 +310,9 @@ class ByKernel:
     def n_components(self) -> int:
         return int(self.kernel.alpha.shape[1])
 
-    def plan(self, workers: Workers) -> RunPlan:
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         training, dtype = self.training, self.kernel.rung.dtype
-        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers)
+        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
         return self.beside.made
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
@@ -342,7 +349,7 @@ class ByMatrix:
     def n_components(self) -> int:
         return int(self.kernel.alpha.shape[1])
 
-    def plan(self, workers: Workers) -> None:
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> None:
         check_columns(self.source, self.axis, len(self.kernel.alpha))
 
     def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
@@ -392,10 +399,16 @@ class FromTraining:
     def n_bytes(self) -> int:
         return size_of(self.shape, self.kernel.rung.dtype)
 
-    def plan(self, workers: Workers) -> RunPlan:
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
         self.made = plan_preimages(
-            self.training.source, self.result.samples_axis, len(self.chosen), self.kernel.rung.dtype, workers, found
+            self.training.source,
+            self.result.samples_axis,
+            len(self.chosen),
+            self.kernel.rung.dtype,
+            workers,
+            found,
+            coordinates,
         )
         return self.made
 

@@ -99,6 +99,7 @@ def notes_of(source: Source, made: RunPlan, found: Decomposition) -> list[str]:
         for process in made.processes
         if process.budget.lowered
     )
+    notes.extend(f"coordinate left out: {reason}" for reason in made.left_out)
     if counts["absent_chunks"]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "

@@ -386,8 +386,7 @@ class Result:
         """The coordinate along a dimension, where the input had one."""
         if name not in self.arrays:
             return None
-        array = self.arrays[name]
-        return Coordinate(name, array, array.attributes)
+        return self.arrays[name].as_coordinate
 
 
 def open_result(path: str | Path, name: str | None = None) -> Result:

@@ -131,6 +131,8 @@ class RunPlan:
     """Tasks at the same time if memory were no matter."""
     wanted_bytes: int = 0
     """What the tightest process would then hold."""
+    left_out: tuple[str, ...] = ()
+    """Coordinates that are not copied to the result, with the reason."""
 
     @property
     def n_parts(self) -> int:

@@ -15,6 +15,8 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore, MemoryStore
 
 from dpca.errors import InputError
+from dpca.sources.base import Coordinate
+from dpca.sources.zarr_array import parts_of
 from dpca.sources.zarr_store import watched
 
 RESERVED_DIMS = frozenset(
@@ -100,6 +102,11 @@ class Stored:
     def text(self) -> bool:
         """Whether values are strings."""
         return self.dtype.kind not in "biuf"
+
+    @property
+    def as_coordinate(self) -> Coordinate:
+        """The same, of one axis, as what is copied and compared piece by piece."""
+        return Coordinate(self.name, self, parts_of(self._array, self._store), self.attributes)
 
     def __getitem__(self, region: Any) -> Any:
         """Values of a region, as NumPy has them.

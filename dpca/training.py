@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -51,7 +51,13 @@ class Beside:
 
 
 def plan_cross(
-    training: Source, axis: int, new: Source, new_axis: int, dtype: np.dtype[Any], workers: Workers
+    training: Source,
+    axis: int,
+    new: Source,
+    new_axis: int,
+    dtype: np.dtype[Any],
+    workers: Workers,
+    coordinates: Mapping[str, int] = {},
 ) -> Beside:
     """The plan of inner products of new samples with those of a fit.
 
@@ -63,6 +69,7 @@ def plan_cross(
     training, axis : the training data, and their samples axis
     new, new_axis : new samples with the same features
     dtype : of the products
+    coordinates : as of `dpca.projection.plan_projection`
 
     Raises
     ------
@@ -90,7 +97,7 @@ def plan_cross(
             Array("inner products", cross, 2 + made.window - made.n_tasks),
             Array("kernel and its parts", 2 * cross),
         ]
-        return arranged({"transform": task}, {"transform": sums}, [], workers, threads)
+        return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _cross_readings(training.layout, axis, new.layout, new_axis)
     made = first_that_fits(training.layout, readings, workers, NO_SCRATCH, forecast)
@@ -246,9 +253,19 @@ def write_training(training: Source, axis: int, path: Path) -> None:
 
 
 def plan_preimages(
-    training: Source, axis: int, n_wanted: int, dtype: np.dtype[Any], workers: Workers, to_find: int
+    training: Source,
+    axis: int,
+    n_wanted: int,
+    dtype: np.dtype[Any],
+    workers: Workers,
+    to_find: int,
+    coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
     """The plan of pre-images of so many points, whose weights take `to_find` bytes to be found.
+
+    Parameters
+    ----------
+    coordinates : as of `dpca.projection.plan_projection`
 
     Raises
     ------
@@ -269,7 +286,7 @@ def plan_preimages(
             "chunk being written": results.held_to_write(slab),
         }
         sums = [Array("weights, and what they are found with", to_find)]
-        return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads)
+        return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads, coordinates)
 
     def readings() -> Iterator[RunPlan]:
         for divide in (False, True) if layout.divisible else (False,):

@@ -203,3 +203,49 @@ def test_the_estimator_takes_no_more_memory_than_planned(kind):
     zarr_of(WIDE, chunks=(100, 20_000))
     peak = watched([sys.executable, "fit.py", "x.zarr", kind])
     assert_kept(peak, idle, int(Path("planned").read_text()))
+
+
+def named(shape, kind):
+    """Data whose features have names of 70 characters."""
+    names = np.strings.add(
+        np.full(shape[1], "sample-of-a-long-name-" * 3), np.strings.zfill(np.arange(shape[1]).astype("U6"), 7)
+    )
+    if kind == "hdf5":
+        with h5py.File("named.h5", "w") as file:
+            file.create_dataset("x", data=values(shape, "f4"), chunks=(shape[0], 8192))
+            file.create_dataset("gene", data=names.astype(object), chunks=(20_000,), compression="gzip")
+            file["gene"].make_scale("gene")
+            file["x"].dims[1].attach_scale(file["gene"])
+        return "named.h5"
+    group = zarr.create_group("named.zarr", zarr_format=2 if kind == "zarr v2" else 3)
+    dims = (
+        {"attributes": {"_ARRAY_DIMENSIONS": ["s", "gene"]}}
+        if kind == "zarr v2"
+        else {"dimension_names": ("s", "gene")}
+    )
+    group.create_array("x", data=values(shape, "f4"), chunks=(shape[0], 8192), **dims)
+    group.create_array("gene", data=names if kind == "zarr v2" else names.astype("T"), chunks=(20_000,))
+    return "named.zarr"
+
+
+@pytest.mark.parametrize("kind", ["zarr", "zarr v2", "hdf5"])
+def test_names_of_features_take_no_more_memory_than_planned(kind):
+    n_features, memory = 600_000, 240
+    uri, idle = named((5, n_features), kind), idle_bytes()
+    few = ("--set", "input.array=x", "--set", "model.n_components=3", "--set", "output.components=true")
+    peak, planned, _ = measured_run(uri, f"{memory} MiB", *few)
+    assert_kept(peak, idle, planned)
+    for command in (("transform", "r", uri), ("reconstruct", "r", "--samples", "0:2")):
+        kept = watched(
+            [sys.executable, "-m", "dpca", *command, "--out", "out", "--memory", f"{memory}MiB", "--overwrite"]
+        )
+        assert kept - idle <= (memory * MIB - LIBRARIES_BYTES), (command, kept / MIB)
+    for copy in ("r/result.zarr/gene", "out/gene"):
+        stored = zarr.open_array(copy)
+        assert stored.chunks[0] * 70 <= MIB
+        assert [str(stored[number])[-7:] for number in (0, 19_999, 20_000, n_features - 1)] == [
+            "0000000",
+            "0019999",
+            "0020000",
+            "0599999",
+        ]

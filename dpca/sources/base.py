@@ -37,6 +37,12 @@ RETRY_SECONDS = (0.1, 0.5, 2.0)
 """Pauses before a read that failed is tried again."""
 VECTOR_CHUNK_BYTES = 2**28
 """Coordinates and labels of larger chunks are not read."""
+PIECE_VALUES, PIECE_BYTES = 2**13, 2**20
+"""Of a coordinate, so many texts or so many bytes of numbers are in hand at a time, and make a chunk of a result."""
+TEXT_BYTES = 256
+"""What a value takes at most whose length is its own, such as a name, on average over a chunk."""
+TEXT_OBJECT_BYTES = 128
+"""What a text takes in memory besides its characters, as an object of Python and of NumPy (100, measured)."""
 CHUNKS_A_CALL = 1024
 CHUNK_OVERHEAD_BYTES = 8192
 """What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
@@ -375,6 +381,24 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """In which parts a vector can be read."""
+
+    width: int
+    """Bytes of a value as stored; of text whose lengths differ on average."""
+    chunk: int = 1
+    """Values that are decoded together, whatever part is asked for."""
+    chunk_bytes: int = 0
+    """What is decoded together takes."""
+
+    @classmethod
+    def of(cls, dtype: Any, chunk: int = 1) -> Parts:
+        """Of values of a type, in chunks of so many."""
+        width = TEXT_BYTES if dtype.kind in "OT" else max(1, int(dtype.itemsize))
+        return cls(width, chunk, chunk * width)
+
+
+@dataclass(frozen=True)
 class Vector:
     """A small array that a file holds beside the data: a coordinate, labels. Read in parts, by indexing."""
 
@@ -384,6 +408,7 @@ class Vector:
     dtype: Any
     read: Callable[[slice], Any]
     """Gives a part, between two ends."""
+    parts: Parts
     secrets: Secrets = field(default_factory=Secrets)
 
     def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
@@ -405,16 +430,22 @@ class Vector:
         return np.asarray(tried_again(lambda: self.read(slice(start, stop)), explain, self.secrets))
 
     @staticmethod
-    def check(name: str, chunk_bytes: int) -> None:
-        """Refuse chunks that are read whole, whatever part is asked for, and for which no memory is planned.
+    def check(name: str, parts: Parts) -> None:
+        """Refuse chunks that are no small ones.
 
         Raises
         ------
-        ValueError
-            When they are no small ones.
+        VectorTooLarge
+            When a chunk, which is read whole whatever part is asked for, takes more than `VECTOR_CHUNK_BYTES`.
         """
-        if chunk_bytes > VECTOR_CHUNK_BYTES:
-            raise ValueError(f"{name} has chunks of {chunk_bytes} bytes, and {VECTOR_CHUNK_BYTES} at most are allowed")
+        if parts.chunk_bytes > VECTOR_CHUNK_BYTES:
+            raise VectorTooLarge(
+                f"{name} has chunks of {parts.chunk_bytes} bytes, and {VECTOR_CHUNK_BYTES} at most are allowed"
+            )
+
+
+class VectorTooLarge(ValueError):
+    """Of a vector whose chunks are no small ones."""
 
 
 COORDINATE_ATTRIBUTES = ("units", "calendar", "long_name", "standard_name")
@@ -427,12 +458,43 @@ class Coordinate:
 
     name: str
     values: Any
+    parts: Parts
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> bool:
         """Whether values are strings."""
         return self.values.dtype.kind not in "biuf"
+
+    @property
+    def piece(self) -> int:
+        """How many values are in hand at a time where it is copied or compared."""
+        fitting = max(1, PIECE_BYTES // self.parts.width)
+        return min(PIECE_VALUES, fitting) if self.text else fitting
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held where it is copied or compared."""
+        # A chunk as stored, as decoded and as values; a piece as these, as the text to write, encoded and compressed.
+        parts, piece, beside = self.parts, self.piece, TEXT_OBJECT_BYTES * self.text
+        read = 3 * max(parts.chunk_bytes, piece * parts.width) + beside * max(parts.chunk, piece)
+        return read + piece * (3 * parts.width + 2 * beside)
+
+    def pieces(self, length: int | None = None) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Its values in order, so many at a time (`piece` if None); each chunk is decoded once."""
+        length, total = length or self.piece, int(self.values.shape[0])
+        together = max(1, length // self.parts.chunk) * self.parts.chunk
+        begin, block = 0, np.empty(0)
+        for start in range(0, total, length):
+            stop, found = min(start + length, total), []
+            position = start
+            while position < stop:
+                if not begin <= position < begin + len(block):
+                    begin, block = position - position % self.parts.chunk, np.empty(0)
+                    block = self.values[slice(begin, min(begin + together, total))]
+                found.append(block[position - begin : stop - begin].copy())
+                position += len(found[-1])
+            yield slice(start, stop), np.concatenate(found)  # a copy, so that no view keeps the block in memory
 
 
 class Reader(ABC):
@@ -446,6 +508,8 @@ class Reader(ABC):
         """Reads that failed and were tried again."""
         self.bytes_read = 0
         """Bytes of the regions that were read, decoded."""
+        self.left_out: list[str] = []
+        """Coordinates that were asked for, but are not read, with the reason."""
         self._buffer = Buffer()
         """What is lent, by readers that do not read in place."""
         self._to_come: Iterator[Region] = iter(())

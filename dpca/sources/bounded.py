@@ -24,6 +24,8 @@ LZMA_BYTES = 2**27
 """Memory for the dictionary of lzma, which a chunk asks for, too; its highest preset takes half of it."""
 
 
+HEAD_BYTES = 18
+"""Of a chunk: the longest header."""
 UNTOLD = -1
 """Of a chunk that does not say how many bytes it holds."""
 
@@ -163,23 +165,41 @@ def _of_zstd(stored: Bytes) -> int:
             continue
         if header[:4] != b"\x28\xb5\x2f\xfd" or len(header) < 6:
             raise ValueError("the chunk is damaged: it is no frame of zstd")
-        descriptor = header[4]
-        single, length = bool(descriptor & 0x20), (0, 2, 4, 8)[descriptor >> 6]
-        length = length or int(single)
-        start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
-        if not length:
+        size, length = _frame(header)
+        if size == UNTOLD:
             return UNTOLD
-        total += int.from_bytes(header[start : start + length], "little") + (256 if length == 2 else 0)
-        position += start + length
+        total += size
+        position += length
         last = False
         while not last and position + 3 <= len(stored):
             block = int.from_bytes(stored[position : position + 3].tobytes(), "little")
             last = bool(block & 1)
             position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # one byte that is repeated
-        position += 4 * (descriptor >> 2 & 1)  # a checksum
+        position += 4 * (header[4] >> 2 & 1)  # a checksum
         if not last or position > len(stored):
             raise ValueError("the chunk was truncated: it ends within a frame of zstd")
     return total
+
+
+def claimed_by(codec_id: str, head: bytes) -> int:
+    """What a chunk says in its first `HEAD_BYTES` that it holds: of several frames the first one; UNTOLD where it does not."""
+    if codec_id == "blosc" and len(head) >= 8:
+        return int.from_bytes(head[4:8], "little")
+    if codec_id == "lz4" and len(head) >= 4:
+        return int.from_bytes(head[:4], "little")
+    if codec_id == "zstd" and head[:4] == b"\x28\xb5\x2f\xfd" and len(head) >= 6:
+        return _frame(head)[0]
+    return UNTOLD
+
+
+def _frame(header: bytes) -> tuple[int, int]:
+    """What a frame of zstd says that it holds, UNTOLD where it does not, and where its blocks begin."""
+    descriptor = header[4]
+    single, length = bool(descriptor & 0x20), (0, 2, 4, 8)[descriptor >> 6]
+    length = length or int(single)
+    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    size = int.from_bytes(header[start : start + length], "little") + (256 if length == 2 else 0)
+    return (size if length else UNTOLD), start + length
 
 
 def _of_lz4(stored: Bytes) -> int:

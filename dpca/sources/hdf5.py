@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.sources.base import (
     COORDINATE_ATTRIBUTES,
+    TEXT_BYTES,
     Buffer,
     Coordinate,
     Layout,
+    Parts,
     Reader,
     Region,
     Vector,
+    VectorTooLarge,
     cf_attributes,
     check_dtype,
     shifted,
     size_of,
     within,
 )
-from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks
+from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts
 
 MOST_VIRTUAL = 16
@@ -115,9 +118,10 @@ class _Hdf5Reader(Reader):
         attributes = {key: _text(scale.attrs[key]) for key in COORDINATE_ATTRIBUTES if key in scale.attrs}
         try:
             values = _vector_of(scale, f"{self.layout.name}, coordinate {_last(scale.name)}")
-        except ValueError:
+        except VectorTooLarge as cause:
+            self.left_out.append(str(cause))
             return None
-        return Coordinate(_last(scale.name), values, attributes)
+        return Coordinate(_last(scale.name), values, values.parts, attributes)
 
 
 class Hdf5Source:
@@ -478,14 +482,25 @@ def _elsewhere(dataset: h5py.Dataset) -> bool:
 
 def _vector_of(dataset: h5py.Dataset, name: str) -> Vector:
     """A small dataset that is open."""
-    Vector.check(name, math.prod(dataset.chunks or ()) * dataset.dtype.itemsize)
+    parts = _parts_of(dataset)
+    Vector.check(name, parts)
     values, checks = dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset, Checks(dataset)
 
     def read(piece: slice) -> Any:
         checks.check((piece,))
         return values[piece]
 
-    return Vector(name, dataset.shape, values.dtype, read)
+    return Vector(name, dataset.shape, values.dtype, read, parts)
+
+
+def _parts_of(dataset: h5py.Dataset) -> Parts:
+    """In which parts a dataset of one axis can be read."""
+    chunk = math.prod(dataset.chunks or ())
+    string = h5py.check_string_dtype(dataset.dtype)
+    if string is not None and string.length is None:
+        # A chunk holds where the texts are, and HDF5 fetches those that are asked for.
+        return Parts(TEXT_BYTES, 1, chunk * stored_itemsize(dataset) if dataset.chunks else 0)
+    return Parts.of(dataset.dtype, chunk)
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:

@@ -92,7 +92,7 @@ class StoredChunks:
 
     def __init__(self, dataset: h5py.Dataset, filters: list[tuple[int, tuple[int, ...]]]) -> None:
         self._dataset, self._filters, self._stored = dataset, filters, Buffer()
-        self._bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        self._bytes = math.prod(dataset.chunks) * stored_itemsize(dataset)
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Self | None:
@@ -154,6 +154,15 @@ def _fetched(dataset: h5py.Dataset, corner: tuple[int, ...], memory: Buffer, n_b
     except RuntimeError:  # or the file is damaged, and then HDF5 fails as well
         return None
     return int(mask), room[: len(stored)]
+
+
+def stored_itemsize(dataset: h5py.Dataset) -> int:
+    """Bytes of a value in a chunk: of a text of any length those of its length, and of where it is in the file."""
+    string = h5py.check_string_dtype(dataset.dtype)
+    if string is None or string.length is not None:
+        return int(dataset.dtype.itemsize)
+    of_address, _ = dataset.file.id.get_create_plist().get_sizes()
+    return 4 + int(of_address) + 4
 
 
 def filters_of(dataset: h5py.Dataset) -> list[tuple[int, tuple[int, ...]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xarray.conventions import encode_cf_variable
 
-from dpca.sources.base import COORDINATE_ATTRIBUTES, Coordinate
+from dpca.sources.base import COORDINATE_ATTRIBUTES, Coordinate, Parts
 
 
 def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate]]:
@@ -22,5 +22,5 @@ def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate]]:
             values = np.asarray(encoded.values)
             if values.dtype.kind in "biuf" or all(isinstance(value, str) for value in values):
                 kept = {key: encoded.attrs[key] for key in COORDINATE_ATTRIBUTES if key in encoded.attrs}
-                found[axis] = Coordinate(str(dim), values, kept)
+                found[axis] = Coordinate(str(dim), values, Parts.of(values.dtype), kept)
     return tuple(str(dim) for dim in data.dims), found

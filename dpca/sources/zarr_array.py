@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any, cast
 
-import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest
@@ -24,11 +23,14 @@ from zarr.storage import LocalStore, ZipStore
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.base import (
     COORDINATE_ATTRIBUTES,
+    PIECE_VALUES,
     Coordinate,
     Layout,
+    Parts,
     Reader,
     Region,
     Vector,
+    VectorTooLarge,
     cf_attributes,
     check_dtype,
     shifted,
@@ -36,13 +38,16 @@ from dpca.sources.base import (
     tried_again,
     within,
 )
+from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.runs import read_block
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
+from dpca.sources.zarr_codecs import last_codec
 from dpca.sources.zarr_store import (
     BAD_METADATA,
     Folder,
     Library,
+    WatchedStore,
     arrays_of,
     is_far,
     leaves,
@@ -179,12 +184,16 @@ class _ZarrReader(Reader):
         try:
             found = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
             values = vector_of(found, f"{self.layout.name}, coordinate {dim}", self._secrets)
+        except VectorTooLarge as cause:
+            self.left_out.append(str(cause))
+            return None
         except (FileNotFoundError, *BAD_METADATA):
             return None
         if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
         attributes = attributes_of(found)
-        return Coordinate(dim, values, {key: attributes[key] for key in COORDINATE_ATTRIBUTES if key in attributes})
+        kept = {key: attributes[key] for key in COORDINATE_ATTRIBUTES if key in attributes}
+        return Coordinate(dim, values, values.parts, kept)
 
 
 class ZarrSource:
@@ -400,12 +409,41 @@ def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None)
 
     Raises
     ------
-    ValueError
+    VectorTooLarge
         When its chunks are no small ones.
     """
-    Vector.check(name, math.prod(array.shards or array.chunks) * int(getattr(array.dtype, "itemsize", 1)))
-    watching, _ = watched(array)
-    return Vector(name, array.shape, array.dtype, lambda piece: watching[piece], secrets or Secrets())
+    watching, store = watched(array)
+    parts = parts_of(array, store)
+    Vector.check(name, parts)
+    return Vector(name, array.shape, array.dtype, lambda piece: watching[piece], parts, secrets or Secrets())
+
+
+def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
+    """In which parts an array of one axis can be read: large chunks of text say themselves what they hold.
+
+    Parameters
+    ----------
+    store : where its chunks are
+    """
+    parts = Parts.of(array.dtype, math.prod(array.shards or array.chunks))
+    if array.dtype.kind not in "OT" or parts.chunk <= PIECE_VALUES or array.shards:
+        return parts
+    codec_id, first = last_codec(array.metadata), RangeByteRequest(0, HEAD_BYTES)
+
+    async def sizes(keys: Sequence[str]) -> list[int]:
+        if codec_id is None:
+            return await asyncio.gather(*(store.getsize(key) for key in keys))
+        heads = await asyncio.gather(*(store.get(key, default_buffer_prototype(), first) for key in keys))
+        return [0 if head is None else claimed_by(codec_id, head.to_bytes()) for head in heads]
+
+    count = min(array.nchunks, FETCHED_CHUNKS)
+    try:
+        found = sync(sizes([key_of(array, (number * array.nchunks // count,)) for number in range(count)]))
+    except (OSError, ValueError):  # which is said when it is read
+        return parts
+    if not found or UNTOLD in found:
+        return parts
+    return Parts(max(1, -(-max(found) // parts.chunk)), parts.chunk, max(found))
 
 
 def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
@@ -426,11 +464,3 @@ def _codec(array: zarr.Array[Any]) -> str:
     else:
         names = [codec.to_dict()["name"] for codec in cast(Any, array.compressors)]
     return ", ".join(names) or "none"
-
-
-def copy_coordinate(coordinate: Coordinate, target: zarr.Array[Any], block: int = 2**20) -> None:
-    """Copy a coordinate block by block: an axis may be longer than memory is wide."""
-    for start in range(0, target.shape[0], block):
-        piece = slice(start, min(start + block, target.shape[0]))
-        values = np.asarray(coordinate.values[piece])
-        target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values

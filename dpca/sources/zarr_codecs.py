@@ -18,10 +18,9 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 
+from dpca.sources.base import TEXT_BYTES
 from dpca.sources.bounded import BOUNDED, BoundedCodec, decode, most_stored
 
-TEXT_BYTES = 256
-"""What a value takes at most whose length is its own, such as a name, on average over a chunk."""
 INDEX_BYTES = 64
 """What a chunk in a shard takes besides: its place in the index, and the headers of its codecs."""
 
@@ -55,6 +54,15 @@ def stored_at_most(array: Any) -> int:
     data_type = array.metadata.dtype if array.metadata.zarr_format == 2 else array.metadata.data_type
     size, _ = _belonging(math.prod(packed), data_type)
     return int(most_stored(size) + INDEX_BYTES * n_chunks)
+
+
+def last_codec(metadata: Any) -> str | None:
+    """What decodes a stored chunk first, by its name of numcodecs; None where nothing is compressed."""
+    if metadata.zarr_format == 2:
+        found = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())]
+        return None if found[-1:] == [] or found[-1].codec_id == "vlen-utf8" else str(found[-1].codec_id)
+    last = metadata.codecs[-1]
+    return None if isinstance(last, ArrayBytesCodec) else str(last.to_dict()["name"]).removeprefix("numcodecs.")
 
 
 def _belonging(n_values: int, data_type: Any) -> tuple[int, bool]:

@@ -251,3 +251,24 @@ def test_an_output_path_that_a_run_would_refuse_is_told(config, capsys):
     assert dpca("run", config) == 0
     advice = planned(capsys, config)["advice"]
     assert advice[-1].startswith("a run will refuse its output.path: out/r: holds a result already.")
+
+
+def test_a_coordinate_that_is_too_large_is_named_and_one_in_huge_chunks_left_out(capsys):
+    group = zarr.create_group("named.zarr")
+    group.create_array("x", data=np.eye(5, 200_000, dtype="f4"), chunks=(5, 8192), dimension_names=("time", "gene"))
+    names = np.strings.add("g" * 60, np.arange(200_000).astype("U6")).astype("T")
+    group.create_array("gene", data=names, chunks=(200_000,))
+    group.create_array("time", shape=(5,), dtype="f8", chunks=(2**40,))
+    Path("n.yaml").write_text("input: {uri: named.zarr, array: x}\noutput: {path: r}\n")
+    assert dpca("run", "n.yaml", "--set", "compute.memory=220 MiB") == 3
+    said = capsys.readouterr().err
+    assert "most in coordinates, for coordinate gene, copied in pieces" in said
+    assert "Stored in smaller chunks, that coordinate would take less" in said
+    assert dpca("plan", "n.yaml", "--set", "compute.memory=1 GiB") == 0
+    assert (
+        "a coordinate will be left out of the result: named.zarr:x, coordinate time has chunks of"
+        in capsys.readouterr().out
+    )
+    assert dpca("run", "n.yaml", "--set", "compute.memory=1 GiB") == 0
+    assert "dpca: note: coordinate left out: named.zarr:x, coordinate time has chunks of" in capsys.readouterr().err
+    assert str(zarr.open_array("r/result.zarr/gene")[199_999]) == "g" * 60 + "199999"

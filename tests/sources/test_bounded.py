@@ -17,6 +17,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 from dpca.errors import InputError, StorageError
 from dpca.labels import read_labels
 from dpca.sources import open_source
+from dpca.sources.base import Parts
 from dpca.sources.bounded import decode
 from tests.stores import random_array
 
@@ -157,6 +158,21 @@ def test_a_coordinate_is_held_to_its_own_size():
         coordinate_of("x.zarr").values[...]
     group.create_array("name", shape=(200,), dtype="f8", chunks=(2**40,), overwrite=True)
     assert coordinate_of("x.zarr") is None
+
+
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_large_chunk_of_text_says_what_it_takes(form):
+    """By its header: a plan knows it before the chunk is decoded."""
+    names = np.array([f"n{number:040d}" for number in range(20_000)], "T")
+    group = zarr.create_group("x.zarr", zarr_format=form)
+    dims = {"attributes": {"_ARRAY_DIMENSIONS": ["a", "name"]}} if form == 2 else {"dimension_names": ("a", "name")}
+    group.create_array("x", shape=(2, 20_000), dtype="f4", **dims)
+    group.create_array("name", shape=(20_000,), dtype=str, chunks=(15_000,))[:] = names
+    found = coordinate_of("x.zarr")
+    assert found.parts == Parts(46, 15_000, 4 + 45 * 15_000)
+    pieces = list(found.pieces())
+    assert [piece.stop - piece.start for piece, _ in pieces] == [8192, 8192, 3616]
+    assert np.concatenate([values for _, values in pieces]).tolist() == names.tolist()
 
 
 def test_labels_are_held_to_their_own_size():
