@@ -177,7 +177,7 @@ def run(
                 ready.source,
                 ready.made,
                 found,
-                identity=begun.input,
+                identity=fingerprint(ready.source, ready.made.plan.samples_axis),
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,

@@ -155,3 +155,14 @@ def test_a_virtual_dataset_without_its_part_is_an_error():
         file.create_virtual_dataset("x", layout)
     with pytest.raises(InputError, match=r"x\.h5:/x: is a virtual dataset, and its source x\.h5:gone is absent"):
         open_source("x.h5", "x")
+
+
+def test_compressed_names_of_any_length_are_read():
+    with h5py.File("n.h5", "w") as file:
+        file.create_dataset("x", data=np.eye(2, 100))
+        names = [f"n{number}" for number in range(100)]
+        file.create_dataset("gene", data=names, dtype=h5py.string_dtype(), chunks=(50,), compression="gzip")
+        file["gene"].make_scale("gene")
+        file["x"].dims[1].attach_scale(file["gene"])
+    with open_source("n.h5", "x").open() as reader:
+        assert list(reader.coordinate(1).values[40:60]) == names[40:60]
