@@ -498,7 +498,7 @@ def _exit_code(given: list[str]) -> int:
         if "--debug" in given:
             raise
         message, remedy = (_in_options(given, text) for text in (error.message, error.remedy))
-        say(*(f"dpca: error: {line}" for line in message.splitlines()), remedy)
+        say(*(f"dpca: error: {line}" for line in message.splitlines()), *remedy.splitlines())
         return error.exit_code
     except Exception as error:
         if "--debug" in given:

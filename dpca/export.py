@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpca import durable
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.machine import memory_budget
-from dpca.results import Result, sample_names
+from dpca.results import Result, moments, names_along, sample_names
 from dpca.slabs import split
 from dpca.sources.base import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.stored import Stored
@@ -30,6 +30,8 @@ Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """What spreadsheets would compute begins so."""
+NAME_BYTES = 200
+"""What a name of a feature takes in memory: as text, in a list, in an index."""
 BLOCK_BYTES = 64 * 2**20
 SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
@@ -41,8 +43,10 @@ def export(
 
     Parameters
     ----------
-    to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays; csv is two tables, of the scores with
-        the samples' names and labels, and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"]
+    to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays, dates as datetime64, and beside numbers
+        that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
+        and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
+        and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same
     out : the file, or of csv the beginning of both names (.csv is no part of it); beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata
 
@@ -131,17 +135,27 @@ def _hdf5(result: Result, path: Path, _: Any) -> None:
 
 def _npz(result: Result, path: Path, _: Any) -> None:
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        for name, array in result.arrays.items():
+
+        def put(name: str, values: Any) -> None:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                if array.text:
-                    np.lib.format.write_array(
-                        member, np.array(np.asarray(array[...]).tolist(), str), allow_pickle=False
-                    )
-                    continue
+                np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
+
+        for name, array in result.arrays.items():
+            if array.text:
+                put(name, np.array(np.asarray(array[...]).tolist(), str))
+                continue
+            dates = moments(array[...], array.attributes) if array.dims == (name,) else None
+            if dates is not None:
+                put(name, dates)
+                continue
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
                 np.lib.format.write_array_header_2_0(member, header)
                 for _region, block in _blocks(array):
                     member.write(np.ascontiguousarray(block).tobytes())
+            for said in ("units", "calendar"):
+                if isinstance(text := array.attributes.get(said), str):
+                    put(f"{name}.{said}", text)
 
 
 def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
@@ -154,7 +168,8 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
             "Export it as netcdf.",
         )
     components = result.arrays["components"]
-    needed, budget = 3 * components.nbytes, memory_budget()
+    n_features = math.prod(components.shape[1:])
+    needed, budget = 3 * components.nbytes + NAME_BYTES * n_features, memory_budget()
     if needed > budget.bytes:
         raise OverBudgetError(
             f"{result.name}: AnnData would take {describe_memory(needed)}, but there are {describe_memory(budget.bytes)}, "
@@ -165,7 +180,12 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
     table = pd.DataFrame(index=sample_names(result))
     if labels is not None:
         table["label"] = labels
-    features = pd.DataFrame(index=[str(number) for number in range(math.prod(components.shape[1:]))])
+    one_axis = len(result.dims.features) == 1
+    features = pd.DataFrame(
+        index=names_along(result, result.dims.features[0], range(n_features))
+        if one_axis
+        else map(str, range(n_features))
+    )
     made = anndata.AnnData(
         obs=table,
         var=features,
@@ -178,6 +198,8 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
             }
         },
     )
+    made.obs_names_make_unique()
+    made.var_names_make_unique()
     made.write_h5ad(path)
 
 

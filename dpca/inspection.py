@@ -30,7 +30,7 @@ from dpca.units import by, describe_bytes, describe_memory
 FORMAT_VERSION = 1
 SAMPLE_NAMES = frozenset(
     {"sample", "samples", "time", "t", "subject", "subjects", "individual", "individuals", "participant", "patient"}
-    | {"snapshot", "snapshots", "observation", "observations", "obs", "member", "realization", "ensemble"}
+    | {"snapshot", "snapshots", "observation", "observations", "obs", "obs_names", "member", "realization", "ensemble"}
 )
 MARKS_OF_MISSING = frozenset(
     {-1, -9, -99, -999, -9999, -99999, -32768, -32767, -2147483648, 1e20, 9.969209968386869e36}

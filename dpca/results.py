@@ -39,6 +39,8 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
 REPORT, TRAINING = "report.html", "training.zarr"
 FIRST_YEAR = 1583
 """From here on the calendars that CF calls standard agree."""
+MOST_SECONDS, TICK = 1e12, 1e-4
+"""From 1970 to the last moment that is one; and what sums of fractions of a day are off by."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 THE_FIT = "this estimator"
 """What errors call a fit that is in memory."""
@@ -526,9 +528,9 @@ def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
         return [str(number) for number in numbers]
     whole = len(numbers) == coordinate.values.shape[0]
     stored = np.asarray(coordinate.values[...] if whole else [coordinate.values[number] for number in numbers])
-    moments = _moments(stored, coordinate.attributes)
-    if moments is not None:
-        return moments
+    found = moments(stored, coordinate.attributes)
+    if found is not None:
+        return [str(moment) for moment in found]
     return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in stored]
 
 
@@ -539,10 +541,11 @@ _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 
-def _moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | None:
+def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.datetime64] | None:
     """Dates and times of a coordinate in the CF conventions' units of time since a date (4.4); None where it is not such a one.
 
-    Calendars of models, whose years have other lengths, are left as numbers.
+    They are in days, seconds or milliseconds: the coarsest that says as much as was stored. Calendars of models, whose
+    years have other lengths, and what is finer than a millisecond are left as numbers.
     """
     match = _SINCE.fullmatch(str(attributes.get("units", "")).strip())
     if match is None or values.dtype.kind not in "iuf" or attributes.get("calendar", "standard") not in _CALENDARS:
@@ -550,12 +553,15 @@ def _moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] |
     unit, date, time = match.groups()
     year, month, day = (int(part) for part in date.split("-"))
     begins = np.datetime64(f"{year:04d}-{month:02d}-{day:02d}T{time or '00:00'}", "s")
-    seconds = values.astype(np.float64) * _SECONDS[unit]
-    if year < FIRST_YEAR or not np.isfinite(seconds).all():
+    since_1970 = values.astype(np.float64) * _SECONDS[unit] + begins.astype(np.int64)
+    if year < FIRST_YEAR or not (np.abs(since_1970) < MOST_SECONDS).all():
         return None
-    moments = begins + np.round(seconds).astype("timedelta64[s]")
-    whole = (moments == moments.astype("datetime64[D]")).all()
-    return [str(moment) for moment in moments.astype("datetime64[D]" if whole else "datetime64[s]")]
+    stored_to = np.spacing(np.abs(values)) * _SECONDS[unit] if values.dtype.kind == "f" else 0.0
+    for name, per_second in (("D", 1 / 86400), ("s", 1), ("ms", 1000)):
+        ticks = np.round(since_1970 * per_second)
+        if (np.abs(ticks / per_second - since_1970) <= np.maximum(stored_to, TICK)).all():
+            return ticks.astype(np.int64).astype(f"datetime64[{name}]")
+    return None
 
 
 def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:

@@ -93,6 +93,66 @@ def test_anndata(result):
     assert list(found.obs["label"][:2]) == ["a", "b"]
 
 
+@pytest.fixture
+def genes():
+    """A run of named features along one axis, of which two have the same name, over days."""
+
+    def run(units, calendar="standard", values=range(N)):
+        group = zarr.create_group("g.zarr", overwrite=True)
+        group.create_array("t", data=random_array(0, (N, 30), "f8"), dimension_names=("time", "gene"))
+        time = group.create_array("time", data=np.array(values, "f8"), dimension_names=("time",))
+        time.attrs.update(units=units, calendar=calendar)
+        names = np.array(["a", "a", *(f"gene {i}" for i in range(2, 30))], np.dtypes.StringDType())
+        group.create_array("gene", shape=(30,), dtype=str, dimension_names=("gene",))[...] = names
+        Path("g.yaml").write_text("input: {uri: g.zarr, array: t}\nmodel: {n_components: 3}\noutput: {path: g}\n")
+        assert dpca("run", "g.yaml", "--overwrite") == 0
+
+    return run
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_anndata_has_names_of_features_and_dates_of_samples(genes):
+    anndata = pytest.importorskip("anndata")
+    genes("days since 2001-02-03")
+    assert dpca("export", "g", "--to", "anndata") == 0
+    found = anndata.read_h5ad("g.h5ad")
+    assert list(found.var_names[:3]) == ["a", "a-1", "gene 2"]
+    assert found.obs_names[1] == "2001-02-04"
+
+
+@pytest.mark.parametrize(
+    ("units", "step", "dtype", "last"),
+    [
+        ("days since 2001-02-03", 1, "M8[D]", "2001-02-14"),
+        ("days since 1850-01-01", 1 / 24, "M8[s]", "1850-01-01T11:00:00"),
+        ("seconds since 2001-02-03 12:00", 0.25, "M8[ms]", "2001-02-03T12:00:02.750"),
+    ],
+)
+def test_dates_in_npz_are_dates(genes, units, step, dtype, last):
+    genes(units, values=np.arange(N) * step)
+    assert dpca("export", "g", "--to", "npz", "--overwrite") == 0
+    with np.load("g.npz", allow_pickle=False) as found:
+        assert found["time"].dtype == dtype
+        assert str(found["time"][-1]) == last
+        assert "time.units" not in found
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar", "step"),
+    [
+        ("days since 1850-01-01", "noleap", 1),
+        ("seconds since 2001-02-03", "standard", 1 / 2048),
+        ("months since 2001-01-01", "standard", 1),
+    ],
+)
+def test_times_in_npz_that_are_no_dates_keep_their_units(genes, units, calendar, step):
+    genes(units, calendar, np.arange(N) * step)
+    assert dpca("export", "g", "--to", "npz", "--overwrite") == 0
+    with np.load("g.npz", allow_pickle=False) as found:
+        np.testing.assert_array_equal(found["time"], np.arange(N) * step)
+        assert (str(found["time.units"]), str(found["time.calendar"])) == (units, calendar)
+
+
 @pytest.mark.parametrize("to", ["csv", "npz"])
 def test_what_is_there_is_replaced_only_when_asked(result, to, capsys):
     assert dpca("export", "r", "--to", to) == 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.sources.anndata_layout import IN_PARTS
 from dpca.sources.base import READ_SECONDS, Coordinate, Layout, Reader, Region, Source, as_stored
 
 if TYPE_CHECKING:
@@ -156,6 +157,14 @@ def _check_array(data: Any) -> None:
         raise InputError(
             "X is a path, but an array is allowed",
             "Open it: zarr.open_array('x.zarr'), h5py.File('x.h5')['name'], numpy.load('x.npy', mmap_mode='r').",
+        )
+    if "anndata" in sys.modules and isinstance(data, sys.modules["anndata"].AnnData):
+        dense = hasattr(data.X, "__array__")
+        raise InputError(
+            "X is an AnnData object, but an array is allowed",
+            "Give its matrix: adata.X, or adata.layers['NAME']."
+            if dense
+            else f"Give its matrix, dense: adata.X.toarray() in memory, or, {IN_PARTS}.",
         )
     if isinstance(data, Mapping) or ("zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Group)):
         held = ", ".join(str(name) for name in islice(data.keys(), 12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ import hdf5plugin  # noqa: F401  registers its filters with HDF5
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
+from dpca.sources.anndata_layout import Sparse, chosen, names_beside, without_parts
 from dpca.sources.base import (
     COORDINATE_ATTRIBUTES,
     TEXT_BYTES,
@@ -104,11 +105,8 @@ class _Hdf5Reader(Reader):
                 )
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        scales = self.dataset.dims[axis]
-        if not len(scales):
-            return None
-        scale = scales[0]
-        if _elsewhere(scale):
+        name, scale = _scale(self.dataset, axis)
+        if not isinstance(scale, h5py.Dataset) or _elsewhere(scale):
             return None
         text = h5py.check_string_dtype(scale.dtype) is not None
         if scale.shape != (self.layout.shape[axis],) or not (text or scale.dtype.kind in "biuf"):
@@ -117,11 +115,11 @@ class _Hdf5Reader(Reader):
             return None
         attributes = {key: _text(scale.attrs[key]) for key in COORDINATE_ATTRIBUTES if key in scale.attrs}
         try:
-            values = _vector_of(scale, f"{self.layout.name}, coordinate {_last(scale.name)}")
+            values = _vector_of(scale, f"{self.layout.name}, coordinate {name}")
         except VectorTooLarge as cause:
             self.left_out.append(str(cause))
             return None
-        return Coordinate(_last(scale.name), values, values.parts, attributes)
+        return Coordinate(name, values, values.parts, attributes)
 
 
 class Hdf5Source:
@@ -159,31 +157,10 @@ class Hdf5Source:
         return source
 
     def _find(self, file: h5py.File, array: str | None) -> str:
-        try:
+        with suppress(OSError):  # a link to a file that is not there
             if array is not None and isinstance(file.get(array), h5py.Dataset):
                 return array
-        except OSError:  # a link to a file that is not there
-            pass
-        datasets = {name: dataset.shape for name, dataset in datasets_of(file).items()}
-        wide = [name for name, shape in datasets.items() if len(shape) > 1]
-        if array is None and len(wide) == 1:
-            return wide[0]
-        found = ", ".join(f"{name} {shape}" for name, shape in list(datasets.items())[:12]) or "no dataset"
-        if array is None and not wide:
-            raise InputError(
-                f"{self._path}: holds no array of two axes or more ({found})",
-                "PCA needs samples and features: name another file.",
-                key="input.uri",
-            )
-        if array is None:
-            raise InputError(
-                f"{self._path}: which array? It holds {found}", "Set input.array to one of them.", key="input.array"
-            )
-        raise InputError(
-            f"{self._path}: has no array {array!r}; it holds {found}",
-            "Set input.array to one of them.",
-            key="input.array",
-        )
+        return chosen(self._path, arrays_of(file), array)
 
     def _check_inside(self, dataset: h5py.Dataset) -> None:
         """Refuse values that lie elsewhere: whoever made the file could have any other read in its place.
@@ -303,20 +280,21 @@ def _opened(path: str) -> h5py.File:
         ) from cause
 
 
-def datasets_of(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """Every dataset of a file, by path."""
-    found: dict[str, h5py.Dataset] = {}
+def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
+    """Every dataset of a file, by path; sparse matrices in the place of the datasets that they are made of."""
+    found: dict[str, h5py.Dataset | Sparse] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.shape is not None:
-            found[name] = item
+        array = item if isinstance(item, h5py.Dataset) else Sparse.of(item)
+        if array is not None and array.shape is not None:
+            found[name] = array
 
     file.visititems(visit)
-    return found
+    return without_parts(found)
 
 
 def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every dataset of a file.
+    """Path, shape and dtype of every dataset and sparse matrix of a file.
 
     Raises
     ------
@@ -324,7 +302,7 @@ def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
         When it is not readable.
     """
     with _opened(path) as file:
-        return [(name, item.shape, str(item.dtype)) for name, item in datasets_of(file).items()]
+        return [(name, item.shape, str(item.dtype)) for name, item in arrays_of(file).items()]
 
 
 def _filters(dataset: h5py.Dataset) -> str:
@@ -540,10 +518,19 @@ def _absent(dataset: h5py.Dataset) -> int:
 
 
 def _dimension(dataset: h5py.Dataset, axis: int) -> str | None:
-    dimension = dataset.dims[axis]
-    if dimension.label:
-        return str(dimension.label)
-    return _last(dimension[0].name) if len(dimension) else None
+    return str(dataset.dims[axis].label) or _scale(dataset, axis)[0] or None
+
+
+def _scale(dataset: h5py.Dataset, axis: int) -> tuple[str, Any]:
+    """Name and values of the first scale of an axis, or of what AnnData has in its place; "" where there is none."""
+    scales = dataset.dims[axis]
+    if len(scales):
+        return _last(scales[0].name), scales[0]
+    with suppress(OSError):  # a link to a file that is not there
+        name, names = names_beside(dataset.name or "", lambda path: dataset.file.get(path or "/")).get(axis, ("", None))
+        if isinstance(names, h5py.Dataset) and names.file.filename == dataset.file.filename:
+            return name, names
+    return "", None
 
 
 def _last(name: str | None) -> str:

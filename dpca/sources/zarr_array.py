@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import RangeByteRequest
+from zarr.abc.store import RangeByteRequest, Store
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
+from dpca.sources.anndata_layout import Sparse, chosen, names_beside
 from dpca.sources.base import (
     COORDINATE_ATTRIBUTES,
     PIECE_VALUES,
@@ -182,7 +183,7 @@ class _ZarrReader(Reader):
         if dim is None or not path:
             return None
         try:
-            found = zarr.open_array(self._bare, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
+            found = _along(self._bare, path, axis, dim)
             values = vector_of(found, f"{self.layout.name}, coordinate {dim}", self._secrets)
         except VectorTooLarge as cause:
             self.left_out.append(str(cause))
@@ -223,7 +224,8 @@ class ZarrSource:
         attributes = attributes_of(array)
         names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
         if not (isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)):
-            names = ()
+            beside = _names_beside(array.store, array.path)
+            names = tuple(beside.get(axis, (None,))[0] for axis in range(array.ndim))
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
             # xarray keeps _FillValue of version 2 there, and masks by it when it reads.
             attributes.setdefault("_FillValue", array.fill_value)
@@ -267,24 +269,11 @@ class ZarrSource:
             raise unknown(f"{shown}:{array}", cause) from cause
         if isinstance(found, zarr.Array):
             return cls(found, f"{shown}:{array}", absent_chunks, secrets)
+        if (sparse := Sparse.of(node)) is not None:
+            raise sparse.refused(shown, array or "")
         arrays = arrays_of(node, shown)
-        wide = [path for path, item in arrays.items() if item.ndim > 1]
-        if array is None and len(wide) == 1:
-            return cls(arrays[wide[0]], f"{shown}:{wide[0]}", absent_chunks, secrets)
-        listed = ", ".join(f"{path} {item.shape}" for path, item in sorted(arrays.items())[:12]) or "no array"
-        if array is None and not wide:
-            raise InputError(
-                f"{shown}: holds no array of two axes or more ({listed})",
-                "PCA needs samples and features: name another file.",
-                key="input.uri",
-            )
-        if array is None:
-            raise InputError(
-                f"{shown}: which array? It holds {listed}", "Set input.array to one of them.", key="input.array"
-            )
-        raise InputError(
-            f"{shown}: has no array {array!r}; it holds {listed}", "Set input.array to one of them.", key="input.array"
-        )
+        path = chosen(shown, arrays, array)
+        return cls(cast("zarr.Array[Any]", arrays[path]), f"{shown}:{path}", absent_chunks, secrets)
 
     def like(self, layout: Layout) -> ZarrSource:
         """The same array under another's description: its sentinel, packing, dimensions and name."""
@@ -444,6 +433,32 @@ def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
     if not found or UNTOLD in found:
         return parts
     return Parts(max(1, -(-max(found) // parts.chunk)), parts.chunk, max(found))
+
+
+def _along(store: Store, path: str, axis: int, dim: str) -> zarr.Array[Any]:
+    """The array of the values along an axis: that which AnnData names, else one of the dimension's name beside the matrix.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is none.
+    """
+    name, found = _names_beside(store, path).get(axis, ("", None))
+    if name == dim and isinstance(found, zarr.Array):
+        return found
+    return zarr.open_array(store, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
+
+
+def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
+    """`names_beside` of an array in a store; metadata that are none are as if they were not there."""
+
+    def node(path: str) -> zarr.Array[Any] | zarr.Group | None:
+        try:
+            return zarr.open(store, path=path, mode="r")
+        except (FileNotFoundError, *BAD_METADATA):
+            return None
+
+    return names_beside(path, node)
 
 
 def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from dpca.errors import InputError, StorageError
+from dpca.sources.anndata_layout import Sparse, without_parts
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 
@@ -276,8 +277,8 @@ def _of_obstore(uri: str, options: dict[str, Any]) -> Store:
 _STORES: dict[Library, Callable[[str, dict[str, Any]], Store]] = {"fsspec": _of_fsspec, "obstore": _of_obstore}
 
 
-def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any]]:
-    """Every array below a group, by path.
+def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any] | Sparse]:
+    """Every array below a group, by path; sparse matrices in the place of the arrays that they are made of.
 
     Raises
     ------
@@ -285,9 +286,13 @@ def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any]]:
         When one of them is of no kind that zarr knows.
     """
     try:
-        return {path: item for path, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+        found = {
+            path: item if isinstance(item, zarr.Array) else Sparse.of(item)
+            for path, item in group.members(max_depth=None)
+        }
     except BAD_METADATA as cause:
         raise unknown(f"{name}: an array in it", cause) from cause
+    return without_parts({path: item for path, item in found.items() if item is not None})
 
 
 def unknown(name: str, cause: Exception) -> InputError:
