@@ -266,6 +266,14 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
             with loaded.located():
                 _check_unchanged(begun, ready)
             return ended
+        except (FileNotFoundError, StorageError) as cause:  # of what is gone with the run
+            now = directory.unfinished()
+            if now is None or now.run != before.run:
+                raise LedgerError(
+                    f"{directory.path}: its run ended while this partition was computed",
+                    "It is not needed any more.",
+                ) from cause
+            raise
         finally:
             if executor.computed and not _is_unchanged(begun, ready):
                 for stage, number in executor.computed:

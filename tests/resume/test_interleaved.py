@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from dpca import apply, batch, durable, results, run
-from dpca.errors import DpcaError
+from dpca.errors import DpcaError, LedgerError
 from dpca.outputs import Outputs
 from dpca.scratch import ScratchFolder
 from tests.commands.calls import dpca
@@ -246,6 +246,19 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
             break
     assert "is gone" in str(failures[0])
     assert bits("r") == bits("expected")
+
+
+def test_a_partition_whose_run_has_ended_meanwhile_says_so(config, monkeypatch, capsys):
+    assert dpca("batch", "init", config, "--partitions", 2) == 0
+    decompose = run._decompose
+
+    def after_the_end(*arguments):
+        shutil.rmtree("r/ledger")
+        return decompose(*arguments)
+
+    monkeypatch.setattr(run, "_decompose", after_the_end)
+    assert dpca("batch", "partition", "r", "--index", "0") == LedgerError.exit_code
+    assert "r: its run ended while this partition was computed" in capsys.readouterr().err
 
 
 # Copies of a job array's directory, and what is wrong with its record.
