@@ -8,8 +8,11 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -73,16 +76,14 @@ def export(
         if file.is_dir():
             raise OutputExistsError(f"{file}: is a directory", "Name a file with --out.")
         if file.exists() and not overwrite:
-            raise OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
+            raise _exists(file)
+    writers: list[Callable[[Path], None]] = [lambda aside: _WRITERS[to](result, aside, labels)]
     if to == "csv":
-        _write_table(files[0], _scores(result, labels))
-        _write_table(files[1], _spectrum(result))
-        return files
-    aside = place.with_name(f".{place.name}.partial")
+        tables = (_scores(result, labels), _spectrum(result))
+        writers = [partial(_write_table, rows) for rows in tables]
     try:
-        with writing(str(place)):
-            _WRITERS[to](result, aside, labels)
-            durable.move(aside, place)
+        for file, write in zip(files, writers, strict=True):
+            _put(file, write, overwrite)
     except ImportError as cause:
         raise InputError(
             f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
@@ -91,12 +92,31 @@ def export(
         if isinstance(cause, DpcaError):
             raise
         raise InputError(
-            f"{result.path}: its names, or what its coordinates say of themselves, can't be written as {to}: {cause}",
+            f"{result.name}: its names, or what its coordinates say of themselves, can't be written as {to}: {cause}",
             "Export it as npz and csv, which hold any text.",
         ) from cause
+    return files
+
+
+def _put(file: Path, write: Callable[[Path], None], overwrite: bool) -> None:
+    """Have a file written aside, and put in its place: of two commands that write it at a time, one is refused."""
+    aside = file.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        with writing(str(file)):
+            write(aside)
+            if overwrite:
+                durable.move(aside, file)
+                return
+            try:
+                os.link(aside, file)
+            except FileExistsError as cause:
+                raise _exists(file) from cause
     finally:
         aside.unlink(missing_ok=True)
-    return files
+
+
+def _exists(file: Path) -> OutputExistsError:
+    return OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
 
 
 def _netcdf(result: Result, path: Path, _: Any) -> None:
@@ -244,7 +264,7 @@ def _cell(text: str) -> str:
     return text
 
 
-def _write_table(path: Path, rows: Iterator[list[Any]]) -> None:
+def _write_table(rows: Iterator[list[Any]], path: Path) -> None:
     """A table in UTF-8, with every digit of its numbers."""
 
     def save(file: BinaryIO) -> None:
@@ -253,8 +273,7 @@ def _write_table(path: Path, rows: Iterator[list[Any]]) -> None:
         text.flush()
         text.detach()
 
-    with writing(str(path)):
-        durable.write(path, save)
+    durable.write(path, save)
 
 
 def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:

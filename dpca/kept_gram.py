@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.accumulators.gram import Gram
 from dpca.accumulators.tallies import Counts, FeatureTally
@@ -18,12 +20,26 @@ from dpca.outputs import Outputs
 from dpca.results import Result, kept_matrix
 from dpca.runplan import Attempt
 from dpca.sketch import Sketch, random_columns
-from dpca.sources.base import Layout, Reader, Region
+from dpca.sources.base import Coordinate, Layout, Reader, Region
 from dpca.sources.credentials import without_credentials
 from dpca.steps import Summed
 from dpca.unfinished import differences, without_place
 
 ADOPTED = ("mean", "scale", "weights")
+
+
+class _RecordedReader(Reader):
+    """Gives coordinates, which the result has, and no values."""
+
+    def __init__(self, layout: Layout, result: Result) -> None:
+        super().__init__(layout)
+        self._result = result
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        raise AssertionError("a kept Gram matrix needs no data")
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._result.coordinate(str(self.layout.dims[axis]))
 
 
 class RecordedSource:
@@ -34,7 +50,7 @@ class RecordedSource:
 
     def __init__(self, result: Result) -> None:
         given = result.manifest["input"]
-        names = result.dims.placed(result.samples_axis)
+        names, self._result = result.dims.placed(result.samples_axis), result
         self._fingerprint = result.manifest["fingerprint"]
         self.layout = Layout(
             given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=names
@@ -46,8 +62,9 @@ class RecordedSource:
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         return {}
 
-    def open(self) -> AbstractContextManager[Reader]:
-        raise AssertionError("a kept Gram matrix needs no data")
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        yield _RecordedReader(self.layout, self._result)
 
     def stored_bytes(self) -> int | None:
         return None

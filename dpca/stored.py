@@ -118,6 +118,10 @@ class Stored:
         """
         return self._read(lambda array: array[region])
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """All of its values, where NumPy wants an array."""
+        return np.asarray(self[...], dtype)
+
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Some rows, in any order."""
         found: NDArray[Any] = self._read(lambda array: array.oindex[numbers])

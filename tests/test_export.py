@@ -228,3 +228,21 @@ def test_a_table_has_no_formulas():
     assert [row[1] for row in rows[:6]] == ["-1.5", "'+cmd|' /C calc'!A0", "'@x", "'-x", "2", "a=b"]
     scores = zarr.open_group("r/result.zarr", mode="r")["scores"][...]
     np.testing.assert_array_equal([[float(value) for value in row[2:]] for row in rows], scores)
+
+
+def test_of_two_exports_at_a_time_one_is_refused(result, monkeypatch, capsys):
+    """The second begins when nothing is there, and ends when something is."""
+    from dpca import export
+
+    write = export._WRITERS["npz"]
+
+    def meanwhile(*arguments):
+        Path("r.npz").write_text("of another")
+        write(*arguments)
+
+    monkeypatch.setitem(export._WRITERS, "npz", meanwhile)
+    assert dpca("export", "r", "--to", "npz") == 2
+    assert "r.npz: exists" in capsys.readouterr().err
+    assert Path("r.npz").read_text() == "of another"
+    assert dpca("export", "r", "--to", "npz", "--overwrite") == 0
+    assert not list(Path().glob(".*.partial"))
