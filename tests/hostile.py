@@ -1,6 +1,7 @@
 """A campaign of damaged and made-up chunks: what is read of each, in a process whose memory is limited.
 
     python -m tests.hostile --runs 5000 --seed 0
+    python -m tests.hostile --seed 0 --only 17
 
 Each run takes a chunk of Zarr or HDF5, in turn of every format below, and changes it: bits of its header or its body, its
 length, what it holds. It must be read as the values that were written, or end in the right typed error. Where the format
@@ -175,7 +176,7 @@ def outcome(place: Path, name: str, how: str) -> str:
 
 
 def read_in_turn(place: Path, seed: int, first: int, last: int) -> None:
-    """In a process of its own: say the number of each run before it, and its outcome after."""
+    """In a process of its own: say the number of each run before it, and its outcome after, in a file: codecs print, too."""
     import dpca.sources.base
 
     dpca.sources.base.RETRY_SECONDS = ()
@@ -185,16 +186,17 @@ def read_in_turn(place: Path, seed: int, first: int, last: int) -> None:
         assert outcome(place, name, "none") == "same values", name
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     resource.setrlimit(resource.RLIMIT_AS, (taken() + ADDRESSES,) * 2)
+    lines = (place / "outcomes").open("w", buffering=1)
     for number in range(first, last):
         name, draw = FORMATS[number % len(FORMATS)], random.Random(f"{seed} {number}")
         how, content = changed(draw, name, original[name], place)
         chunk(place, name, content)
-        print(number, flush=True)
+        lines.write(f"{number}\n")
         found = outcome(place, name, how)
         more = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - largest)
         if more > MEMORY:
             found = f"lost: {how} of {name}: {more} bytes more of memory"
-        print(found, flush=True)
+        lines.write(f"{found}\n")
         chunk(place, name, original[name])
         if more > MEMORY:
             return
@@ -205,42 +207,44 @@ def taken() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def outcomes(place: Path, seed: int, runs: int) -> Iterator[str]:
-    """Of each run, in as many processes as it takes."""
-    root, first = Path(__file__).parents[1], 0
+def outcomes(place: Path, seed: int, first: int, runs: int) -> Iterator[tuple[int, str]]:
+    """Number and outcome of each run, in as many processes as it takes."""
+    root = Path(__file__).parents[1]
     while first < runs:
+        (place / "outcomes").unlink(missing_ok=True)
         last = min(runs, first + BATCH)
         command = [sys.executable, "-m", "tests.hostile", "--read", str(place), str(first), str(last)]
         done = subprocess.run(
             [*command, "--seed", str(seed)], cwd=root, capture_output=True, text=True, env=os.environ, check=False
         )
-        lines = done.stdout.splitlines()
+        lines = (place / "outcomes").read_text().splitlines() if (place / "outcomes").exists() else []
         if not lines:
             raise RuntimeError(done.stderr)
-        yield from lines[1::2]
+        yield from zip(map(int, lines[: len(lines) // 2 * 2 : 2]), lines[1::2], strict=True)
         first = int(lines[-2 if len(lines) % 2 == 0 else -1]) + 1
         if len(lines) % 2:
             for name in FORMATS:  # what it left is no chunk as it was written
                 (place / f"{name}.h5").unlink(missing_ok=True)
-            yield f"lost: run {first - 1}: the process ended with {done.returncode}: {done.stderr[-500:]}"
+            yield first - 1, f"lost: the process ended with {done.returncode}: {done.stderr[-500:]}"
             prepare(place)
 
 
-def campaign(runs: int, seed: int, report: bool = True) -> Counter[str]:
-    """Run it; returns how many runs there were of each outcome."""
+def campaign(runs: int, seed: int, report: bool = True, only: int | None = None) -> Counter[str]:
+    """Run it, or of it only the run of a number; returns how many runs there were of each outcome."""
     table: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="dpca-hostile-") as directory:
         prepare(Path(directory))
-        for found in outcomes(Path(directory), seed, runs):
+        first, last = (0, runs) if only is None else (only, only + 1)
+        for number, found in outcomes(Path(directory), seed, first, last):
             if found.startswith("lost"):
-                print(found, file=sys.stderr)
+                print(f"{found}; repeat it: python -m tests.hostile --seed {seed} --only {number}", file=sys.stderr)
             table[found.split(":")[0]] += 1
     if report:
         columns = ("same values", "right error", "other values", "lost")
         print(
             "| chunks | same values | right error | other values, no checksum | lost |\n| --- | --- | --- | --- | --- |"
         )
-        print(f"| {runs} | " + " | ".join(str(table[column]) for column in columns) + " |")
+        print(f"| {table.total()} | " + " | ".join(str(table[column]) for column in columns) + " |")
     return table
 
 
@@ -248,9 +252,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="The number of a single run, to repeat it.")
     parser.add_argument("--read", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.read:
         read_in_turn(Path(given.read[0]), given.seed, int(given.read[1]), int(given.read[2]))
     else:
-        sys.exit(bool(campaign(given.runs, given.seed)["lost"]))
+        sys.exit(bool(campaign(given.runs, given.seed, only=given.only)["lost"]))
