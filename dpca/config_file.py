@@ -174,8 +174,8 @@ def _shown(override: str) -> str:
     """An override without what nobody but a store may see."""
     key, _, text = override.partition("=")
     try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        value, _ = _parse(text, key)
+    except ConfigError:  # it is no value, or one that stands for more than a config
         value = HIDDEN if "storage_options" in text else text
     shown = without_secrets(value, key.strip())
     if shown == value != HIDDEN:
