@@ -63,7 +63,8 @@ def test_commands_run_one_after_the_other(fresh):
             )
             assert done.returncode == 0, f"{block.id}: {line}\n{done.stdout}{done.stderr}"
     for block in blocks("python"):
-        code = "import numpy\nx = numpy.random.default_rng(0).standard_normal((30, 200))\n" + block.values[0]
+        data = "import numpy\nx = numpy.random.default_rng(0).standard_normal((30, 200))\nnew = x[:3]\n"
+        code = data + block.values[0]
         done = subprocess.run([sys.executable, "-c", code], cwd=fresh, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.id}: {done.stderr}"
 
