@@ -128,7 +128,7 @@ def transform(
         keep_to_plan(made)
         if of_features:
             check_coordinates(fit, source, axis)
-        what = {"command": "transform", **_identity(fit), "input": source.fingerprint(), "kernel_case": kernel_case}
+        what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, made, source.layout.bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
@@ -213,7 +213,7 @@ def reconstruct_samples(
         coordinates = dict(_coordinates_of(fit, chosen))
         made = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
         keep_to_plan(made)
-        what = {"command": "reconstruct", **_identity(fit), "samples": samples, "n_components": k, "case": kernel_case}
+        what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
         ledger = aside.begin(what, made, restorer.n_bytes, progress)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
@@ -351,14 +351,9 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def _identity(fit: Result) -> dict[str, Any]:
-    """Which fit it is."""
-    return {"fit": fit.manifest["run"]}
-
-
 def _check_same_fit(fit: Result, aside: _Aside) -> None:
     """Refuse what was computed from a result that another has replaced meanwhile."""
-    if _identity(open_result(fit.place)) != _identity(fit):
+    if open_result(fit.place).run != fit.run:
         aside.forget()
         raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
 

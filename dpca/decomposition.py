@@ -33,7 +33,7 @@ from dpca.errors import AssumptionError
 from dpca.executors import Executor, Traffic
 from dpca.ledger import Ledger
 from dpca.model import Model, Rung
-from dpca.outputs import Dims, Outputs, create_outputs, write_spectrum
+from dpca.outputs import Outputs, create_outputs, write_spectrum
 from dpca.passes import Pass
 from dpca.progress import Progress
 from dpca.rechunk import CopyTask, copy_unit
@@ -53,7 +53,6 @@ class Decomposition:
     spectrum: Spectrum
     certificate: dict[str, Any]
     outputs: Outputs
-    dims: Dims
     rung: Rung
     """Solver and dtype of the products that gave the answer."""
     choices: tuple[str, ...]
@@ -137,7 +136,6 @@ def decompose(
         spectrum=solved.spectrum,
         certificate={**certificate, "n_components": chosen},
         outputs=outputs,
-        dims=dims,
         rung=solved.attempt.rung,
         choices=tuple(steps.choices),
         counts={

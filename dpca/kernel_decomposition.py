@@ -140,7 +140,6 @@ def decompose_kernels(
         spectrum=solved.cases[0].spectrum,
         certificate=_certificate(solved, model),
         outputs=outputs,
-        dims=dims,
         rung=solved.attempt.rung,
         choices=tuple(steps.choices),
         counts={

@@ -375,7 +375,6 @@ class PCA(Streaming):
         self.noise_variance_ = float(left.mean()) / (self.n_samples_ - self.ddof) if left.size else 0.0
         self._n_features_present = self.n_features_in_ - counts.get("empty_features", 0)
         self.certificate_ = result.certificate
-        deviation = np.sqrt(self.explained_variance_)
-        self._whitening = np.where(deviation > 0, deviation, 1.0)
+        self._whitening = result.deviations()
         if in_memory:
             arrays.let_go("components")  # which the attribute holds

@@ -363,9 +363,13 @@ class Result:
 
     def whitening_of(self, case: int | None) -> NDArray[np.float64]:
         """The same of one of several kernels."""
+        return self.deviations(case) if self.is_whitened else np.ones(self.n_components)
+
+    def deviations(self, case: int | None = None) -> NDArray[np.float64]:
+        """What whitening divides scores by, (n_components,): their standard deviations, 1 where these are 0."""
         variance = np.asarray(self.arrays["explained_variance"][...], np.float64)
         deviation = np.sqrt(variance if variance.ndim == 1 else variance[case or 0])
-        return np.where(self.is_whitened & (deviation > 0), deviation, 1.0)
+        return np.where(deviation > 0, deviation, 1.0)
 
     @property
     def fitted(self) -> Fitted:

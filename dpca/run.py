@@ -169,7 +169,7 @@ def run(
                 scratch.make()
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
             found = _decompose(config, ready, outputs, executor, progress, scratch.copy, ledger)
-            _check_unchanged(begun, ready)
+            identity = _check_unchanged(begun, ready)
             seconds = time.perf_counter() - began
             notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
             manifest = manifest_of(
@@ -177,7 +177,7 @@ def run(
                 ready.source,
                 ready.made,
                 found,
-                identity=fingerprint(ready.source, ready.made.plan.samples_axis),
+                identity=identity,
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,
@@ -366,8 +366,8 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
         lock.release()
 
 
-def _check_unchanged(begun: Begun, ready: Prepared) -> None:
-    """Refuse a result of data that changed while they were read.
+def _check_unchanged(begun: Begun, ready: Prepared) -> dict[str, Any]:
+    """Refuse a result of data that changed while they were read; returns their fingerprint.
 
     Raises
     ------
@@ -381,6 +381,7 @@ def _check_unchanged(begun: Begun, ready: Prepared) -> None:
             f"{ready.source.layout.name}: changed while it was read: {'; '.join(found)}",
             "When nobody writes to it any more, restore it and go on with --resume, or start anew with --overwrite.",
         )
+    return now
 
 
 def _is_unchanged(begun: Begun, ready: Prepared) -> bool:

@@ -113,12 +113,6 @@ class Spectrum:
         return float(np.exp(-(shares * np.log(shares)).sum())) if positive.size else 0.0
 
     @property
-    def noise_variance(self) -> float:
-        """Mean of the eigenvalues that were left out, over n - ddof; 0 when none were."""
-        left = self.eigenvalues[self.n_components :]
-        return float(left.mean()) / self.divisor if left.size else 0.0
-
-    @property
     def reliable(self) -> NDArray[np.bool_]:
         """Which singular values have two digits or more, (n_components,)."""
         return (self.singular_values > 0) & (self.errors <= RELIABLE)

@@ -181,15 +181,13 @@ class Arrays(Mapping[str, Stored]):
             if self._check is not None:
                 self._check()
             try:
-                self._group = zarr.open_group(self.zarr_store, mode="r")
+                self._group = zarr.open_group(self._opened(), mode="r")
             except (OSError, ValueError, KeyError, TypeError) as cause:
                 problem = "is gone" if isinstance(cause, FileNotFoundError) else f"can't be read: {cause}"
                 raise InputError(f"{self._where}: its result.zarr {problem}", RESTORE) from cause
         return self._group
 
-    @property
-    def zarr_store(self) -> Store:
-        """Where the group is."""
+    def _opened(self) -> Store:
         if isinstance(self._store, dict):
             return MemoryStore(self._store, read_only=True)
         return LocalStore(self._store, read_only=True)

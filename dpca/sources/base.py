@@ -500,8 +500,10 @@ class Coordinate:
 class Reader(ABC):
     """An open source. One thread at a time; every task opens its own."""
 
-    def __init__(self, layout: Layout, secrets: Secrets | None = None) -> None:
-        self.layout, self._secrets = layout, secrets or Secrets()
+    def __init__(
+        self, layout: Layout, secrets: Secrets | None = None, coordinates: Mapping[int, Coordinate] | None = None
+    ) -> None:
+        self.layout, self._secrets, self._coordinates = layout, secrets or Secrets(), coordinates or {}
         self.absent_chunks = 0
         """Chunks met so far that the store never wrote, and that were read as its fill value."""
         self.retries = 0
@@ -551,7 +553,7 @@ class Reader(ABC):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         """The coordinate along an axis, where the source has one."""
-        return None
+        return self._coordinates.get(axis)
 
     def _chunks_in(self, region: Region) -> Iterator[tuple[tuple[int, ...], Region]]:
         """Index and region of each chunk that a region touches, clipped to the region."""

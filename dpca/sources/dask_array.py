@@ -39,11 +39,8 @@ class _DaskReader(Reader):
         offset: tuple[int, ...],
         coordinates: Mapping[int, Coordinate],
     ) -> None:
-        super().__init__(layout)
-        self._array, self._offset, self._coordinates = array, offset, coordinates
-
-    def coordinate(self, axis: int) -> Coordinate | None:
-        return self._coordinates.get(axis)
+        super().__init__(layout, coordinates=coordinates)
+        self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
         # The task that accumulates a slab computes it, here, in its own thread.

@@ -30,11 +30,8 @@ class _MemoryReader(Reader):
         offset: tuple[int, ...],
         coordinates: Mapping[int, Coordinate],
     ) -> None:
-        super().__init__(layout)
-        self._array, self._offset, self._coordinates = array, offset, coordinates
-
-    def coordinate(self, axis: int) -> Coordinate | None:
-        return self._coordinates.get(axis)
+        super().__init__(layout, coordinates=coordinates)
+        self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
         values = self._array[shifted(region, self._offset)]
