@@ -595,6 +595,8 @@ def read_status(path: Path) -> dict[str, Any]:
     _check_directory(path)
     found = _mapping(path / STATUS)
     if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(found):
+        if (path / MANIFEST).exists() and not (path / STATUS).exists():
+            raise InputError(f"{path}: is a fit that was saved in Python: it has no run", "dpca report shows it.")
         raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")
     unfinished = (path / LEDGER / BEGUN).exists()
     if found["state"] == "running" and found["host"] == socket.gethostname() and not psutil.pid_exists(found["pid"]):

@@ -129,7 +129,7 @@ def test_fits_with_one_store_have_places_of_their_own(here):
     ],
 )
 @pytest.mark.parametrize("lazy", [False, True])
-def test_a_saved_fit_is_moved_and_loaded_with_the_same_bits(here, model, lazy):
+def test_a_saved_fit_is_moved_and_loaded_with_the_same_bits(here, model, lazy, capsys):
     new, x = NEW, X
     if model.get_params().get("kernel") == "precomputed":
         x, new = x @ x.T, NEW @ x.T
@@ -150,6 +150,8 @@ def test_a_saved_fit_is_moved_and_loaded_with_the_same_bits(here, model, lazy):
     assert command("transform", "elsewhere/moved", "given.npy", "--out", "scores.zarr") == 0
     np.testing.assert_allclose(zarr.open_group("scores.zarr")["scores"][...], scores, rtol=1e-5, atol=1e-5)
     assert command("export", "elsewhere/moved", "--to", "csv", "--out", "table") == 0
+    assert command("status", "elsewhere/moved") == 2
+    assert "is a fit that was saved in Python: it has no run" in capsys.readouterr().err
     loaded = type(model).load("elsewhere/moved")
     assert loaded.get_params()["n_components"] == 3
     for name in ("explained_variance_ratio_", "certificate_", "n_samples_", "n_features_in_"):
