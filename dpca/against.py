@@ -14,7 +14,7 @@ from dpca.kernels import Inner
 from dpca.passes import Pass, Report, damage_of, located_panels
 from dpca.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
-from dpca.sources.base import Region, within
+from dpca.sources.base import Region, Source, within
 
 PREIMAGE = "reconstruction"
 
@@ -51,6 +51,10 @@ class Against(Pass):
         if self.new is None:
             return found
         return replace(found, new=replace(self.new, source=self.new.source.restrict(self.new_region(part))))
+
+    def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
+        new = () if self.new is None else ((self.new.source, self.new_region(part)),)
+        return (*super().inputs(part), *new)
 
     @property
     def futures(self) -> dict[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -129,7 +129,7 @@ def transform(
         if of_features:
             check_coordinates(fit, source, axis)
         what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
-        ledger = aside.begin(what, made, source.layout.bytes, progress)
+        ledger = aside.begin(what, made, source.layout.bytes, progress, projector.sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
         k = projector.n_components
@@ -150,7 +150,7 @@ def transform(
             progress.say(f"{damage}: they are computed again")
             ledger.stage("transform").clear()
             projector.project(executor, progress, receive, ledger)
-        if differences(what["input"], source.fingerprint()):
+        if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
             aside.forget()
             raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
         with _forgetting(aside):
@@ -214,7 +214,7 @@ def reconstruct_samples(
         made = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
         keep_to_plan(made)
         what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
-        ledger = aside.begin(what, made, restorer.n_bytes, progress)
+        ledger = aside.begin(what, made, restorer.n_bytes, progress, restorer.sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for dim, coordinate in coordinates.items():
@@ -372,8 +372,15 @@ class _Aside:
     def arrays(self) -> Path:
         return self._work / "arrays"
 
-    def begin(self, what: dict[str, Any], made: RunPlan | None, n_bytes: int, progress: Progress) -> Ledger:
-        """Go on with what the same command has left, in the same plan; else begin anew."""
+    def begin(
+        self,
+        what: dict[str, Any],
+        made: RunPlan | None,
+        n_bytes: int,
+        progress: Progress,
+        sources: Sequence[Source],
+    ) -> Ledger:
+        """Go on with what the same command has left, in the same plan and of the same data; else begin anew."""
         plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
         word = durable.digest({**what, **plan, "numerics": NUMERICS})
         # In a folder that no other command's tasks write to, late, from some machine of a cluster.
@@ -385,7 +392,11 @@ class _Aside:
                     durable.remove(other)
             durable.make_directories(self.arrays)
             durable.remove_partials(self._work)
-        return Ledger(self._work / "parts", word, n_bytes, progress.say)
+        ledger = Ledger(self._work / "parts", word, n_bytes, progress.say)
+        if ledger.forget_stale(sources):
+            return ledger
+        self.forget()
+        return self.begin(what, made, n_bytes, progress, sources)
 
     def check_own(self) -> None:
         """Refuse a place that is a link, or another user's: what is found there counts as this command's own.

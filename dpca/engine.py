@@ -28,19 +28,19 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from dpca.errors import StorageError, WorkerDied
+from dpca.errors import DataError, StorageError, WorkerDied
 from dpca.executors import Executor, Future
-from dpca.ledger import Damaged, Ledger, Receipt, Stage
+from dpca.ledger import Damaged, Ledger, Read, Receipt, Stage
 from dpca.machine import bound_allocator, release_memory
 from dpca.passes import Report
 from dpca.preview import Preview, is_due
 from dpca.progress import Progress
-from dpca.sources.base import describe
+from dpca.sources.base import Region, Source, describe
 
 LOOK_SECONDS = 5.0
 """How often to look at what is waited for, besides when something is done."""
@@ -62,6 +62,10 @@ class Work(Protocol):
         ...
 
     def part(self, number: int, /) -> Any: ...
+    def inputs(self, number: int, /) -> tuple[tuple[Source, Region], ...]:
+        """What a part reads of the data."""
+        ...
+
     def damage(self, number: int, /) -> str | None:
         """What is wrong with what a part has written before; None where it is whole."""
         ...
@@ -335,19 +339,44 @@ def fold(
 
 def part_of(
     task: Callable[..., P],
-    work: Work,
-    shared: tuple[Any, ...],
+    part: Work,
+    shared: Sequence[Any],
     number: int,
     stage: Stage,
     added: bool,
     report: Report,
-) -> None:
-    """One part of a stage, in this process; `added` where what it found counts already, and only what it writes is lacking."""
-    part = work.part(number)
+) -> P:
+    """One part of a stage, in this process; `added` where what it found counts already, and only what it writes is lacking.
+
+    Raises
+    ------
+    DataError
+        When what it reads changed meanwhile.
+    """
     bound_allocator()
+    before = _reads(part, number)
     found = task(part, *shared, number, report)
+    after = _reads(part, number)
+    for was, now in zip(before, after, strict=True):
+        if was != now:
+            region = describe(tuple(slice(*piece) for piece in now.region))
+            raise changed(now.source, f"region {region}")
     if not added:
-        stage.keep(number, found)
+        stage.keep(number, found, after)
+    return found
+
+
+def _reads(part: Work, number: int) -> list[Read]:
+    """What a part reads, in the state that it is in now."""
+    return [read for source, region in part.inputs(number) if (read := Read.of(source, region)) is not None]
+
+
+def changed(name: str, what: str) -> DataError:
+    """Of data that were not the same all the time that they were read."""
+    return DataError(
+        f"{name}: changed while it was read: {what}",
+        "When nobody writes to it any more, restore it and go on with --resume, or start anew with --overwrite.",
+    )
 
 
 def _call(
@@ -373,9 +402,7 @@ def _call(
         work = work.supply(dict(zip(keys, blocks, strict=True)))
     bound_allocator()
     release_memory()  # what the span before has left
-    found = task(work, *arguments, number, report)
     if not stage:
-        return found
-    if not added:
-        stage.keep(number, found)
+        return task(work, *arguments, number, report)
+    found = part_of(task, work, arguments, number, stage, added, report)
     return Receipt(number, damage, found if shared and not added else None)

@@ -72,6 +72,9 @@ class RecordedSource:
     def fingerprint(self) -> dict[str, Any]:
         return {name: value for name, value in self._fingerprint.items() if name != "samples_axis"}
 
+    def state(self, region: Region) -> str | None:
+        return None
+
 
 def check_same(result: Result, config: Config) -> None:
     """Refuse a Gram matrix that is not of what a config asks for.

@@ -6,15 +6,19 @@ than `SHARE` of the data, the sum so far is written in their place, and so at th
 at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or what is in the window and two
 sums, if that is more.
 
-Files are .npz, whose members carry a CRC-32; pickles are never loaded.
+Files are .npz, whose members carry a CRC-32; pickles are never loaded. Each says what was read for it, and the state in
+which that was (`Source.state`): parts of data that were others for a while are not taken for parts of what is there now.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +28,7 @@ from numpy.typing import NDArray
 from dpca import durable
 from dpca.errors import writing
 from dpca.slabs import PARTIALS_SHARE
+from dpca.sources.base import Region, Source
 
 T = TypeVar("T")
 
@@ -34,6 +39,32 @@ _PART, _SUM = re.compile(r"(\d+)\.npz"), re.compile(r"sum-(\d+)\.npz")
 
 class Damaged(Exception):
     """A file of the ledger is not what was written."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A region that was read for a part."""
+
+    source: str
+    """The name of its layout."""
+    region: tuple[tuple[int, int], ...]
+    state: str
+    """In which it was then."""
+
+    @classmethod
+    def of(cls, source: Source, region: Region) -> Read | None:
+        """In the state that it is in now; None where nothing tells."""
+        state = source.state(region)
+        return None if state is None else cls(source.layout.name, tuple((p.start, p.stop) for p in region), state)
+
+    def is_of(self, sources: Sequence[Source]) -> bool:
+        """Whether it would be read in the same state now, of one of several sources; of a single one, whatever it is called."""
+        region = tuple(slice(*piece) for piece in self.region)
+        return any(
+            source.state(region) == self.state
+            for source in sources
+            if len(sources) == 1 or source.layout.name == self.source
+        )
 
 
 @dataclass(frozen=True)
@@ -62,8 +93,10 @@ class Ledger:
     """Told of damaged parts."""
 
     def stage(self, name: str) -> Stage:
-        """The parts of a stage, to go on with."""
-        directory = self.directory / re.sub(r"\W+", "-", name)
+        """The parts of a stage, to go on with. Its directory says as the how many-th it began."""
+        plain, begun = re.sub(r"\W+", "-", name), self._begun
+        known = (directory for directory in begun if directory.name.partition("-")[2] == plain)
+        directory = next(known, self.directory / f"{len(begun) + 1}-{plain}")
         with writing(str(directory)):
             durable.make_directories(directory)
         return Stage(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
@@ -80,14 +113,40 @@ class Ledger:
         stage.keep(0, value)
         return value
 
-    def files(self) -> frozenset[Path]:
-        """What is finished by now."""
-        return frozenset(self.directory.glob("*/*.npz"))
+    @property
+    def _begun(self) -> list[Path]:
+        """The directories of stages, in the order in which these began."""
+        numbers = {path: path.name.partition("-")[0] for path in self.directory.glob("*-*")}
+        return sorted(
+            (path for path, number in numbers.items() if number.isdecimal()), key=lambda path: int(numbers[path])
+        )
 
-    def forget_but(self, good: frozenset[Path]) -> None:
-        """Give up what is finished, but for some of it: of data that were not the same all the time."""
-        for path in self.files() - good:
+    def stale(self, sources: Sequence[Source]) -> list[Path]:
+        """The files for which something else was read than there is now.
+
+        Parameters
+        ----------
+        sources : what may have been read
+        """
+        is_now = cache(lambda read: read.is_of(sources))
+        return [path for path in sorted(self.directory.glob("*/*.npz")) if not all(map(is_now, _reads_of(path)))]
+
+    def forget_stale(self, sources: Sequence[Source]) -> bool:
+        """Give up the parts for which something else was read than there is now.
+
+        Returns
+        -------
+        Whether what is left can be gone on with; else such a part is in a sum that a later stage began with
+        """
+        stale = self.stale(sources)
+        of_sums = {path.parent for path in stale if _SUM.fullmatch(path.name)}
+        if of_sums - set(self._begun[-1:]):
+            return False
+        for path in stale:
+            self.say(f"{path}: other data were read for it than are there now: it is computed again")
+        for path in (*stale, *of_sums):
             durable.remove(path)
+        return True
 
     @property
     def empty(self) -> bool:
@@ -101,17 +160,21 @@ class Stage:
     def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:
         self._directory, self._key, self._keep_bytes, self.say = directory, key, keep_bytes, say
         self._added_bytes = 0
+        self._read_for: dict[int, Sequence[Read]] = {}
+        """Of each part that is there and not in a sum."""
+        self._read_for_sum: list[Read] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "say": _silent}
+        return {**self.__dict__, "say": _silent, "_read_for": {}, "_read_for_sum": []}
 
     def has(self, number: int) -> bool:
         """Whether a part is there; `load` says whether it is whole."""
         return self._path(number).exists()
 
-    def keep(self, number: int, value: Any) -> None:
-        """Write a part durably."""
-        self._write(self._path(number), value)
+    def keep(self, number: int, value: Any, reads: Sequence[Read] = ()) -> None:
+        """Write a part durably, and what was read for it."""
+        self._write(self._path(number), value, reads)
+        self._read_for[number] = reads
 
     def load(self, number: int, like: T) -> T:
         """Read a part.
@@ -121,7 +184,8 @@ class Stage:
         Damaged
             When it is not what was written.
         """
-        return self._read(self._path(number), like)
+        value, self._read_for[number] = self._read(self._path(number), like)
+        return value
 
     @property
     def name(self) -> str:
@@ -160,7 +224,8 @@ class Stage:
         """How many parts are added up in a sum that is kept, and that sum; 0 and `empty` if there is none."""
         for count, path in sorted(self._files(_SUM).items(), reverse=True):
             try:
-                return count, self._read(path, empty)
+                total, self._read_for_sum = self._read(path, empty)
+                return count, total
             except Damaged as damage:
                 self.say(f"{damage}: its {count} parts are computed again")
                 durable.remove(path)
@@ -182,10 +247,11 @@ class Stage:
         case, since to write a sum costs as much as a part.
         """
         size = self._path(number).stat().st_size
+        self._read_for_sum += self._read_for.pop(number)
         self._added_bytes += size
         if not last and self._added_bytes + window * size <= max(self._keep_bytes, (window + 2) * size):
             return
-        self._write(Path(self._directory) / f"sum-{number + 1}.npz", total)
+        self._write(Path(self._directory) / f"sum-{number + 1}.npz", total, self._read_for_sum)
         for files, count in ((_SUM, number + 1), (_PART, number + 1)):
             for found, path in self._files(files).items():
                 if found < count:
@@ -199,22 +265,50 @@ class Stage:
         names = {path.name: path for path in Path(self._directory).iterdir()}
         return {int(match[1]): path for name, path in names.items() if (match := kind.fullmatch(name))}
 
-    def _write(self, path: Path, value: Any) -> None:
+    def _write(self, path: Path, value: Any, reads: Sequence[Read]) -> None:
+        key, listed = f"{self._key} {path.name}", json.dumps([dataclasses.astuple(read) for read in reads])
         with writing(str(path)):
-            arrays = {**packed(value), "key": np.frombuffer(f"{self._key} {path.name}".encode(), np.uint8)}
+            arrays = {**packed(value), "key": _as_bytes(key), "reads": _as_bytes(listed)}
             durable.write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
-    def _read(self, path: Path, like: T) -> T:
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                if stored["key"].tobytes() != f"{self._key} {path.name}".encode():
-                    raise Damaged(f"{path} is of another run or place")
-                value: T = unpacked(like, stored)
-            return value
-        except (Damaged, MemoryError):
-            raise
-        except Exception as cause:  # a header may say anything at all
-            raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
+    def _read(self, path: Path, like: T) -> tuple[T, list[Read]]:
+        with _opened(path) as stored:
+            if stored["key"].tobytes() != f"{self._key} {path.name}".encode():
+                raise Damaged(f"{path} is of another run or place")
+            value: T = unpacked(like, stored)
+            return value, _reads_in(stored)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The arrays of a file, which are read when they are asked for; whatever is wrong with them is damage."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            yield stored
+    except (Damaged, MemoryError):
+        raise
+    except Exception as cause:  # a header may say anything at all
+        raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
+
+
+def _reads_of(path: Path) -> list[Read]:
+    """What was read for a part or a sum; nothing where it is damaged, which is found when it is used."""
+    try:
+        with _opened(path) as stored:
+            return _reads_in(stored)
+    except Damaged:
+        return []
+
+
+def _reads_in(stored: Mapping[str, NDArray[Any]]) -> list[Read]:
+    return [
+        Read(source, tuple((int(start), int(stop)) for start, stop in region), state)
+        for source, region, state in json.loads(stored["reads"].tobytes())
+    ]
+
+
+def _as_bytes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 def _silent(sentence: str) -> None:

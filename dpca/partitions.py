@@ -7,7 +7,7 @@ beginning and finds what is finished, so that a partition knows by itself which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -121,8 +121,6 @@ class Partition(_ByParts):
     index: int
     of: int
     """How many partitions a stage has."""
-    computed: list[tuple[str, int]] = field(default_factory=list)
-    """Stage and number of each part that it has written."""
 
     def by_parts(
         self,
@@ -152,7 +150,7 @@ class Partition(_ByParts):
                 f"--index is {self.index}, but a stage has {self.of} partitions",
                 f"Give a number from 0 to {self.of - 1}.",
             )
-        found = []
+        found, computed = [], []
         with threadpool_limits(1, user_api="blas"):
             for number in range(self.index, n_parts, self.of):
                 added = number < begin
@@ -162,9 +160,9 @@ class Partition(_ByParts):
                     continue
                 if not added:
                     stage.forget(number)
-                self.computed.append((stage.name, number))
-                part_of(task, work, shared, number, stage, added, report)
-        raise Ended(stage.name, [number for _, number in self.computed], found)
+                part_of(task, work.part(number), shared, number, stage, added, report)
+                computed.append(number)
+        raise Ended(stage.name, computed, found)
 
 
 class Prepared(Outputs):

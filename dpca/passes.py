@@ -97,6 +97,10 @@ class Pass:
         """The same with what a span has to carry of its source, and no more."""
         return replace(self, source=self.source.restrict(self.region(span)))
 
+    def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
+        """What is read for a span."""
+        return ((self.source, self.region(span)),)
+
     @property
     def futures(self) -> dict[Any, Any]:
         """Blocks on a cluster that a task needs as its inputs, by key."""
@@ -285,6 +289,10 @@ class Sweep:
     def part(self, span: int) -> Sweep:
         """The same: there is nothing to leave out."""
         return self
+
+    def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
+        """Nothing of the data."""
+        return ()
 
     def damage(self, span: int) -> str | None:
         """As of a pass."""

@@ -68,6 +68,10 @@ class ProbeTask:
     n_parts: int
     writes: tuple[str, ...] = ()
 
+    def inputs(self, number: int) -> tuple[()]:
+        """Nothing that is kept."""
+        return ()
+
     def damage(self, number: int) -> None:
         """None: nothing is kept."""
 

@@ -43,6 +43,10 @@ class Projector(Protocol):
 
     @property
     def n_components(self) -> int: ...
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What is read."""
+        ...
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan | None:
         """How it is done; None where nothing streams by.
@@ -78,6 +82,10 @@ class ByComponents:
     def n_components(self) -> int:
         return int(self.fitted.components.shape[0])
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
+
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         self.made = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
         return self.made
@@ -101,6 +109,10 @@ class Restorer(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def n_bytes(self) -> int: ...
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """As of a projector."""
+        ...
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         """How it is done; parameters as of a projector."""
@@ -144,6 +156,11 @@ class FromComponents:
     @property
     def n_bytes(self) -> int:
         return self.layout.bytes
+
+    @property
+    def sources(self) -> tuple[()]:
+        """None: scores and components are enough."""
+        return ()
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         fit = self.fit
@@ -310,6 +327,10 @@ class ByKernel:
     def n_components(self) -> int:
         return int(self.kernel.alpha.shape[1])
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.training.source, self.source
+
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         training, dtype = self.training, self.kernel.rung.dtype
         self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
@@ -348,6 +369,10 @@ class ByMatrix:
     @property
     def n_components(self) -> int:
         return int(self.kernel.alpha.shape[1])
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> None:
         check_columns(self.source, self.axis, len(self.kernel.alpha))
@@ -398,6 +423,10 @@ class FromTraining:
     @property
     def n_bytes(self) -> int:
         return size_of(self.shape, self.kernel.rung.dtype)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.training.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])

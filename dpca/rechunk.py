@@ -148,6 +148,10 @@ class CopyTask:
         """The same with what a part has to carry of its source, and no more."""
         return replace(self, source=self.source.restrict(self.copy.region(number)))
 
+    def inputs(self, number: int) -> tuple[tuple[Source, Region], ...]:
+        """As of a pass."""
+        return ((self.source, self.copy.region(number)),)
+
 
 def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
     """Copy one band; returns how many chunks of it the store never wrote."""

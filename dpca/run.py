@@ -14,6 +14,7 @@ from dpca import durable
 from dpca.config import OF_KERNELS, Config, without_secrets
 from dpca.config_file import Loaded
 from dpca.decomposition import Decomposition, decompose
+from dpca.engine import changed
 from dpca.errors import (
     AssumptionError,
     ConfigError,
@@ -133,16 +134,6 @@ def run(
         watched_memory() as peak,
         _locked(directory, before, loaded, overwrite) as lock,
     ):
-        begun = Begun.now(
-            _relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), ready.made.settled
-        )
-        notes: list[str] = []
-        if before:
-            with loaded.located():
-                notes = before.check(directory.path, begun, OF_KERNELS)
-            begun = replace(before, config=begun.config)
-        scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
-        begun = replace(begun, scratch=str(scratch.path))
         stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
         within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
 
@@ -153,8 +144,24 @@ def run(
 
         vitals = vitals_of(ready.made, peak, executor)
         progress = Progress(display, directory.status, stages, check, vitals, peak.enter)
-        ledger = Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
-        good = ledger.files()  # of the input as it is now
+
+        def ledger_of(begun: Begun) -> Ledger:
+            return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
+
+        begun = Begun.now(
+            _relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), ready.made.settled
+        )
+        notes: list[str] = []
+        if before:
+            with loaded.located():
+                notes = before.check(directory.path, begun, OF_KERNELS)
+            if ledger_of(before).forget_stale([ready.source]):
+                begun = replace(before, config=begun.config)
+            else:
+                progress.say("other data were read before than are there now: what was built on them is computed again")
+                before = None
+        scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
+        begun, ledger = replace(begun, scratch=str(scratch.path)), ledger_of(begun)
         try:
             if before is None:
                 directory.begin(begun)
@@ -169,7 +176,7 @@ def run(
                 scratch.make()
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
             found = _decompose(config, ready, outputs, executor, progress, scratch.copy, ledger)
-            identity = _check_unchanged(begun, ready)
+            identity = _check_unchanged(begun, ready, ledger)
             seconds = time.perf_counter() - began
             notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
             manifest = manifest_of(
@@ -201,8 +208,6 @@ def run(
             raise
         except BaseException as error:
             if lock.held():
-                if not _is_unchanged(begun, ready):
-                    ledger.forget_but(good)
                 _keep_what_is_finished(directory, ledger, scratch)
                 if isinstance(error, WorkerDied):
                     error = _with_plan(error, ready.made.processes[-1])
@@ -274,10 +279,6 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
                     "It is not needed any more.",
                 ) from cause
             raise
-        finally:
-            if executor.computed and not _is_unchanged(begun, ready):
-                for stage, number in executor.computed:
-                    ledger.stage(stage).forget(number)
     raise LedgerError(f"{directory.path}: all of its stages are complete", "End it with dpca batch finalize.")
 
 
@@ -366,8 +367,8 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
         lock.release()
 
 
-def _check_unchanged(begun: Begun, ready: Prepared) -> dict[str, Any]:
-    """Refuse a result of data that changed while they were read; returns their fingerprint.
+def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> dict[str, Any]:
+    """Refuse a result of data that changed while they were read, if only for a while; returns their fingerprint.
 
     Raises
     ------
@@ -376,23 +377,11 @@ def _check_unchanged(begun: Begun, ready: Prepared) -> dict[str, Any]:
     """
     now = fingerprint(ready.source, ready.made.plan.samples_axis)
     found = differences(without_place(begun.input), without_place(now))
+    if not found and ledger is not None and ledger.stale([ready.source]):
+        found = ["it is now what it was at first, but was not between"]
     if found:
-        raise DataError(
-            f"{ready.source.layout.name}: changed while it was read: {'; '.join(found)}",
-            "When nobody writes to it any more, restore it and go on with --resume, or start anew with --overwrite.",
-        )
+        raise changed(ready.source.layout.name, "; ".join(found))
     return now
-
-
-def _is_unchanged(begun: Begun, ready: Prepared) -> bool:
-    """Whether what was read since the run began, or went on, is of the same input; not known of one that can't be looked at."""
-    try:
-        _check_unchanged(begun, ready)
-    except DataError:
-        return False
-    except (DpcaError, OSError):
-        pass
-    return True
 
 
 def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: ScratchFolder) -> None:

@@ -20,7 +20,7 @@ from dpca.errors import LedgerError, writing
 from dpca.runplan import Settled
 from dpca.scratch import ScratchFolder
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 RUN = re.compile(r"[0-9a-f]{32}")
 """The word of a run, which names its folder."""
 NUMERICS = 4

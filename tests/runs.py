@@ -84,6 +84,9 @@ class RecordingSource:
     def fingerprint(self):
         return self.source.fingerprint()
 
+    def state(self, region):
+        return self.source.state(region)
+
     def open(self):
         return _Recorded(self)
 

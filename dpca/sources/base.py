@@ -661,6 +661,10 @@ class Source(Protocol):
         """What identifies the input in a manifest: small, and free of credentials."""
         ...
 
+    def state(self, region: Region) -> str | None:
+        """What changes when the stored values of a region do, as far as that is seen without reading them; None where nothing tells."""
+        ...
+
     @property
     def place(self) -> tuple[str, str | None] | None:
         """Path, and array inside, by which `open_source` opens the same again; None where values are in memory or computed."""

@@ -144,6 +144,9 @@ class DaskSource:
     def stored_bytes(self) -> int | None:
         return None
 
+    def state(self, region: Region) -> str | None:
+        return None
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "dask", "name": self._array.name, "shape": list(self.layout.shape)}
 

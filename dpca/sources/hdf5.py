@@ -34,7 +34,7 @@ from dpca.sources.base import (
     within,
 )
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
-from dpca.sources.npy import file_facts
+from dpca.sources.npy import file_facts, file_state
 
 MOST_VIRTUAL = 16
 """As many virtual datasets may be parts of each other, one of the next: HDF5 follows them on the stack."""
@@ -143,6 +143,7 @@ class Hdf5Source:
         with _opened(self._path) as file:
             self._array = self._find(file, array)
             dataset = file[self._array]
+            self._behind = files_behind(dataset)
             self._check_inside(dataset)
             self.layout = self._describe(dataset)
 
@@ -152,7 +153,7 @@ class Hdf5Source:
         source = object.__new__(cls)
         source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
         source._open = dataset
-        files_behind(dataset)  # refuses one that is a part of itself
+        source._behind = files_behind(dataset)
         source.layout = source._describe(dataset)
         return source
 
@@ -174,7 +175,7 @@ class Hdf5Source:
                 key="input.uri",
             )
         here = Path(self._path).resolve().parent
-        for path in files_behind(dataset):
+        for path in self._behind:
             if here not in Path(path).resolve().parents:
                 raise InputError(
                     f"{self._path}:{self._array}: has its values in {path}, which is not in {here}",
@@ -243,10 +244,11 @@ class Hdf5Source:
 
     def fingerprint(self) -> dict[str, Any]:
         found = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}
-        with self.open() as reader:
-            behind = files_behind(cast(_Hdf5Reader, reader).dataset)
-        others = {path: file_facts(path) for path in behind if os.path.exists(path)}
+        others = {path: file_facts(path) for path in self._behind if os.path.exists(path)}
         return {**found, "files": others} if others else found
+
+    def state(self, region: Region) -> str | None:
+        return ", ".join(map(file_state, (self._path, *self._behind)))
 
 
 def _scattered(layout: Layout, shape: Sequence[int]) -> bool:

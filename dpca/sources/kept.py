@@ -90,6 +90,9 @@ class KeptSource:
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
 
+    def state(self, region: Region) -> str | None:
+        return self._source.state(region)
+
     @property
     def place(self) -> tuple[str, str | None] | None:
         return self._source.place

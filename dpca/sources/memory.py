@@ -80,5 +80,8 @@ class MemorySource:
     def stored_bytes(self) -> int | None:
         return self.layout.bytes
 
+    def state(self, region: Region) -> str | None:
+        return None
+
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}

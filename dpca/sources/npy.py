@@ -67,6 +67,9 @@ class NpySource:
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "npy", "uri": self._path, **file_facts(self._path)}
 
+    def state(self, region: Region) -> str | None:
+        return file_state(self._path)
+
 
 def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
     """Shape, whether in Fortran order, dtype, and where the values begin.
@@ -97,7 +100,16 @@ def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
     return shape, fortran, dtype, start.tell()
 
 
-def file_facts(path: str) -> dict[str, Any]:
+def file_facts(path: str | Path) -> dict[str, Any]:
     """Size and time of change of a file: they change with nearly every rewrite, and cost nothing."""
     stat = os.stat(path)
     return {"bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
+
+
+def file_state(path: str | Path) -> str:
+    """The same as one line; of no file, too."""
+    try:
+        facts = file_facts(path)
+    except FileNotFoundError:
+        return "absent"
+    return " ".join(map(str, facts.values()))

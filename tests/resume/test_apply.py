@@ -157,3 +157,40 @@ def test_a_command_whose_lock_was_taken_over_publishes_nothing(config, monkeypat
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
     assert "another" in capsys.readouterr().err
     assert not Path("s.zarr").exists()
+
+
+CHANGING = """
+import shutil
+import zarr
+def change(path):
+    os.rename(path + '/c/0/9', 'kept')
+    zarr.open_array(path, mode='r+').blocks[0, 9] = 1.0
+"""
+
+
+@pytest.mark.parametrize("share", [8, 10**6])
+@pytest.mark.parametrize(("kernel", "of"), [("linear", "new.zarr"), ("rbf", "x.zarr"), ("rbf", "new.zarr")])
+def test_what_was_read_of_changed_data_is_not_used_after_a_kill(config, kernel, of, share):
+    """Of new samples or of the training data of a kernel; of a part and of a sum of parts."""
+    model = [] if kernel == "linear" else ["--set", "model.kind=kernel_pca", "--set", "model.kernel=rbf"]
+    assert dpca("run", config, *model) == 0
+    zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
+    module, task = ("projection", "projection_span") if kernel == "linear" else ("training", "cross_span")
+    what = f"import dpca.training\ndpca.{module}.GROUP_SAMPLES, dpca.{module}.SLAB_BYTES = 3, 8 * 600 * 3\n"
+    what += (
+        f"dpca.ledger.SHARE = {share}\n" + CHANGING + APPLY.format(module=module, task=task, at=-1, signal="SIGKILL")
+    )
+    given = ("transform", "r", "new.zarr", "--workers", "1", "--out")
+    whole = disturbed(what, *given, "whole.zarr")
+    assert whole.returncode == 0
+    n_parts = whole.stdout.count("part")
+    assert n_parts >= 30
+    at = f"seen.append(number)\n    if number == 3: change('{of}')"
+    struck = what.replace("seen.append(number)", at).replace("== -1", f"== {n_parts}")
+    done = disturbed(struck, *given, "out.zarr")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    os.replace("kept", f"{of}/c/0/9")
+    again = disturbed(what, *given, "out.zarr")
+    assert again.returncode == 0, again.stderr
+    out, expected = (zarr.open_group(path, mode="r")["scores"][...] for path in ("out.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(out, expected)

@@ -19,7 +19,7 @@ from tests.test_crashes import bits
 
 def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys):
     killed(config, 6)
-    files = sorted(Path("r/ledger").glob("*/parts/gram-in-double/*.npz"))
+    files = sorted(Path("r/ledger").glob("*/parts/1-gram-in-double/*.npz"))
     content = files[0].read_bytes()
     for damaged in (
         content[: len(content) // 2],

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -136,49 +137,88 @@ def test_what_a_record_calls_its_scratch_is_not_removed_unless_it_is(config):
 # Data that change while they are read.
 
 
-def changing(slab, then=""):
+def changing(slab, then="", chunk=1):
     """Rewrites a chunk while the run is at a slab, and keeps what was there; three slabs later something else happens."""
-    action = "import zarr; shutil.copy2('x.zarr/c/0/1', 'kept'); z = zarr.open_array('x.zarr', mode='r+'); "
-    action += "z[:, 600:1200] = z[:, 600:1200] + 1.0"
+    action = f"import zarr; shutil.copy2('x.zarr/c/0/{chunk}', 'kept'); z = zarr.open_array('x.zarr', mode='r+'); "
+    action += f"z.blocks[0, {chunk}] = z.blocks[0, {chunk}] + 1.0"
     later = f"\n        if len(seen) == {slab + 3}:\n            {then}" if then else ""
     return "import shutil\n" + at_slab(slab, action + later)
 
 
-def restore():
-    shutil.copy2("kept", "x.zarr/c/0/1")
+RESTORE = "shutil.copy2('kept', 'x.zarr/c/0/{chunk}')"
+ENDS = {
+    "its end": "",
+    "Ctrl-C": "raise KeyboardInterrupt",
+    "kill -9": "os.kill(os.getpid(), signal.SIGKILL)",
+}
 
 
-@pytest.mark.parametrize("slab", [1, 8, 14])
-@pytest.mark.parametrize("then", ["", "raise KeyboardInterrupt"])
-def test_what_was_read_of_changed_data_is_not_used_when_they_are_restored(config, undisturbed, slab, then):
-    done = disturbed(changing(slab, then), "run", config, "--set", "compute.workers=1")
-    assert done.returncode in (2, 130), done.stderr
-    if not then:
+def restore(chunk=1):
+    shutil.copy2("kept", f"x.zarr/c/0/{chunk}")
+
+
+@pytest.mark.parametrize("slab", [1, 5, 8, 14])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_was_read_of_changed_data_is_not_used_when_they_are_restored(config, undisturbed, slab, end):
+    done = disturbed(changing(slab, ENDS[end]), "run", config, "--set", "compute.workers=1")
+    assert done.returncode in (2, 130, -signal.SIGKILL), done.stderr
+    if end == "its end":
         assert "changed while it was read" in done.stderr
     restore()
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed
 
 
-def test_what_was_finished_before_the_data_changed_is_kept(config, undisturbed, monkeypatch):
-    killed(config, slab=9, workers=1)
-    before = {path.name for path in Path("r/ledger").glob("*/parts/*/*.npz")}
-    done = disturbed(changing(2), "run", config, "--resume", "--set", "compute.workers=1")
-    assert done.returncode == 2, done.stderr
-    after = {path.name for path in Path("r/ledger").glob("*/parts/*/*.npz")}
-    assert after <= before
-    restore()
+def test_data_that_changed_for_a_while_are_noticed_at_the_end(config, undisturbed):
+    done = disturbed(changing(1, RESTORE.format(chunk=1)), "run", config, "--set", "compute.workers=1")
+    assert done.returncode == 2
+    assert "changed while it was read: it is now what it was at first, but was not between" in done.stderr
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed
 
 
-def test_a_partition_does_not_leave_what_it_read_of_changed_data(config, undisturbed):
+def test_data_that_change_in_the_second_pass_do_not_cost_the_first(config, undisturbed, capsys):
+    twice = "import dpca.decomposition\ndpca.decomposition.KeptSource = lambda source: source\n"
+    what = twice + changing(11, RESTORE.format(chunk=8), chunk=8)
+    done = disturbed(what, "run", config, "--set", "compute.workers=1")
+    assert done.returncode == 2
+    assert "x.zarr: changed while it was read: it is now what it was at first" in done.stderr
+    capsys.readouterr()
+    assert dpca("run", config, "--resume") == 0
+    said = capsys.readouterr().err
+    assert "-components/sum-10.npz: other data were read for it than are there now: it is computed again" in said
+    assert "gram in double: 10 of 10 spans were finished before" in said
+    assert bits("r") == undisturbed
+
+
+def test_data_that_change_while_a_span_reads_them_end_the_run(config, undisturbed):
+    done = disturbed(changing(1, chunk=0), "run", config, "--set", "compute.workers=1")
+    assert done.returncode == 2
+    assert "x.zarr: changed while it was read: region [0:12, 0:600]" in done.stderr
+    restore(chunk=0)
+    assert dpca("run", config, "--resume") == 0
+    assert bits("r") == undisturbed
+
+
+def test_only_the_span_that_read_changed_data_is_computed_again(config, undisturbed, capsys):
+    done = disturbed(changing(2, ENDS["kill -9"], chunk=3), "run", config, "--set", "compute.workers=1")
+    assert done.returncode == -signal.SIGKILL
+    restore(chunk=3)
+    capsys.readouterr()
+    assert dpca("run", config, "--resume") == 0
+    assert "1-gram-in-double/3.npz: other data were read for it than are there now" in capsys.readouterr().err
+    assert bits("r") == undisturbed
+
+
+def test_what_a_partition_read_of_changed_data_is_computed_again(config, undisturbed, capsys):
     assert dpca("batch", "init", config, "--partitions", 2) == 0
-    done = disturbed(changing(2), "batch", "partition", "r", "--index", "0")
+    done = disturbed(changing(2, chunk=4), "batch", "partition", "r", "--index", "0")
     assert done.returncode == 2, done.stderr
     assert "changed while it was read" in done.stderr
-    assert not list(Path("r/ledger").glob("*/parts/*/*.npz"))
-    restore()
+    (part,) = Path("r/ledger").glob("*/parts/*/4.npz")
+    restore(chunk=4)
+    assert dpca("batch", "finalize", "r") == 1
+    assert not part.exists()
     for _ in range(4):
         for index in (0, 1):
             dpca("batch", "partition", "r", "--index", index)
