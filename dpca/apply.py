@@ -19,6 +19,7 @@ from dpca import durable
 from dpca.clusters import SchedulerPlace, connect
 from dpca.config import Input
 from dpca.config_file import load_input
+from dpca.engine import changed
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
 from dpca.executors import Executor
 from dpca.features import check_coordinates, check_features, coordinates_to_compare
@@ -152,7 +153,7 @@ def transform(
             projector.project(executor, progress, receive, ledger)
         if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
             aside.forget()
-            raise DataError(f"{source.layout.name}: changed while it was read", "Do it again when nobody writes to it.")
+            raise changed(source.layout.name, "in the end or for a while it was another")
         with _forgetting(aside):
             projector.check_unchanged()
         _check_same_fit(fit, aside)

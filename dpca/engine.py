@@ -375,7 +375,7 @@ def changed(name: str, what: str) -> DataError:
     """Of data that were not the same all the time that they were read."""
     return DataError(
         f"{name}: changed while it was read: {what}",
-        "When nobody writes to it any more, restore it and go on with --resume, or start anew with --overwrite.",
+        "When nobody writes to it any more, restore it and go on (dpca run: with --resume), or start anew with --overwrite.",
     )
 
 

@@ -86,7 +86,7 @@ def test_training_data_that_change_while_they_are_read(monkeypatch, capsys):
         with monkeypatch.context() as patched:
             patched.setattr(f"dpca.training.{task}", changing)
             assert dpca(*command, "--out", "s.zarr") == 2
-        assert "the training data of r changed since it was made" in capsys.readouterr().err
+        assert "x.zarr: changed while it was read: region" in capsys.readouterr().err
         assert not Path("s.zarr").exists()
         shutil.rmtree("x.zarr")
         shutil.rmtree("r")
