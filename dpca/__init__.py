@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpca.kernel_pca import KernelPCA
-    from dpca.pca import PCA
+    from dpca.estimators.kernel_pca import KernelPCA
+    from dpca.estimators.pca import PCA
 
 __version__ = "0.1.0"
 __all__ = ["PCA", "KernelPCA", "__version__"]
@@ -21,11 +21,11 @@ __all__ = ["PCA", "KernelPCA", "__version__"]
 def __getattr__(name: str) -> Any:
     # Imported when asked for: the command line should not wait for scikit-learn.
     if name == "PCA":
-        from dpca.pca import PCA
+        from dpca.estimators.pca import PCA
 
         return PCA
     if name == "KernelPCA":
-        from dpca.kernel_pca import KernelPCA
+        from dpca.estimators.kernel_pca import KernelPCA
 
         return KernelPCA
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

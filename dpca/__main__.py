@@ -1,5 +1,5 @@
 """python -m dpca"""
 
-from dpca.cli import main
+from dpca.cli.app import main
 
 main()

@@ -42,7 +42,7 @@ PANEL_WIDTH = 4096
 PARTIALS_SHARE = 8
 """An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
-"""... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.ledger`)."""
+"""... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.store.ledger`)."""
 FEW_SPANS, SPAN_WIDTH = 4, 32768
 """Where data are hardly wider than the matrix, a span is this wide instead, since to keep its partial takes as long as to
 multiply 1500 features (measured), whatever m is; unless that leaves fewer than 4."""
@@ -167,9 +167,9 @@ class Plan:
     n_spans: int
     """Number of spans; each takes an equal share of the tiles, in C order."""
     panel_width: int
-    """Widest product: see `dpca.accumulators.gram`."""
+    """Widest product: see `dpca.numerics.accumulators.gram`."""
     block_width: int
-    """What is centred together in cache: see `dpca.preprocess`."""
+    """What is centred together in cache: see `dpca.numerics.preprocess`."""
 
     @property
     def n_samples(self) -> int:
@@ -303,7 +303,7 @@ def make_plan(
             grid = packed
     slabs = grow(grid, fastest_first, slab_width)
     # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB, or
-    # tiles be so few that cores stay idle: then chunks are put together in the end (`dpca.outputs`).
+    # tiles be so few that cores stay idle: then chunks are put together in the end (`dpca.store.outputs`).
     slab_size = math.prod(cut.step for cut in slabs)
     n_streamed = math.prod(shape[axis] for axis in axes)
     tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)), n_streamed // MIN_SPANS)

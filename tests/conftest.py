@@ -42,4 +42,4 @@ def _no_pauses(monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_reports(monkeypatch):
     """They take two seconds each, where what draws them is installed: only their own tests make them."""
-    monkeypatch.setattr("dpca.run._report", lambda *_: None)
+    monkeypatch.setattr("dpca.commands.run._report", lambda *_: None)

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from dpca import durable
+from dpca.system import durable
 
 RANDOM_WORD = re.compile("[0-9a-f]{32}")
 """What names differ by from run to run; what is drawn does not depend on it."""

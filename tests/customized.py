@@ -11,8 +11,8 @@ from tests.stores import random_array
 
 CUSTOMIZED = """
 import functools, os, time
-import dpca.passes, dpca.planning, dpca.slabs
-dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES, dpca.planning.SLAB_WIDTH = 1, 60_000, 1
+import dpca.methods.passes, dpca.planning.search, dpca.slabs
+dpca.slabs.TILE_WIDTH, dpca.planning.search.SLAB_BYTES, dpca.planning.search.SLAB_WIDTH = 1, 60_000, 1
 
 def once(path):
     try:
@@ -33,7 +33,7 @@ def during(original):
     return span_of
 
 for name in ("first_span_of_features", "components_span"):
-    setattr(dpca.passes, name, during(getattr(dpca.passes, name)))
+    setattr(dpca.methods.passes, name, during(getattr(dpca.methods.passes, name)))
 """
 
 

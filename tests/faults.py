@@ -33,7 +33,7 @@ import numpy as np
 import zarr
 from distributed import LocalCluster
 
-from dpca import durable
+from dpca.system import durable
 from tests import hostile
 from tests.clusters import local_cluster
 
@@ -43,7 +43,7 @@ ROWS, WIDTH = 40, 1_500_000
 PARTITIONS = 3
 HANGING_SECONDS = 180.0
 PRELUDE = "import sys\nfrom tests.faults import at_write, disk_full, kill\n"
-MAIN = "\nfrom dpca.cli import main\nmain(sys.argv[1:])\n"
+MAIN = "\nfrom dpca.cli.app import main\nmain(sys.argv[1:])\n"
 
 
 def at_write(step: int, share: float, act: Callable[[], None]) -> None:

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from dpca.decomposition import decompose
-from dpca.executors import Threads
-from dpca.machine import Budget
-from dpca.model import Model
-from dpca.outputs import Outputs
-from dpca.planning import plan_layout
-from dpca.preprocess import Rules
-from dpca.progress import Progress
-from dpca.runplan import Attempt, RunPlan
+from dpca.config.model import Model
+from dpca.execution.executors import Threads
+from dpca.execution.progress import Progress
+from dpca.methods.decomposition import decompose
+from dpca.numerics.preprocess import Rules
+from dpca.planning.runplan import Attempt, RunPlan
+from dpca.planning.search import plan_layout
 from dpca.sources import as_source
+from dpca.store.outputs import Outputs
+from dpca.system.machine import Budget
 
 AMPLE = Budget(2**50, "of this test")
 

@@ -1,7 +1,7 @@
 import numpy as np
 
-from dpca.backproject import BackprojectionPartial
-from dpca.sketch import random_columns
+from dpca.numerics.backproject import BackprojectionPartial
+from dpca.numerics.sketch import random_columns
 from tests.accumulators.test_gram import panel
 
 

@@ -113,7 +113,7 @@ def test_partitions_run_beside_each_other_and_one_is_killed(wide):
     command = [sys.executable, "-m", "dpca", "batch", "partition", "r", "--index"]
     for _ in range(2):
         killed = disturbed(
-            "import dpca.durable\ndpca.durable.DISK.rename = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n",
+            "import dpca.system.durable\ndpca.system.durable.DISK.rename = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n",
             *("batch", "partition", "r", "--index", "4"),
         )
         assert killed.returncode == -signal.SIGKILL

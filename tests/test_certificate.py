@@ -3,11 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from dpca.backproject import BackprojectionPartial, Measured
-from dpca.certificate import caveats, certify, check_products, confirmed
 from dpca.errors import DataError, PrecisionError
-from dpca.model import Rung
-from dpca.sketch import random_columns
+from dpca.numerics.backproject import BackprojectionPartial, Measured
+from dpca.numerics.certificate import caveats, certify, check_products, confirmed
+from dpca.numerics.ladder import Rung
+from dpca.numerics.sketch import random_columns
 from tests.accumulators.test_gram import panel
 from tests.test_spectrum import normal, spectrum_of
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
-from dpca.executors import Threads
-from dpca.ledger import Ledger
-from dpca.passes import components_span
-from dpca.sketch import COLUMNS, Sketch, random_columns
+from dpca.execution.executors import Threads
+from dpca.methods.passes import components_span
+from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
+from dpca.store.ledger import Ledger
 from tests.runs import arrays_of, decompose_array
 from workflows.claims.kinds import KINDS
 from workflows.claims.measure import FACTOR, SHARE, claims_of
@@ -123,7 +123,7 @@ def test_a_run_that_is_gone_on_with_does_not_do_what_was_refuted_again(monkeypat
             raise KeyboardInterrupt
         return components_span(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.steps.components_span", counted)
+    monkeypatch.setattr("dpca.methods.steps.components_span", counted)
     interrupted_at = 6  # 4 spans are of the solver that is refuted
     with pytest.raises(KeyboardInterrupt):
         decompose_array(x, 2, **spans, ledger=ledger, store=tmp_path / "r.zarr", executor=Threads(1))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dpca.config import Config, schema
-from dpca.config_file import load
-from dpca.config_reference import reference
+from dpca.config.loading import load
+from dpca.config.reference import reference
+from dpca.config.schema import Config, schema
 from dpca.errors import ConfigError
 
 MINIMAL = """\

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA
+from dpca.config.model import Model
 from dpca.errors import DataError, OverBudgetError
-from dpca.executors import Threads
-from dpca.machine import Budget
-from dpca.model import Model
-from dpca.planning import plan_run
-from dpca.preprocess import Rules
-from dpca.runplan import Scratch, Workers
+from dpca.execution.executors import Threads
+from dpca.numerics.preprocess import Rules
+from dpca.planning.runplan import Scratch, Workers
+from dpca.planning.search import plan_run
 from dpca.sources import as_source
 from dpca.sources.base import Layout
+from dpca.system.machine import Budget
 from tests.reference import assert_right, dense_pca
 from tests.runs import RecordingSource, decompose_array
 from tests.stores import counted

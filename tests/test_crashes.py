@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.apply import Place, transform
-from dpca.config_file import load
-from dpca.results import ResultDirectory
-from dpca.run import run
+from dpca.commands.apply import Place, transform
+from dpca.commands.run import run
+from dpca.config.loading import load
+from dpca.store.results import ResultDirectory
 from tests.crashes import FLUSHES, unflushed, watched, without
 
 STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "97"))

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA as SklearnPCA
 
 from dpca import PCA
-from dpca.dimension import (
+from dpca.errors import AssumptionError, ConfigError
+from dpca.numerics.dimension import (
     NOT_MET,
     RULES,
     Eigenvalues,
@@ -21,7 +22,6 @@ from dpca.dimension import (
     noise_misfit,
     suggestions,
 )
-from dpca.errors import AssumptionError, ConfigError
 
 WHITE = ("gavish_donoho", "marchenko_pastur")
 

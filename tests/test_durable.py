@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import durable
-from dpca.apply import Place, transform
-from dpca.config_file import load
-from dpca.outputs import SyncedStore
-from dpca.run import run
+from dpca.commands.apply import Place, transform
+from dpca.commands.run import run
+from dpca.config.loading import load
+from dpca.store.outputs import SyncedStore
+from dpca.system import durable
 from tests.crashes import unflushed, watched
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}

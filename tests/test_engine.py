@@ -11,13 +11,13 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.gram import Gram
-from dpca.engine import _Watch, fold
 from dpca.errors import ClusterError, DataError
-from dpca.executors import Distributed, Session, Threads
-from dpca.passes import Pass
-from dpca.planning import plan_layout
-from dpca.preprocess import Rules
+from dpca.execution.engine import _Watch, fold
+from dpca.execution.executors import Distributed, Session, Threads
+from dpca.methods.passes import Pass
+from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.preprocess import Rules
+from dpca.planning.search import plan_layout
 from dpca.sources import as_source, open_source
 from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
@@ -235,7 +235,7 @@ class Lost(Future):
 
 
 def test_what_was_done_and_is_lost_is_waited_for_again(monkeypatch):
-    monkeypatch.setattr("dpca.engine.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
     future = Lost()
     threading.Timer(0.1, future.set_result, [7]).start()
     assert fold(lambda _: future, range(1), 0, lambda a, b: a + b, 1) == 7
@@ -243,7 +243,7 @@ def test_what_was_done_and_is_lost_is_waited_for_again(monkeypatch):
 
 
 def test_what_is_lost_for_good_is_no_wait_without_an_end(monkeypatch):
-    monkeypatch.setattr("dpca.engine.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
     with pytest.raises(TimeoutError):
         fold(lambda _: Lost(), range(1), 0, lambda a, b: a + b, 1, watch=_Watch(0.1))
 

@@ -41,7 +41,7 @@ def test_netcdf(result):
 
 
 def test_hdf5(result, monkeypatch):
-    monkeypatch.setattr("dpca.export.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("dpca.commands.export.BLOCK_BYTES", 1000)
     assert dpca("export", "r", "--to", "hdf5", "--out", "mine.h5") == 0
     with h5py.File("mine.h5") as found:
         assert [dim.label for dim in found["components"].dims] == ["component", "lat", "lon"]
@@ -52,7 +52,7 @@ def test_hdf5(result, monkeypatch):
 
 
 def test_npz(result, monkeypatch):
-    monkeypatch.setattr("dpca.export.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("dpca.commands.export.BLOCK_BYTES", 1000)
     assert dpca("export", "r", "--to", "npz") == 0
     with np.load("r.npz", allow_pickle=False) as found:
         assert set(found) == set(result)
@@ -232,7 +232,7 @@ def test_a_table_has_no_formulas():
 
 def test_of_two_exports_at_a_time_one_is_refused(result, monkeypatch, capsys):
     """The second begins when nothing is there, and ends when something is."""
-    from dpca import export
+    from dpca.commands import export
 
     write = export._WRITERS["npz"]
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
-from dpca.accumulators.gram import Gram, center_gram
 from dpca.errors import DataError
-from dpca.preprocess import Rules
+from dpca.numerics.accumulators.gram import Gram, center_gram
+from dpca.numerics.preprocess import Rules
 from dpca.sources import open_source
 from tests.accumulators.test_gram import tally_of
 from tests.runs import decompose_array

@@ -230,8 +230,8 @@ def test_new_samples_in_groups(monkeypatch, tmp_path):
     fit = KernelPCA(3, kernel="rbf", gamma=1e-3, fit_inverse_transform=True).fit(stored)
     together = fit.transform(new)
     back = np.asarray(fit.inverse_transform(together))
-    monkeypatch.setattr("dpca.training.GROUP_SAMPLES", 4)
-    monkeypatch.setattr("dpca.training.SLAB_BYTES", 20 * 80 * 8)
+    monkeypatch.setattr("dpca.methods.training.GROUP_SAMPLES", 4)
+    monkeypatch.setattr("dpca.methods.training.SLAB_BYTES", 20 * 80 * 8)
     np.testing.assert_allclose(fit.transform(new), together, atol=1e-13)
     np.testing.assert_allclose(np.asarray(fit.inverse_transform(together)), back, atol=1e-12)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from dpca.errors import ConfigError
-from dpca.kernels import Centering, Inner, Kernel, Kernels, median_gamma, notes
+from dpca.kernels.kernel import Centering, Inner, Kernel, Kernels, median_gamma, notes
 
 CASES = [
     Kernel("linear"),

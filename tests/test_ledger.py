@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpca import durable
-from dpca.accumulators import FeatureTally, Gram
-from dpca.executors import Threads
-from dpca.ledger import Damaged, Ledger
-from dpca.sketch import COLUMNS
+from dpca.execution.executors import Threads
+from dpca.numerics.accumulators import FeatureTally, Gram
+from dpca.numerics.sketch import COLUMNS
+from dpca.store.ledger import Damaged, Ledger
+from dpca.system import durable
 from tests.runs import decompose_array
 from tests.stores import random_array
 
@@ -19,7 +19,7 @@ def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
     stage = Ledger(tmp_path / "parts", "run", 10**9, said.append).stage("gram")
     value = np.arange(6.0).reshape(2, 3)
     stage.keep(0, value)
-    path = tmp_path / "parts" / "gram" / "0.npz"
+    path = tmp_path / "parts" / "1-gram" / "0.npz"
     content = path.read_bytes()
     found = 0
     for position in range(len(content)):
@@ -35,7 +35,7 @@ def test_an_object_array_is_never_unpickled(tmp_path):
     stage = Ledger(tmp_path, "run", 1, print).stage("gram")
     stage.keep(0, np.zeros(2))
     np.savez(
-        tmp_path / "gram" / "0.npz",
+        tmp_path / "1-gram" / "0.npz",
         value=np.array([{"evil": 1}], object),
         key=np.frombuffer(b"run gram 0.npz", np.uint8),
     )
@@ -54,7 +54,7 @@ def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
     found = stage.load(0, Gram.empty(n, FeatureTally.empty(n)))
     np.testing.assert_array_equal(found.matrix, gram.matrix)
     if n == 700:
-        assert (tmp_path / "gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes
+        assert (tmp_path / "1-gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes
 
 
 @settings(max_examples=25)

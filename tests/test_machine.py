@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpca.machine import Limit, free_disk, memory_budget, memory_limits, private_bytes
+from dpca.system.machine import Limit, free_disk, memory_budget, memory_limits, private_bytes
 
 GIB = 2**30
 
@@ -103,7 +103,7 @@ def test_more_than_a_limit_is_lowered_to_it_and_said_so():
 
 def in_a_process_of_its_own(script):
     """What it prints: here, memory of other tests may be given back in between."""
-    imports = "import numpy as np\nfrom dpca.machine import private_bytes, watched_memory\n"
+    imports = "import numpy as np\nfrom dpca.system.machine import private_bytes, watched_memory\n"
     command = [sys.executable, "-c", imports + script]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import zarr
 
-from dpca.machine import private_bytes
-from dpca.planning import LIBRARIES_BYTES
+from dpca.planning.search import LIBRARIES_BYTES
+from dpca.system.machine import private_bytes
 
 MIB = 2**20
 SAMPLE_SECONDS = 0.002
@@ -181,9 +181,9 @@ IN_PYTHON = """
 import os, sys
 import dask.array as da, zarr
 from dpca import PCA
-from dpca.machine import Budget
-from dpca.model import Model
-from dpca.planning import Scratch, Workers, plan_run
+from dpca.system.machine import Budget
+from dpca.config.model import Model
+from dpca.planning.search import Scratch, Workers, plan_run
 from dpca.sources import as_source
 array = zarr.open_array(sys.argv[1])
 if sys.argv[2] == "dask":

@@ -8,7 +8,7 @@ import zarr
 
 from dpca import PCA, KernelPCA
 from dpca.errors import DataError
-from dpca.preprocess import Rules
+from dpca.numerics.preprocess import Rules
 from dpca.sources import open_source
 from tests.runs import decompose_array
 
@@ -96,7 +96,7 @@ def test_integers_that_netcdf_says_are_unsigned_are(kind):
     source = open_source("x.nc")
     assert (source.layout.dtype, source.layout.missing_values) == (np.uint8, (255.0,))
     if kind == "copied":
-        from dpca.rechunk import copy_in
+        from dpca.planning.rechunk import copy_in
 
         copy = copy_in(source.layout, (12, 10))
         copy.create("copy.zarr")

@@ -16,10 +16,11 @@ from distributed import Client
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 
-from dpca import PCA, KernelPCA, estimator
+from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, DataError, InputError, OutputExistsError
-from dpca.estimator import NotPortable
-from dpca.results import open_result
+from dpca.estimators import base as estimator
+from dpca.estimators.base import NotPortable
+from dpca.store.results import open_result
 from tests.clusters import local_cluster
 from tests.commands.calls import dpca as command
 from tests.commands.calls import dpca_process

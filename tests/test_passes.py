@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.accumulators.gram import Gram
 from dpca.errors import DataError
-from dpca.executors import Threads
-from dpca.preprocess import Rules
-from dpca.progress import Progress
-from dpca.sketch import COLUMNS
+from dpca.execution.executors import Threads
+from dpca.execution.progress import Progress
+from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.preprocess import Rules
+from dpca.numerics.sketch import COLUMNS
 from dpca.sources import as_source, open_source
 from dpca.sources.zarr_chunks import ChunkFiles
 from tests.runs import RecordingSource, decompose_array

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpca.config.model import Model
 from dpca.errors import ConfigError, InputError, OverBudgetError
-from dpca.machine import Budget
-from dpca.model import Model
-from dpca.planning import better_chunks, plan_run
-from dpca.runplan import Scratch, Workers
+from dpca.planning.runplan import Scratch, Workers
+from dpca.planning.search import better_chunks, plan_run
 from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
+from dpca.system.machine import Budget
 
 MIB = 2**20
 PLENTY = Scratch("/scratch", 2**60)

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.preprocess import FeaturePanels, NotFinite, Rules
-from dpca.sketch import random_columns
+from dpca.numerics.preprocess import FeaturePanels, NotFinite, Rules
+from dpca.numerics.sketch import random_columns
 from dpca.slabs import make_plan
 from tests.reference import dense_pca
 
 
 def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, panel=20, **source):
-    """All panels of one slab put side by side: what `dpca.passes` does with them."""
+    """All panels of one slab put side by side: what `dpca.methods.passes` does with them."""
     import dataclasses
 
     plan = make_plan(x.shape, x.itemsize, (1,) * x.ndim, samples_axis=samples_axis)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpca.accumulators.gram import Gram
-from dpca.accumulators.tallies import FeatureTally
-from dpca.preprocess import Rules
-from dpca.preview import is_due, leading_shares
-from dpca.progress import Progress
+from dpca.execution.progress import Progress
+from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.tallies import FeatureTally
+from dpca.numerics.preprocess import Rules
+from dpca.numerics.preview import is_due, leading_shares
 from tests.reference import dense_pca
 from tests.runs import decompose_array
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from dpca.preview import Preview
-from dpca.progress import LiveView, LogLines, Progress, Snapshot, Vitals, describe, display_for
+from dpca.execution.progress import LiveView, LogLines, Progress, Snapshot, Vitals, describe, display_for
+from dpca.numerics.preview import Preview
 from dpca.units import describe_bytes, describe_seconds
 
 
@@ -110,7 +110,7 @@ def test_a_pipe_gets_lines():
 
 
 def test_a_look_at_workers_that_hangs_holds_up_nothing(monkeypatch):
-    monkeypatch.setattr("dpca.progress.BEAT_ENDS_SECONDS", 0.0)
+    monkeypatch.setattr("dpca.execution.progress.BEAT_ENDS_SECONDS", 0.0)
     answered = threading.Event()
     progress = Progress(vitals=lambda: answered.wait() and None)
     with progress.stage("gram", 100):

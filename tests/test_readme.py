@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from dpca.config_file import load
+from dpca.config.loading import load
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from dpca.cli import main
+from dpca.cli.app import main
 
 
 def write(kind, name, values, chunks):

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA
-from dpca.decomposition import streamed
+from dpca.config.model import Model
 from dpca.errors import DataError, InputError, OverBudgetError
-from dpca.executors import Threads
-from dpca.machine import Budget
-from dpca.model import Model
-from dpca.planning import plan_layout, plan_run
-from dpca.progress import Progress
-from dpca.rechunk import plan_copy
-from dpca.runplan import Attempt, RunPlan, Scratch, Workers
+from dpca.execution.executors import Threads
+from dpca.execution.progress import Progress
+from dpca.methods.decomposition import streamed
+from dpca.planning.rechunk import plan_copy
+from dpca.planning.runplan import Attempt, RunPlan, Scratch, Workers
+from dpca.planning.search import plan_layout, plan_run
 from dpca.sources import as_source, open_source
+from dpca.system.machine import Budget
 from tests.runs import RecordingSource, arrays_of, decompose_array
 from tests.stores import counted, random_array
 
@@ -75,8 +75,8 @@ ROWS = {"shape": (12, 4000), "chunks": (1, 4000)}
 
 
 def small_slabs(monkeypatch):
-    monkeypatch.setattr("dpca.planning.SLAB_BYTES", 12 * 8 * 256)
-    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
+    monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 12 * 8 * 256)
+    monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
 
 
 def rows(kind, x):
@@ -99,8 +99,8 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
     axis, model = 0, Model(3)
     copy = plan_copy(source.layout, (axis,), 10**6)
     plan = plan_layout(copy.layout, axis, 3, slab_bytes=12 * 8 * 256, divide=True)
-    from dpca.decomposition import decompose
-    from dpca.outputs import Outputs
+    from dpca.methods.decomposition import decompose
+    from dpca.store.outputs import Outputs
 
     attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype, "samples"))
     made = RunPlan(plan, "copy", copy, 2, 4, attempts=attempts)
@@ -144,10 +144,10 @@ def test_absent_chunks_and_packing_survive_the_copy():
 
 
 def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpca.planning.SLAB_BYTES", 2**18)
-    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.LIBRARIES_BYTES", 0)
-    monkeypatch.setattr("dpca.planning.TASK_BYTES", 0)
+    monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 2**18)
+    monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
+    monkeypatch.setattr("dpca.planning.search.LIBRARIES_BYTES", 0)
+    monkeypatch.setattr("dpca.planning.search.TASK_BYTES", 0)
     x = random_array(0, (64, 40_000), "f4")
     array = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 40_000))
     store = tmp_path / "out" / "result.zarr"
@@ -168,9 +168,9 @@ def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
     x = da.from_array(random_array(0, (60, 20_000), "f4"), chunks=(1, 20_000))
     plan = {"workers": Workers(0, 1, Budget(190 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.planning.TASK_BYTES", 2 * MIB)
-        patch.setattr("dpca.planning.SLAB_BYTES", 2**20)
-        patch.setattr("dpca.planning.SLAB_WIDTH", 1)
+        patch.setattr("dpca.planning.search.TASK_BYTES", 2 * MIB)
+        patch.setattr("dpca.planning.search.SLAB_BYTES", 2**20)
+        patch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
         assert plan_run(as_source(x), 0, Model(3), **plan).reading == "copy"
         with pytest.raises(InputError, match="share ancestors"):
             plan_run(as_source(x - x.mean(axis=0)), 0, Model(3), **plan)

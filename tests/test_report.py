@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dpca.errors import InputError
 from dpca.report import findings
-from dpca.results import Result, open_result
-from dpca.stored import Arrays
+from dpca.store.results import Result, open_result
+from dpca.store.stored import Arrays
 from tests.commands.calls import dpca
 from tests.stores import random_array
 

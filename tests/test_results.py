@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import durable
+from dpca.commands.prepare import settled_of
 from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
-from dpca.results import Result, ResultDirectory, names_along
-from dpca.runplan import Settled
+from dpca.planning.runplan import Settled
 from dpca.slabs import make_plan
-from dpca.stored import Arrays
-from dpca.unfinished import Begun
+from dpca.store.results import Result, ResultDirectory, names_along
+from dpca.store.stored import Arrays
+from dpca.store.unfinished import Begun
+from dpca.system import durable
 
 SETTLED = Settled(make_plan((3, 4), 8, (3, 4)), "columns", None, (), (), 1)
 
@@ -24,7 +25,7 @@ def directory(tmp_path):
 
 def built(directory, content):
     """A run that has ended but for its publication; returns its word."""
-    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED)
+    begun = Begun.now({"n": 1}, {"uri": "x"}, SETTLED.as_json())
     directory.begin(begun)
     (directory.staged_arrays(begun.run) / "zarr.json").write_text(content)
     directory.commit({"verdict": content}, {"run": begun.run, "describes": content})
@@ -71,7 +72,7 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
     directory.check_free(True)
     assert directory.unfinished().run == run
     assert directory.unfinished().settled == SETTLED
-    directory.begin(Begun.now({}, {}, SETTLED))
+    directory.begin(Begun.now({}, {}, SETTLED.as_json()))
     assert not directory.staged_arrays(run).exists()
 
 
@@ -178,36 +179,43 @@ def test_publication_can_be_ended_from_every_step_and_never_mixes_two_results(di
     assert steps > 15
 
 
-RECORD = {"format_version": 2, "run": 32 * "a", "plan": SETTLED.as_json(), "config": {}, "input": {}, "scratch": ""}
+RECORD = {"format_version": 3, "run": 32 * "a", "plan": SETTLED.as_json(), "config": {}, "input": {}, "scratch": ""}
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format_version": 99}, "its format_version is 99, not 2"),
-        ({"plan": {}}, "KeyError"),
-        ({"plan": {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}}, "can't be used"),
+        ({"format_version": 99}, "its format_version is 99, not 3"),
+        ({"numerics": None, "plan": None}, "KeyError"),
         ({"run": "../../../elsewhere"}, "run is '../../../elsewhere'"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
-    directory.begin(Begun.now({}, {}, SETTLED))
-    durable.write_checked(directory.begun, {**RECORD, "numerics": {}, **change})
+    directory.begin(Begun.now({}, {}, SETTLED.as_json()))
+    record = {name: value for name, value in {**RECORD, "numerics": {}, **change}.items() if value is not None}
+    durable.write_checked(directory.begun, record)
     with pytest.raises(LedgerError, match=said) as caught:
         directory.unfinished()
     assert "--overwrite" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 2}'])
+@pytest.mark.parametrize("plan", [{}, {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}])
+def test_a_plan_that_cannot_be_used_is_said_to_be_so(directory, plan):
+    with pytest.raises(LedgerError, match="run.json: can't be used: its plan is none") as caught:
+        settled_of(Begun.now({}, {}, plan), directory)
+    assert "--overwrite" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": 3}'])
 def test_a_record_that_is_damaged_is_said_to_be_so(directory, text):
-    directory.begin(Begun.now({}, {}, SETTLED))
+    directory.begin(Begun.now({}, {}, SETTLED.as_json()))
     directory.begun.write_text(text)
     with pytest.raises(LedgerError, match="can't be used"):
         directory.unfinished()
 
 
 def test_a_record_that_was_changed_is_found_at_every_byte(directory):
-    directory.begin(Begun.now({"n": 1}, {"uri": "x"}, SETTLED))
+    directory.begin(Begun.now({"n": 1}, {"uri": "x"}, SETTLED.as_json()))
     content = directory.begun.read_bytes()
     for position, byte in enumerate(content):
         directory.begun.write_bytes(content[:position] + bytes([byte ^ 1]) + content[position + 1 :])
@@ -219,13 +227,13 @@ def test_a_record_that_was_changed_is_found_at_every_byte(directory):
 
 
 def test_what_changed_is_named(directory):
-    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
-    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED)
+    before = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED.as_json())
+    same = Begun.now({"model": {"ddof": 1}}, {"bytes": 5}, SETTLED.as_json())
     assert before.check(directory.path, same) == []
     with pytest.raises(LedgerError, match=r"the config changed since the run began: model.ddof: 1, now 0"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED))
+        before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED.as_json()))
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
-        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED))
+        before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED.as_json()))
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 4"):
         before.check(directory.path, same)

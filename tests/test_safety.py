@@ -21,11 +21,11 @@ import pytest
 import zarr
 from cryptography.x509 import load_pem_x509_certificates
 
-from dpca.config_file import Loaded
+from dpca.config.loading import Loaded
 from dpca.errors import DpcaError, StorageError
-from dpca.jobqueue import _make_keys, _security
-from dpca.results import open_result
+from dpca.execution.jobqueue import _make_keys, _security
 from dpca.sources import open_source
+from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.stores import random_array
 
@@ -272,14 +272,14 @@ def test_dimension_names_of_the_input_are_no_paths_of_the_result(name):
 
 LISTENING = """
 import psutil, sys
-import dpca.passes
-span, seen = dpca.passes.first_span_of_features, []
+import dpca.methods.passes
+span, seen = dpca.methods.passes.first_span_of_features, []
 def looking(*arguments):
     seen.append([found for found in psutil.Process().net_connections("inet") if found.status == psutil.CONN_LISTEN])
     return span(*arguments)
-import dpca.steps
-dpca.steps.first_span_of_features = looking
-from dpca.cli import main
+import dpca.methods.steps
+dpca.methods.steps.first_span_of_features = looking
+from dpca.cli.app import main
 main(sys.argv[1:])
 assert seen == [[]], seen
 """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpca import PCA
-from dpca.executors import Threads
-from dpca.preprocess import Rules
+from dpca.execution.executors import Threads
+from dpca.numerics.preprocess import Rules
 from tests.runs import arrays_of, decompose_array
 
 N, D, K = 30, 4000, 20

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from dpca.accumulators import SOLVERS
-from dpca.sketch import Sketch, random_columns
-from dpca.spectrum import judged
-from dpca.spectrum import spectrum_of as of_factors
+from dpca.numerics.accumulators import SOLVERS
+from dpca.numerics.sketch import Sketch, random_columns
+from dpca.numerics.spectrum import judged
+from dpca.numerics.spectrum import spectrum_of as of_factors
 from tests.accumulators.test_gram import panel, tally_of
 
 

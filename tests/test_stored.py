@@ -9,7 +9,7 @@ import zarr
 
 from dpca import PCA
 from dpca.errors import InputError
-from dpca.outputs import Outputs
+from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.stores import random_array
 
@@ -43,7 +43,7 @@ def made(tmp_path_factory):
     group.create_array("feature", data=np.arange(400_000), dimension_names=("feature",))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        patch.setattr("dpca.outputs.CHUNK_BYTES", 2**12)
+        patch.setattr("dpca.store.outputs.CHUNK_BYTES", 2**12)
         for name, model in (("c", "n_components: 3"), ("k", "{kind: kernel_pca, kernel: rbf}")):
             Path(f"{name}.yaml").write_text(
                 "input: {uri: x.zarr, array: x}\npreprocess: {scale: std}\n"

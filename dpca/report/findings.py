@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.dimension import Eigenvalues, noise_edge
 from dpca.errors import InputError
-from dpca.kernels import Centering, Inner, Kernel
-from dpca.results import Result, names_along
+from dpca.kernels.kernel import Centering, Inner, Kernel
+from dpca.numerics.dimension import Eigenvalues, noise_edge
+from dpca.store.results import Result, names_along
 
 F64 = NDArray[np.float64]
 

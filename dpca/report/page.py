@@ -13,10 +13,10 @@ from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 from ruamel.yaml import YAML
 
-from dpca import durable
 from dpca.errors import InputError, writing
 from dpca.report import figures, findings
-from dpca.results import REPORT, Result, sample_names
+from dpca.store.results import REPORT, Result, sample_names
+from dpca.system import durable
 from dpca.units import by, describe_bytes, describe_memory
 
 MOST_POINTS = 10_000

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.gram import Gram
-from dpca.accumulators.tallies import FeatureTally
 from dpca.errors import PrecisionError
-from dpca.preprocess import FeaturePanel
-from dpca.sketch import random_columns
+from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.tallies import FeatureTally
+from dpca.numerics.preprocess import FeaturePanel
+from dpca.numerics.sketch import random_columns
 from tests.reference import gram_tolerance
 
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.accumulators.tsqr import Tsqr, waiting_rows
+from dpca.numerics.accumulators.tsqr import Tsqr, waiting_rows
 from tests.accumulators.test_gram import panel, tally_of
 
 

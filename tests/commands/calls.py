@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from dpca.cli import main
+from dpca.cli.app import main
 from tests.stores import random_array
 
 X = random_array(0, (12, 20, 30), "f4")

@@ -68,7 +68,7 @@ def test_new_samples_of_any_number_from_any_source(kind, n, tmp_path):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypatch):
     """Whichever side was kept, along any axis, in groups of any size."""
-    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 7)
+    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 7)
     x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
     result = run(x, "model.n_components=5", samples_axis=axis, chunks=(2, 3, 2))
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
@@ -79,7 +79,7 @@ def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypa
 
 def test_each_chunk_of_new_samples_is_read_once(monkeypatch):
     run(X, "model.n_components=4")
-    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 8)
+    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 8)
     array, reads = counted(zarr.create_array({}, data=NEW, chunks=(4, 7, 9)))
     fitted = PCA(4).fit(X)
     np.testing.assert_allclose(fitted.transform(array), fitted.transform(NEW), atol=1e-5)
@@ -90,7 +90,7 @@ def test_each_chunk_of_new_samples_is_read_once(monkeypatch):
 def test_a_dask_array_of_irregular_chunks_is_computed_once(monkeypatch):
     import dask.array as da
 
-    monkeypatch.setattr("dpca.projection.GROUP_SAMPLES", 8)
+    monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 8)
     computed = []
 
     def block(values, block_info=None):
@@ -284,7 +284,7 @@ def test_more_memory_than_there_is_exits_3_and_says_how_much_would_do(capsys):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("whiten", ["true", "false"])
 def test_a_reconstruction_is_the_mean_and_what_components_explain(shape, axis, whiten, monkeypatch):
-    monkeypatch.setattr("dpca.projection.CHUNK_BYTES", 500)
+    monkeypatch.setattr("dpca.methods.projection.CHUNK_BYTES", 500)
     x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
     run(
         x,

@@ -32,7 +32,7 @@ from tests.commands.calls import X, dpca
     ],
 )
 def test_bad_input_is_told_before_anything_is_written(config, capsys, keys, code, message, monkeypatch):
-    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 1)
     assert dpca("run", config, *(part for key in keys for part in ("--set", key))) == code
     shown = capsys.readouterr().err.splitlines()
     assert message in shown[0]
@@ -129,13 +129,13 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
     """The signal comes from inside the run, at its first slab: no sleeping, no race."""
     Path("interrupted.py").write_text(
         "import os, signal, sys\n"
-        "import dpca.passes\n"
-        "read = dpca.passes.FeaturePanels.panels\n"
+        "import dpca.methods.passes\n"
+        "read = dpca.methods.passes.FeaturePanels.panels\n"
         "def panels(self, raw):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    yield from read(self, raw)\n"
-        "dpca.passes.FeaturePanels.panels = panels\n"
-        "from dpca.cli import main\n"
+        "dpca.methods.passes.FeaturePanels.panels = panels\n"
+        "from dpca.cli.app import main\n"
         "main(['run', 'c.yaml'])\n"
     )
     done = subprocess.run([sys.executable, "interrupted.py"], capture_output=True, text=True)
@@ -149,10 +149,10 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
 def test_a_killed_run_is_an_unfinished_one(config, capsys):
     Path("killed.py").write_text(
         "import os, signal\n"
-        "import dpca.run\n"
+        "import dpca.commands.run\n"
         "def kill(*args): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "dpca.run.ResultDirectory.publish = kill\n"
-        "from dpca.cli import main\n"
+        "dpca.commands.run.ResultDirectory.publish = kill\n"
+        "from dpca.cli.app import main\n"
         "main(['run', 'c.yaml'])\n"
     )
     done = subprocess.run([sys.executable, "killed.py"], capture_output=True, text=True)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.config import Config
-from dpca.config_file import load
-from dpca.machine import Budget
+from dpca.config.loading import load
+from dpca.config.schema import Config
+from dpca.system.machine import Budget
 from tests.commands.calls import X, dpca
 from tests.stores import random_array
 
@@ -156,7 +156,7 @@ def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
     assert re.search(r"the smallest plan takes 66.2 GiB of memory .*\. Set compute.memory to 67 GiB or more", said)
     assert "eigensolve" not in said
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.inspection.memory_budget", lambda: Budget(2**40, "of this test"))
+        patch.setattr("dpca.commands.inspection.memory_budget", lambda: Budget(2**40, "of this test"))
         said = watched_for(capsys, "tall.zarr")
     assert re.search(r"the eigensolve of 50,000 samples takes \d+(\.\d)? GiB of memory", said)
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1500")
@@ -218,7 +218,7 @@ def test_nothing_to_analyse_is_said_by_name(command, capsys):
 
 
 def test_a_chunk_that_is_too_large_is_not_looked_into(capsys, monkeypatch):
-    monkeypatch.setattr("dpca.inspection.OPENED_BYTES", 10_000)
+    monkeypatch.setattr("dpca.commands.inspection.OPENED_BYTES", 10_000)
     zarr.create_array("x.zarr", data=X, chunks=X.shape)
     found = inspected(capsys, "x.zarr")
     assert found["values"] is None

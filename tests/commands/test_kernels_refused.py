@@ -77,14 +77,14 @@ def test_no_password_is_printed(capsys):
 def test_training_data_that_change_while_they_are_read(monkeypatch, capsys):
     assert run(model=MODEL.replace("}", ", fit_inverse_transform: true}")) == 0
     for task, command in (("cross_span", ("transform", "r", "new.zarr")), ("preimage_span", ("reconstruct", "r"))):
-        original = getattr(__import__("dpca.training", fromlist=[task]), task)
+        original = getattr(__import__("dpca.methods.training", fromlist=[task]), task)
 
         def changing(*arguments, original=original):
             zarr.open_array("x.zarr", mode="r+")[0, 0, 0] = np.random.default_rng().normal()
             return original(*arguments)
 
         with monkeypatch.context() as patched:
-            patched.setattr(f"dpca.training.{task}", changing)
+            patched.setattr(f"dpca.methods.training.{task}", changing)
             assert dpca(*command, "--out", "s.zarr") == 2
         assert "x.zarr: changed while it was read: region" in capsys.readouterr().err
         assert not Path("s.zarr").exists()

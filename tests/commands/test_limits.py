@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.machine import Peak
+from dpca.system.machine import Peak
 from tests.commands.calls import dpca
 from tests.stores import random_array
 
@@ -82,7 +82,7 @@ def rows():
 
 
 def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.prepare.free_disk", lambda path: 10**7)
+    monkeypatch.setattr("dpca.commands.prepare.free_disk", lambda path: 10**7)
     for command in ("plan", "run"):
         assert dpca(command, rows) == 3
         error, remedy = capsys.readouterr().err.splitlines()
@@ -95,9 +95,9 @@ def test_scratch_that_is_too_small_is_refused_beforehand(rows, capsys, monkeypat
 
 def test_scratch_that_fills_up_all_the_same_leaves_neither_result_nor_copy(rows, small_disk):
     Path("later.py").write_text(
-        "import dpca.cli, dpca.prepare\n"
-        "dpca.prepare.free_disk = lambda path: 10**9  # before someone else took it\n"
-        f"dpca.cli.main(['run', '{rows}'])\n"
+        "import dpca.cli.app, dpca.commands.prepare\n"
+        "dpca.commands.prepare.free_disk = lambda path: 10**9  # before someone else took it\n"
+        f"dpca.cli.app.main(['run', '{rows}'])\n"
     )
     done = small_disk("8m", "later.py")
     assert done.returncode == 1
@@ -115,7 +115,7 @@ def test_a_run_that_takes_more_than_its_budget_is_stopped_and_says_so(wide, caps
         peak.bytes = 2**41
         yield peak
 
-    monkeypatch.setattr("dpca.run.watched_memory", too_much)
+    monkeypatch.setattr("dpca.commands.run.watched_memory", too_much)
     assert dpca("run", wide) == 3
     shown = capsys.readouterr().err
     assert "the run took 2 TiB of memory where" in shown

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dpca.printing import status_lines
-from dpca.progress import Progress
-from dpca.results import read_status
+from dpca.cli.printing import status_lines
+from dpca.execution.progress import Progress
+from dpca.store.results import read_status
 from tests.commands.calls import X, dpca
 
 
@@ -78,7 +78,7 @@ def test_demo(capsys, monkeypatch):
     assert "demo: right" in shown
     result = zarr.open_group("dpca-demo/result/result.zarr", mode="r+")
     result["singular_values"][3] *= 1.01
-    from dpca.demo import check, make
+    from dpca.commands.demo import check, make
 
     assert check(Path("dpca-demo"), make(Path("dpca-demo"), 60, 3000))[1] is False
 
@@ -109,8 +109,8 @@ def test_a_status_is_watched_until_the_run_has_ended(config, capsys, monkeypatch
     last = json.loads(Path("out/r/status.json").read_text()) | {"state": state}
     running = last | {"state": "running", "total_bytes": 100, "seconds_left": None, "message": ""}
     seen = iter([running | {"done_bytes": done} for done in (10, 12, 50)] + [last])
-    monkeypatch.setattr("dpca.results.read_status", lambda _: next(seen))
-    monkeypatch.setattr("dpca.printing.WATCH_SECONDS", 0)
+    monkeypatch.setattr("dpca.store.results.read_status", lambda _: next(seen))
+    monkeypatch.setattr("dpca.cli.printing.WATCH_SECONDS", 0)
     capsys.readouterr()
     assert dpca("status", "out/r", "--watch") == code
     lines = capsys.readouterr().out.splitlines()

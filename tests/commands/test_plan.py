@@ -210,7 +210,7 @@ def control_group():
 def test_a_real_control_group_bounds_the_budget(config, control_group):
     script = (
         f"import os; open('{control_group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
-        "from dpca.cli import main; main(['plan', 'c.yaml', '--json', '--set', 'compute.memory=200GiB'])"
+        "from dpca.cli.app import main; main(['plan', 'c.yaml', '--json', '--set', 'compute.memory=200GiB'])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

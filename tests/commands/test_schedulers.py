@@ -10,7 +10,7 @@ import pytest
 import zarr
 from distributed import Security
 
-from dpca.executors import Distributed
+from dpca.execution.executors import Distributed
 from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca
 from tests.resume.disturbed import in_small_slabs
@@ -63,7 +63,7 @@ def certificates(tmp_path):
 
 
 def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 5)
+    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 5)
     ca, cert, key = certificates["ca"], certificates["cert"], certificates["key"]
     security = Security(
         tls_ca_file=ca,
@@ -109,7 +109,7 @@ def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, mon
     ],
 )
 def test_what_is_not_there(config, cluster, code, sentence, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.clusters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 1)
     Path("broken.json").write_text("{}")
     Path("old.json").write_text('{"address": "tcp://127.0.0.1:1"}')
     assert far(config, cluster) == code

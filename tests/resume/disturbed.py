@@ -13,18 +13,18 @@ N, D = 12, 6000
 
 def in_small_slabs(monkeypatch):
     monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.SLAB_BYTES", 60_000)
-    monkeypatch.setattr("dpca.planning.SLAB_WIDTH", 1)
+    monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 60_000)
+    monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
 
 
 START = """
 import os, signal, sys, threading
-import dpca.slabs, dpca.passes, dpca.durable
-import dpca.planning
-dpca.slabs.TILE_WIDTH, dpca.planning.SLAB_BYTES, dpca.planning.SLAB_WIDTH = 1, 60_000, 1
+import dpca.slabs, dpca.methods.passes, dpca.system.durable
+import dpca.planning.search
+dpca.slabs.TILE_WIDTH, dpca.planning.search.SLAB_BYTES, dpca.planning.search.SLAB_WIDTH = 1, 60_000, 1
 """
 END = """
-from dpca.cli import main
+from dpca.cli.app import main
 main(sys.argv[1:])
 """
 
@@ -37,7 +37,7 @@ def disturbed(what, *arguments, start=START):
 
 
 AT_SLAB = """
-import dpca.preprocess
+import dpca.numerics.preprocess
 seen = []
 def counted(method):
     def counting(*arguments):
@@ -46,7 +46,7 @@ def counted(method):
             {action}
         yield from method(*arguments)
     return counting
-for kind, name in ((dpca.preprocess.Standardizer, "_pieces"), (dpca.preprocess.FeaturePanels, "apply")):
+for kind, name in ((dpca.numerics.preprocess.Standardizer, "_pieces"), (dpca.numerics.preprocess.FeaturePanels, "apply")):
     setattr(kind, name, counted(getattr(kind, name)))
 """
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.applying import Fitted
+from dpca.store.fitted import Fitted
 from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
 from tests.stores import random_array
 
 APPLY = """
-import dpca.projection
-dpca.projection.GROUP_SAMPLES = 3
+import dpca.methods.projection
+dpca.methods.projection.GROUP_SAMPLES = 3
 import dpca.{module} as module
 original, seen = module.{task}, []
 def counted(*arguments):
@@ -36,7 +36,9 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, nam
     given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
     task = "projection_span" if command == "transform" else "reconstruction_span"
     what = APPLY.format(module="projection", task=task, at=9, signal=name)
-    small = what + "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    small = (
+        what + "dpca.methods.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.methods.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    )
     whole = disturbed(small.replace("== 9", "== -1"), *given, "--out", "whole.zarr")
     assert whole.returncode == 0, whole.stderr
     done = disturbed(small, *given, "--out", "out.zarr", "--workers", "1")
@@ -64,8 +66,8 @@ def test_damaged_scores_and_samples_under_way_are_computed_again(config, command
     task = "projection_span" if command == "transform" else "reconstruction_span"
     at = 25 if command == "transform" else 9
     what = APPLY.format(module="projection", task=task, at=at, signal="SIGKILL")
-    what += "dpca.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
-    what += "dpca.ledger.SHARE = 10**6\n"  # sums take the place of parts at once
+    what += "dpca.methods.projection.CHUNK_BYTES = 8 * 600 * 3\ndpca.methods.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    what += "dpca.store.ledger.SHARE = 10**6\n"  # sums take the place of parts at once
     assert disturbed(what, *given, "--out", "out.zarr", "--workers", "1").returncode == -signal.SIGKILL
     files = [path for path in Path(".out.zarr.partial").glob("*/arrays/*/c/**/*") if path.is_file()]
     name = "scores" if command == "transform" else "reconstruction"
@@ -86,7 +88,7 @@ def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp
     assert dpca("run", "tall.yaml") == 0
     assert dpca("reconstruct", "t", "--out", "whole.zarr") == 0
     small = APPLY.format(module="projection", task="reconstruction_span", at=workers[2], signal="SIGKILL")
-    small += "dpca.projection.CHUNK_BYTES = 8 * 3 * 10\n"
+    small += "dpca.methods.projection.CHUNK_BYTES = 8 * 3 * 10\n"
     done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", workers[0])
     assert done.returncode == -signal.SIGKILL
     again = disturbed(
@@ -100,7 +102,7 @@ def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp
 def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config):
     assert dpca("run", config) == 0
     small = APPLY.format(module="projection", task="projection_span", at=9, signal="SIGKILL")
-    small += "dpca.projection.SLAB_BYTES = 8 * 600 * 3\n"
+    small += "dpca.methods.projection.SLAB_BYTES = 8 * 600 * 3\n"
     done = disturbed(small, "transform", "r", "x.zarr", "--out", "out.zarr", "--workers", "1")
     assert done.returncode == -signal.SIGKILL
     rewrite_a_chunk()
@@ -115,12 +117,12 @@ def test_a_transform_that_ended_between_its_publication_and_its_tidying(config):
     assert dpca("run", config) == 0
     assert dpca("transform", "r", "x.zarr", "--out", "whole.zarr") == 0
     what = """
-import dpca.apply, dpca.durable
-move = dpca.durable.move
+import dpca.commands.apply, dpca.system.durable
+move = dpca.system.durable.move
 def moved(*arguments):
     move(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
-dpca.durable.move = moved
+dpca.system.durable.move = moved
 """
     assert disturbed(what, "transform", "r", "x.zarr", "--out", "out.zarr").returncode == -signal.SIGKILL
     whole = zarr.open_group("whole.zarr", mode="r")["scores"][...]
@@ -153,7 +155,7 @@ def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypa
 def test_a_command_whose_lock_was_taken_over_publishes_nothing(config, monkeypatch, capsys):
     """It slept for longer than the lock lasts; another is at it now."""
     assert dpca("run", config) == 0
-    monkeypatch.setattr("dpca.lock.Lock.held", lambda self: False)
+    monkeypatch.setattr("dpca.system.lock.Lock.held", lambda self: False)
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
     assert "another" in capsys.readouterr().err
     assert not Path("s.zarr").exists()
@@ -176,9 +178,11 @@ def test_what_was_read_of_changed_data_is_not_used_after_a_kill(config, kernel, 
     assert dpca("run", config, *model) == 0
     zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
     module, task = ("projection", "projection_span") if kernel == "linear" else ("training", "cross_span")
-    what = f"import dpca.training\ndpca.{module}.GROUP_SAMPLES, dpca.{module}.SLAB_BYTES = 3, 8 * 600 * 3\n"
+    what = f"import dpca.methods.training\ndpca.{module}.GROUP_SAMPLES, dpca.{module}.SLAB_BYTES = 3, 8 * 600 * 3\n"
     what += (
-        f"dpca.ledger.SHARE = {share}\n" + CHANGING + APPLY.format(module=module, task=task, at=-1, signal="SIGKILL")
+        f"dpca.store.ledger.SHARE = {share}\n"
+        + CHANGING
+        + APPLY.format(module=module, task=task, at=-1, signal="SIGKILL")
     )
     given = ("transform", "r", "new.zarr", "--workers", "1", "--out")
     whole = disturbed(what, *given, "whole.zarr")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpca import steps
-from dpca.config_file import load
-from dpca.run import run
+from dpca.commands.run import run
+from dpca.config.loading import load
+from dpca.methods import steps
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, killed, staged, truncated
 from tests.stores import random_array
@@ -98,8 +98,8 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
     assert dpca("run", "tall.yaml") == 0
     undisturbed = bits("r")
     shutil.rmtree("r")
-    what = "import dpca.passes\nspan = dpca.passes.scores_span\nimport dpca.steps\n"
-    what += "dpca.steps.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
+    what = "import dpca.methods.passes\nspan = dpca.methods.passes.scores_span\nimport dpca.methods.steps\n"
+    what += "dpca.methods.steps.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
     assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
     files = staged("left_vectors*") + staged("scores*") + staged("alpha*")
     assert len({path.split("/")[4] for path in files}) == 3
@@ -131,7 +131,9 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.results.ResultDirectory.publish" if committed else "dpca.run.manifest_of", crash)
+        patch.setattr(
+            "dpca.store.results.ResultDirectory.publish" if committed else "dpca.commands.run.manifest_of", crash
+        )
         with pytest.raises(Crash):
             run(load("c.yaml"))
     assert not staged("*in_hand*")
@@ -160,7 +162,7 @@ def stopped_before(what, monkeypatch):
     "lost", ["scores/c", "singular_values/c", "components/c", "components", "mean", "zarr.json", ""]
 )
 def test_what_is_lost_of_a_result_that_is_not_published_yet_is_computed_again(config, undisturbed, lost, monkeypatch):
-    stopped_before("dpca.results.ResultDirectory.publish", monkeypatch)
+    stopped_before("dpca.store.results.ResultDirectory.publish", monkeypatch)
     (path,) = Path("r/ledger").glob(f"*/result.zarr/{lost}")
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert dpca("run", config, "--resume") == 0
@@ -169,7 +171,7 @@ def test_what_is_lost_of_a_result_that_is_not_published_yet_is_computed_again(co
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"sha256": "", "document": {}}'])
 def test_a_damaged_declaration_of_the_result_is_made_again(config, undisturbed, text, monkeypatch):
-    stopped_before("dpca.results.ResultDirectory.publish", monkeypatch)
+    stopped_before("dpca.store.results.ResultDirectory.publish", monkeypatch)
     Path("r/ledger/commit.json").write_text(text)
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed

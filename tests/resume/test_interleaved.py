@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dpca import apply, batch, durable, results, run
+from dpca.commands import apply, batch, run
 from dpca.errors import DpcaError, LedgerError
-from dpca.outputs import Outputs
-from dpca.scratch import ScratchFolder
+from dpca.store import results
+from dpca.store.outputs import Outputs
+from dpca.system import durable
+from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, staged
 from tests.stores import random_array
@@ -67,15 +69,15 @@ def rows(monkeypatch):
     return "rows.yaml"
 
 
-PLAIN = "import os, signal, sys, shutil\nimport dpca.passes\n"
+PLAIN = "import os, signal, sys, shutil\nimport dpca.methods.passes\n"
 LOSING = """
-import dpca.rechunk
-opened = dpca.rechunk.Copy.open
+import dpca.planning.rechunk
+opened = dpca.planning.rechunk.Copy.open
 def losing(copy, path):
     import pathlib
     os.remove(sorted(file for file in pathlib.Path(path, "c").rglob("*") if file.is_file())[0])
     return opened(copy, path)
-dpca.rechunk.Copy.open = losing
+dpca.planning.rechunk.Copy.open = losing
 """
 
 
@@ -178,7 +180,7 @@ def test_data_that_changed_for_a_while_are_noticed_at_the_end(config, undisturbe
 
 
 def test_data_that_change_in_the_second_pass_do_not_cost_the_first(config, undisturbed, capsys):
-    twice = "import dpca.decomposition\ndpca.decomposition.KeptSource = lambda source: source\n"
+    twice = "import dpca.methods.decomposition\ndpca.methods.decomposition.KeptSource = lambda source: source\n"
     what = twice + changing(11, RESTORE.format(chunk=8), chunk=8)
     done = disturbed(what, "run", config, "--set", "compute.workers=1")
     assert done.returncode == 2
@@ -393,9 +395,9 @@ def test_what_another_user_put_there_is_not_adopted(config, monkeypatch, capsys)
 
 def test_what_is_kept_of_a_transform_is_for_its_user_alone(config):
     assert dpca("run", config) == 0
-    what = "import dpca.applying\nspan = dpca.applying.Projection.slab_regions\ndef dying(*a):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    what = "import dpca.methods.applying\nspan = dpca.methods.applying.Projection.slab_regions\ndef dying(*a):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     done = disturbed(
-        what + "dpca.applying.Projection.slab_regions = dying\n", "transform", "r", "x.zarr", "--out", "o.zarr"
+        what + "dpca.methods.applying.Projection.slab_regions = dying\n", "transform", "r", "x.zarr", "--out", "o.zarr"
     )
     assert done.returncode < 0
     assert Path(".o.zarr.partial").stat().st_mode & 0o777 == 0o700

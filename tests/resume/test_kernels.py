@@ -44,7 +44,7 @@ def test_eigensolves_that_ended_are_not_done_again(sweep):
     expected = bits("r")
     shutil.rmtree("r")
     third = """
-import dpca.kernel_cases as cases
+import dpca.kernels.cases as cases
 original, seen = cases.eigh, []
 def counted(*arguments, **named):
     seen.append(1)
@@ -65,7 +65,7 @@ def test_a_kernel_that_overflows_costs_no_reading(sweep, capsys, monkeypatch):
     assert "overflows" in (error := capsys.readouterr().err)
     assert "What is finished is kept" in error
     with monkeypatch.context() as without:
-        without.setattr("dpca.steps.first_span_of_features", None)  # nothing is read again
+        without.setattr("dpca.methods.steps.first_span_of_features", None)  # nothing is read again
         assert dpca("run", sweep, "--resume") == 0
     assert json.loads(Path("r/manifest.json").read_text())["config"]["model"]["kernel"] == ["rbf", "poly"]
     found = bits("r")
@@ -82,7 +82,7 @@ def test_what_the_gram_matrix_is_of_may_not_change(sweep, capsys):
 
 
 APPLY = """
-import dpca.training as module
+import dpca.methods.training as module
 module.GROUP_SAMPLES = 4
 original, seen = module.{task}, []
 def counted(*arguments):
@@ -129,7 +129,7 @@ def test_a_result_that_was_not_published_is_of_the_kernel_that_is_asked_for(swee
     rbf, poly = ("--set", "model.kernel=rbf"), ("--set", "model.kernel=poly")
     assert dpca("run", sweep, *rbf, "--set", "output.path=expected") == 0
     killed(sweep, slab=7, how=rbf)
-    publish_fails = "import dpca.results\ndpca.results.ResultDirectory.publish = lambda *_: os._exit(9)\n"
+    publish_fails = "import dpca.store.results\ndpca.store.results.ResultDirectory.publish = lambda *_: os._exit(9)\n"
     assert disturbed(publish_fails, "run", sweep, "--resume", *poly).returncode == 9
     assert dpca("run", sweep, "--resume", *rbf) == 0
     assert bits("r") == bits("expected")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dpca import durable
+from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.resume.disturbed import (
     END,
@@ -68,7 +68,7 @@ def test_a_second_signal_leaves_at_once(config, undisturbed):
 
 
 def test_a_signal_is_answered_though_a_span_hangs(config, undisturbed):
-    what = "import dpca.executors\ndpca.executors.ABANDON_SECONDS = 0.2\n"
+    what = "import dpca.execution.executors\ndpca.execution.executors.ABANDON_SECONDS = 0.2\n"
     what += at_slab(5, "os.kill(os.getpid(), signal.SIGTERM); threading.Event().wait()")
     done = disturbed(what, "run", config)
     assert done.returncode == 1
@@ -112,9 +112,9 @@ def test_a_plan_that_fits_no_more_exits_3_and_loses_nothing(config, undisturbed,
 
 
 def test_a_second_run_is_refused_while_the_first_lives(config, undisturbed, capsys, monkeypatch):
-    monkeypatch.setattr("dpca.lock.STALE_SECONDS", 3.0)
+    monkeypatch.setattr("dpca.system.lock.STALE_SECONDS", 3.0)
     wait = "(print('reached', flush=True), sys.stdin.readline())"
-    what = "import dpca.lock\ndpca.lock.BEAT_SECONDS = 0.2\n" + at_slab(14, wait)
+    what = "import dpca.system.lock\ndpca.system.lock.BEAT_SECONDS = 0.2\n" + at_slab(14, wait)
     Path("disturbed.py").write_text(START + what + END)
     command = [sys.executable, "disturbed.py", "run", config]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
@@ -140,15 +140,15 @@ def test_a_copy_in_scratch_is_gone_on_with(undisturbed, monkeypatch):
     expected = bits("s")
     shutil.rmtree("s")
     what = """
-import dpca.rechunk, dpca.decomposition
-copy, seen = dpca.rechunk.copy_unit, []
+import dpca.planning.rechunk, dpca.methods.decomposition
+copy, seen = dpca.planning.rechunk.copy_unit, []
 def counted(work, number, report):
     seen.append(number)
     print("band", number, flush=True)
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return copy(work, number, report)
-dpca.decomposition.copy_unit = counted
+dpca.methods.decomposition.copy_unit = counted
 """
     done = disturbed(what, "run", "rows.yaml", start=plain)
     assert done.returncode == -signal.SIGKILL
@@ -171,8 +171,10 @@ dpca.decomposition.copy_unit = counted
 
 def test_a_run_that_slept_while_another_took_over_leaves_that_alone(config, undisturbed, monkeypatch, capsys):
     """It was stopped by SIGSTOP, for longer than locks wait."""
-    monkeypatch.setattr("dpca.lock.STALE_SECONDS", 1.0)
-    what = "import dpca.lock\ndpca.lock.BEAT_SECONDS = 0.1\n" + at_slab(14, "os.kill(os.getpid(), signal.SIGSTOP)")
+    monkeypatch.setattr("dpca.system.lock.STALE_SECONDS", 1.0)
+    what = "import dpca.system.lock\ndpca.system.lock.BEAT_SECONDS = 0.1\n" + at_slab(
+        14, "os.kill(os.getpid(), signal.SIGSTOP)"
+    )
     Path("disturbed.py").write_text(START + what + END)
     command = [sys.executable, "disturbed.py", "run", config]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
@@ -203,7 +205,7 @@ def test_a_finished_result_is_not_taken_for_that_of_another_config_or_input(conf
 
 def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.results.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr("dpca.store.results.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert dpca("run", config) == 1
     Path("x.zarr").rename("y.zarr")
     assert dpca("run", config, "--resume") == 0
@@ -248,7 +250,7 @@ def test_the_copy_in_a_scratch_that_is_no_longer_used_is_removed(monkeypatch):
     )
     for place in ("one", "two"):
         Path(place).mkdir()
-    plain = "import os, signal, sys\nimport dpca.passes\n"
+    plain = "import os, signal, sys\nimport dpca.methods.passes\n"
     where = ("run", "rows.yaml", "--set", "compute.scratch=one")
     assert disturbed(at_slab(2, "os.kill(os.getpid(), signal.SIGKILL)"), *where, start=plain).returncode < 0
     assert os.listdir("one")

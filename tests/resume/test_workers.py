@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from dpca.executors import Distributed
+from dpca.execution.executors import Distributed
 from tests.clusters import local_cluster
 from tests.commands.calls import dpca, dpca_process
 from tests.customized import customized, twenty_spans
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.alone
 
 POISON = """
 import os, signal, threading
-import dpca.passes
-original = dpca.passes.first_span_of_features
+import dpca.methods.passes
+original = dpca.methods.passes.first_span_of_features
 def poisoned(work, span, report):
     if span == 4 and (not os.path.exists({flag!r}) or {always}):
         open({flag!r}, "w").close()
@@ -36,7 +36,7 @@ def poisoned(work, span, report):
 """
 ACTS = {
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
-    "killed while it writes": "import dpca.durable\n        dpca.durable.DISK.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
+    "killed while it writes": "import dpca.system.durable\n        dpca.system.durable.DISK.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
     # What the nanny ends at its next look: more than the limit, held until then.
     "over its memory": "held = b'x' * 600_000_000\n        threading.Event().wait()",
     # Until somebody opens the other end.
@@ -44,8 +44,8 @@ ACTS = {
 }
 PATCH = """
 sys.path.insert(0, os.getcwd())
-import dpca.steps, poison
-dpca.steps.first_span_of_features = poison.poisoned
+import dpca.methods.steps, poison
+dpca.methods.steps.first_span_of_features = poison.poisoned
 """
 
 
@@ -115,14 +115,14 @@ def test_what_all_tasks_share_outlives_the_worker_that_holds_it(cluster):
 
 
 STOP = """
-import dpca.progress
-advance, seen = dpca.progress.Progress.advance, []
+import dpca.execution.progress
+advance, seen = dpca.execution.progress.Progress.advance, []
 def counting(self, n_bytes):
     seen.append(1)
     if len(seen) == 5:
         os.kill(os.getpid(), signal.{name})
     advance(self, n_bytes)
-dpca.progress.Progress.advance = counting
+dpca.execution.progress.Progress.advance = counting
 """
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import steps
-from dpca.outputs import Outputs
+from dpca.methods import steps
+from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
 from tests.test_crashes import bits
@@ -55,7 +55,7 @@ def test_a_changed_input_is_refused(config, change, capsys):
 
 
 def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, monkeypatch):
-    from dpca import passes
+    from dpca.methods import passes
 
     original = passes.components_span
 
@@ -64,7 +64,7 @@ def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, 
             rewrite_a_chunk()
         return original(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.steps.components_span", changing)
+    monkeypatch.setattr("dpca.methods.steps.components_span", changing)
     assert dpca("run", config) == 2
     assert "x.zarr: changed while it was read: sizes or times of its chunk files are others" in capsys.readouterr().err
     assert not Path("r/manifest.json").exists()
@@ -91,8 +91,8 @@ def test_store_errors_now_and_then_are_tried_again_and_counted(config, undisturb
 
 def test_a_read_that_hangs_ends_the_run_in_time(config, undisturbed):
     what = """
-import dpca.executors
-dpca.executors.ABANDON_SECONDS = 0.2
+import dpca.execution.executors
+dpca.execution.executors.ABANDON_SECONDS = 0.2
 from dpca.sources.zarr_array import _ZarrReader
 read = _ZarrReader._read
 def hanging(self, region):
@@ -202,7 +202,7 @@ def test_looking_at_what_is_finished_is_no_hanging_read(config, undisturbed, mon
         return damage(*arguments)
 
     killed(config, 19)
-    monkeypatch.setattr("dpca.engine.time", clock)
+    monkeypatch.setattr("dpca.execution.engine.time", clock)
     monkeypatch.setattr(Outputs, "damage", slow)
     assert dpca("run", config, "--resume", "--set", "input.read_seconds=5", "--set", "compute.workers=1") == 0
     assert clock.ahead > 10

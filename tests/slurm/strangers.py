@@ -10,7 +10,7 @@ import psutil
 import pytest
 from distributed import Client, Security
 
-from dpca.jobqueue import _security
+from dpca.execution.jobqueue import _security
 
 
 def processes(**environment):

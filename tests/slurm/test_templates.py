@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpca.submit import STOPPABLE
+from dpca.commands.submit import STOPPABLE
 from tests.commands.calls import dpca_process
 from tests.slurm.daemons import until
 from tests.test_crashes import bits

@@ -15,10 +15,10 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 from dpca.errors import InputError, StorageError
-from dpca.labels import read_labels
 from dpca.sources import open_source
 from dpca.sources.base import Parts
 from dpca.sources.bounded import decode
+from dpca.sources.labels import read_labels
 from tests.stores import random_array
 
 X = np.round(random_array(0, (6, 200), "f8"), 2)

@@ -57,7 +57,7 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     assert manifest["keeps_data"]
     assert manifest["counts"]["bytes_decoded"] == size
     kept = bits("r")
-    monkeypatch.setattr("dpca.planning._keeping_data", lambda made, source: made)
+    monkeypatch.setattr("dpca.planning.search._keeping_data", lambda made, source: made)
     assert dpca("run", "c.yaml", "--overwrite") == 0
     assert "features, 2 reads, " in capsys.readouterr().out
     assert json.loads(Path("r/manifest.json").read_text())["counts"]["bytes_decoded"] == 2 * size

@@ -70,8 +70,8 @@ def moved(features: int, directory: Path) -> Numbers:
     """A run on a cluster of two worker processes: what Dask's own records say they sent to anyone and to each other."""
     from distributed import Client, LocalCluster
 
-    import dpca.run
-    from dpca.config_file import load
+    import dpca.commands.run
+    from dpca.config.loading import load
 
     case = case_of(FEW_SAMPLES, features, "1GiB")
     data, out = make(case, directory), directory / "on-cluster"
@@ -94,7 +94,7 @@ def moved(features: int, directory: Path) -> Numbers:
             f"output: {{path: {out}, gram: false}}\n",
             encoding="utf-8",
         )
-        dpca.run.run(load(config))
+        dpca.commands.run.run(load(config))
         sent = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
         received = client.run(lambda dask_worker: sum(entry["total"] for entry in dask_worker.transfer_incoming_log))
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
@@ -132,9 +132,9 @@ def overheads(directory: Path) -> dict[str, float]:
     """Seconds that a span costs beside its work: in threads, on a cluster, and in a ledger."""
     from distributed import Client, LocalCluster
 
-    from dpca.engine import run_pass
-    from dpca.executors import Distributed, Executor, Threads
-    from dpca.ledger import Ledger
+    from dpca.execution.engine import run_pass
+    from dpca.execution.executors import Distributed, Executor, Threads
+    from dpca.store.ledger import Ledger
 
     def of(executor: Executor, ledger: Ledger | None = None) -> float:
         began = time.perf_counter()

@@ -22,7 +22,7 @@ import numpy as np
 import s3fs
 import zarr
 
-from dpca.results import open_result
+from dpca.store.results import open_result
 
 CREDENTIALS = {"key": "bench", "secret": "benchbench"}
 CONFIG = """

@@ -50,8 +50,8 @@ def dpca(case: Found, data: str, out: str) -> Callable[[], Found]:
     """`dpca run`, in this process."""
     import zarr
 
-    import dpca.run
-    from dpca.config_file import load
+    import dpca.commands.run
+    from dpca.config.loading import load
 
     config = Path(f"{out}.yaml")
     config.write_text(
@@ -61,7 +61,7 @@ def dpca(case: Found, data: str, out: str) -> Callable[[], Found]:
     )
 
     def run() -> Found:
-        dpca.run.run(load(config))
+        dpca.commands.run.run(load(config))
         manifest = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))
         sigma = zarr.open_group(f"{out}/result.zarr", mode="r")["singular_values"][...]
         return {"eigenvalues": (sigma**2).tolist(), "stages": manifest["seconds"], "counts": manifest["counts"]}

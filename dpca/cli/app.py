@@ -1,0 +1,511 @@
+"""The command line: parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpca.cli.batch import batch, submit
+from dpca.cli.options import (
+    PATH,
+    URI,
+    array_option,
+    debug_option,
+    kernel_options,
+    out_option,
+    overrides_option,
+    samples_axis_option,
+    where_options,
+)
+from dpca.cli.printing import patient_streams, print_applied, print_finished, say
+
+# Imported inside the commands, so that none waits for a library that it does not need.
+if TYPE_CHECKING:
+    from dpca.commands.apply import Place
+    from dpca.commands.export import Format
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dpca")
+def commands() -> None:
+    """Exact PCA of data with far more features than samples, larger than memory.
+
+    \b
+    From a file to a picture: dpca inspect x.zarr; dpca init x.zarr > x.yaml; dpca run x.yaml
+    \b
+    Exit codes: 0 done, 1 failed while running, 2 bad config or input, 3 over budget, 130 interrupted.
+    """
+
+
+@commands.command()
+@click.argument("config", type=PATH)
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@click.option("--resume", is_flag=True, help="Go on with a run that did not end; begin one if there is none.")
+@click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
+@click.option(
+    "--from-gram",
+    metavar="RESULT",
+    type=PATH,
+    help="Kernels of the Gram matrix that an earlier result keeps: no data are read.",
+)
+@overrides_option
+@debug_option
+def run(
+    config: Path,
+    overwrite: bool,
+    resume: bool,
+    keep_ledger: bool,
+    from_gram: Path | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Carry out a config.
+
+    What is finished survives whatever ends the run; --resume goes on from there, to the same bits. A job that
+    Slurm has requeued does so by itself.
+
+    \b
+    Example: dpca run configs/quickstart.yaml --set model.n_components=30
+    """
+    from dpca.commands.run import goes_on
+    from dpca.commands.run import run as carry_out
+    from dpca.config.loading import load
+    from dpca.execution.progress import display_for
+
+    if overwrite and resume:
+        raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
+    loaded = load(config, overrides)
+    if goes_on(Path(loaded.config.output.path), overwrite):
+        overwrite, resume = False, True
+    finished = carry_out(
+        loaded,
+        overwrite=overwrite,
+        resume=resume,
+        keep_ledger=keep_ledger,
+        from_gram=from_gram,
+        display=display_for(),
+    )
+    print_finished(finished)
+
+
+@commands.command()
+@click.argument("config", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@overrides_option
+@debug_option
+def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
+    """What a run would read, hold, write and take; writes nothing.
+
+    Measures for a few seconds: reads a slab in each task, and writes 16 MB that it removes. Exit code 3 if
+    no plan fits the memory or the scratch.
+
+    \b
+    Example: dpca plan configs/quickstart.yaml --set compute.memory=2GiB
+    """
+    from dpca.commands.foresight import plan as make_plan
+    from dpca.config.loading import load
+    from dpca.errors import OverBudgetError
+    from dpca.planning.forecast import as_text
+
+    try:
+        document = make_plan(load(config, overrides))
+    except OverBudgetError as error:
+        if as_json:
+            click.echo(json.dumps({"fits": False, "error": error.message, "remedy": error.remedy}, indent=2))
+        raise
+    click.echo(json.dumps(document, indent=2) if as_json else as_text(document))
+
+
+@commands.command()
+@click.argument("config", type=PATH)
+@overrides_option
+@debug_option
+def validate(config: Path, overrides: tuple[str, ...]) -> None:
+    """Check a config; reads no data.
+
+    \b
+    Example: dpca validate configs/quickstart.yaml
+    """
+    from dpca.config.loading import load
+
+    loaded = load(config, overrides)
+    click.echo(f"{config}: valid")
+    uri = loaded.config.input.uri
+    if "://" not in uri and not Path(uri).exists():
+        click.echo(f"dpca: note: its input {uri} does not exist here", err=True)
+
+
+@commands.command()
+@click.argument("uri", type=URI)
+@array_option
+@samples_axis_option
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@debug_option
+def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool) -> None:
+    """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
+
+    \b
+    Example: dpca inspect data/faces.zarr
+    """
+    from dpca.commands.inspection import as_text
+    from dpca.commands.inspection import inspect as look
+
+    found = look(uri, array, _axis(samples_axis))
+    click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+
+
+@commands.command()
+@click.argument("uri", type=URI)
+@array_option
+@samples_axis_option
+@debug_option
+def init(uri: str, array: str | None, samples_axis: str | None) -> None:
+    """Print a config for what lies at a path or URL: ready to run, every key explained.
+
+    \b
+    Example: dpca init data/faces.zarr > faces.yaml
+    """
+    from dpca.commands.inspection import inspect as look
+    from dpca.commands.inspection import starting_config
+
+    found = look(uri, array, _axis(samples_axis))
+    click.echo(starting_config(uri, found))
+    for sentence in found["watch_out"]:
+        click.echo(f"dpca: note: {sentence}", err=True)
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@click.argument("given", metavar="INPUT", type=URI)
+@out_option
+@kernel_options
+@where_options
+@debug_option
+def transform(
+    result: Path,
+    given: str,
+    out: Path,
+    overwrite: bool,
+    kernel_case: int | None,
+    training: str | None,
+    **where: Any,
+) -> None:
+    """Scores of new samples: INPUT is a path or URL, or a YAML file with the keys of a config's input.
+
+    At a path or URL the array, the samples axis and the marks of missing values are those of the fit. Features
+    have to be those of the fit too; the scores are whitened if the result's are.
+
+    \b
+    Example: dpca transform results/quickstart new.zarr --out scores.zarr
+    """
+    from dpca.commands.apply import transform as apply
+
+    place = _place(**where)
+    applied = apply(result, given, out, overwrite=overwrite, place=place, kernel_case=kernel_case, training=training)
+    print_applied(applied, "scores")
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@out_option
+@click.option(
+    "--samples", metavar="0:10,57", help="Which, counted from 0, ends of ranges not included; all if left out."
+)
+@click.option("--n-components", metavar="K", type=int, help="How many are used; all if left out.")
+@kernel_options
+@where_options
+@debug_option
+def reconstruct(
+    result: Path,
+    out: Path,
+    overwrite: bool,
+    samples: str | None,
+    n_components: int | None,
+    kernel_case: int | None,
+    training: str | None,
+    **where: Any,
+) -> None:
+    """Samples again from their scores, in the axes of the input: the mean and what the components explain.
+
+    \b
+    Example: dpca reconstruct results/quickstart --out smooth.zarr --samples 0:10 --n-components 5
+    """
+    from dpca.commands.apply import reconstruct_samples
+
+    place = _place(**where)
+    applied = reconstruct_samples(
+        result,
+        out,
+        samples=samples,
+        n_components=n_components,
+        overwrite=overwrite,
+        place=place,
+        kernel_case=kernel_case,
+        training=training,
+    )
+    print_applied(applied, "reconstruction")
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@click.option("--out", type=PATH, help="The file; report.html in the result if left out.")
+@click.option(
+    "--labels", metavar="URI", type=URI, help="A label for each sample: Zarr, HDF5, .npy, or text with one a line."
+)
+@click.option("--labels-array", metavar="PATH", help="Which array inside.")
+@click.option(
+    "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, in runs, such as chromosomes."
+)
+@click.option("--groups-array", metavar="PATH", help="Which array inside.")
+@debug_option
+def report(
+    result: Path,
+    out: Path | None,
+    labels: str | None,
+    labels_array: str | None,
+    groups: str | None,
+    groups_array: str | None,
+) -> None:
+    """One HTML file of a result: spectrum, scores, components as pictures, samples that stand out, what it took.
+
+    It needs no other file and no network, so that it can be mailed. A run writes one, unless output.report is false.
+
+    \b
+    Example: dpca report results/quickstart --labels groups.txt
+    """
+    from dpca.errors import InputError
+    from dpca.sources.labels import read_labels
+    from dpca.store.results import open_result
+
+    try:
+        from dpca.report.page import write_report
+    except ImportError as cause:
+        raise InputError(
+            f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
+        ) from cause
+    _check_with(
+        ("--labels-array", labels_array, "--labels", labels), ("--groups-array", groups_array, "--groups", groups)
+    )
+    found = open_result(result)
+    asked = found.manifest["config"]["model"].get("labels")
+    if labels is None and asked:
+        labels, labels_array = asked["uri"], asked["array"]
+    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
+    divided = None if groups is None else read_labels(groups, groups_array, math.prod(found.feature_shape), "features")
+    click.echo(write_report(found, values, out, divided))
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata"]),
+    help="csv: the scores, with the samples' names, and the spectrum, as tables.",
+)
+@click.option("--out", type=PATH, help="The file; beside the result if left out.")
+@click.option("--labels", metavar="URI", type=URI, help="Of csv and anndata: a label for each sample.")
+@click.option("--labels-array", metavar="PATH", help="Which array inside.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@debug_option
+def export(
+    result: Path, to: Format, out: Path | None, labels: str | None, labels_array: str | None, overwrite: bool
+) -> None:
+    """A result in a format that other programs open.
+
+    \b
+    Example: dpca export results/quickstart --to csv
+    """
+    from dpca.commands.export import export as write
+    from dpca.sources.labels import read_labels
+    from dpca.store.results import open_result
+
+    _check_with(("--labels-array", labels_array, "--labels", labels))
+    if labels is not None and to not in ("csv", "anndata"):
+        raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
+    found = open_result(result)
+    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
+    for path in write(found, to, out, values, overwrite):
+        click.echo(path)
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
+@click.option("--watch", is_flag=True, help="Until the run has ended; exit code 1 if not well.")
+@debug_option
+def status(result: Path, as_json: bool, watch: bool) -> None:
+    """Progress of a run, from its status.json.
+
+    \b
+    Example: dpca status results/quickstart --watch
+    """
+    from dpca.cli.printing import print_status, watch_status
+    from dpca.store.results import read_status
+
+    if watch:
+        if watch_status(result, lambda: read_status(result)) != "done":
+            sys.exit(1)
+        return
+    found = read_status(result)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    print_status(result, found)
+
+
+@commands.command()
+@click.option("--markdown", is_flag=True, help="As tables, for people.")
+def schema(markdown: bool) -> None:
+    """JSON Schema of the config, for editors.
+
+    \b
+    Example: dpca schema > dpca.schema.json
+    """
+    from dpca.config.reference import reference
+    from dpca.config.schema import schema as config_schema
+
+    found = config_schema()
+    click.echo(reference(found) if markdown else json.dumps(found, indent=2))
+
+
+@commands.command()
+@click.option("--directory", type=PATH, default=Path("dpca-demo"), show_default=True)
+@click.option("--samples", default=500, show_default=True, type=click.IntRange(min=50))
+@click.option("--features", default=500_000, show_default=True, type=click.IntRange(min=1000))
+@debug_option
+def demo(directory: Path, samples: int, features: int) -> None:
+    """Make data with a known answer (1 GB), run on it, check the result against the answer.
+
+    \b
+    Example: dpca demo --features 100000
+    """
+    from dpca.commands.demo import check, make, write_config
+    from dpca.errors import writing
+    from dpca.store.results import ResultDirectory
+
+    ResultDirectory(directory).check_place("--directory")
+    click.echo(f"making {samples} x {features} float32 samples with a planted spectrum in {directory}")
+    with writing(str(directory)):
+        truth = make(directory, samples, features)
+        config = write_config(directory)
+    click.echo(f"$ dpca run {config} --overwrite")
+    commands.main(["run", str(config), "--overwrite"], standalone_mode=False)
+    click.echo("\nagainst the planted truth:")
+    lines, right = check(directory, truth)
+    for line in lines:
+        click.echo(line)
+    if not right:
+        sys.exit(1)
+
+
+def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
+    """Refuse options that need another one, without it."""
+    for name, given, other, needed in pairs:
+        if given is not None and needed is None:
+            raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
+
+
+def _axis(given: str | None) -> int | str | None:
+    """An axis as a number where it is one."""
+    return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
+
+
+def _place(memory: str | None, workers: int | None, scheduler: str | None, scheduler_file: str | None) -> Place:
+    from dask.utils import parse_bytes
+
+    from dpca.commands.apply import Place
+    from dpca.errors import ConfigError
+    from dpca.execution.clusters import SchedulerPlace
+    from dpca.execution.progress import display_for
+
+    try:
+        amount = None if memory is None else parse_bytes(memory)
+    except ValueError:
+        amount = 0
+    if amount is not None and amount < 1:
+        raise ConfigError(f"--memory is {memory!r}, but an amount such as 8GiB is allowed", "Write it like that.")
+    if scheduler and scheduler_file:
+        raise ConfigError("--scheduler and --scheduler-file are both given", "Give one of them.")
+    where = SchedulerPlace(scheduler, scheduler_file) if scheduler or scheduler_file else None
+    return Place(amount, workers, where, display_for())
+
+
+commands.add_command(batch)
+commands.add_command(submit)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: turns errors and signals into a line, a remedy and an exit code."""
+    from dpca.system.signals import leave, stopping
+
+    given = sys.argv[1:] if arguments is None else arguments
+    with patient_streams():
+        with stopping():
+            code = _exit_code(given)
+        leave(code)
+
+
+_OF_INPUT = {"input.array": "--array", "input.samples_axis": "--samples-axis", "input.uri": "the path"}
+_OF_LABELS = {"model.labels.array": "--labels-array", "model.labels": "--labels"}
+_OF_PLACE = {"compute.cluster.scheduler": "--scheduler", "compute.memory": "--memory"}
+_OF_SAMPLES = {
+    "input.array": "array, in a YAML file,",
+    "input.samples_axis": "samples_axis, in a YAML file,",
+    "input.uri": "the path",
+}
+OPTIONS = {
+    "inspect": _OF_INPUT,
+    "init": _OF_INPUT,
+    "report": _OF_LABELS,
+    "export": _OF_LABELS,
+    "transform": {**_OF_PLACE, **_OF_SAMPLES},
+    "reconstruct": _OF_PLACE,
+}
+"""What keys of a config are called by commands that have none."""
+
+
+def _in_options(given: list[str], text: str) -> str:
+    """The words of an error, in those of the command that was given."""
+    for key, option in OPTIONS.get(given[0] if given else "", {}).items():
+        text = text.replace(key, option)
+    return text
+
+
+def _exit_code(given: list[str]) -> int:
+    from dpca.errors import DpcaError
+    from dpca.system.signals import Stopped
+
+    try:
+        commands.main(given, prog_name="dpca", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Stopped as stop:
+        say(f"dpca: stopped by {stop.name}", stop.remedy)
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        say("dpca: interrupted")
+        return 130
+    except DpcaError as error:
+        if "--debug" in given:
+            raise
+        message, remedy = (_in_options(given, text) for text in (error.message, error.remedy))
+        say(*(f"dpca: error: {line}" for line in message.splitlines()), *remedy.splitlines())
+        return error.exit_code
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        say(
+            f"dpca: error: unexpected {type(error).__name__}: {error}",
+            "This is a defect of dpca, or of a library: run again with --debug and report it.",
+        )
+        return 1
+    return 0

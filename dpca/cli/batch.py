@@ -1,0 +1,196 @@
+"""The commands for clusters: job arrays, and scripts for Slurm."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpca.cli.options import PATH, debug_option, overrides_option
+from dpca.cli.printing import print_finished, say
+
+if TYPE_CHECKING:
+    from dpca.commands.batch import Waiting
+    from dpca.commands.run import Finished
+    from dpca.commands.submit import Way
+
+
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--dry-run", is_flag=True, help="Print the scripts; begin and submit nothing.")
+@click.option(
+    "--as",
+    "way",
+    type=click.Choice(["array", "job"]),
+    help="A job array, which opens no ports, or one job that holds the run; an array if left out, where compute.cluster is "
+    "local.",
+)
+@click.option(
+    "--partitions", metavar="N", type=click.IntRange(min=1), help="Tasks of the array; one a span if left out."
+)
+@click.option(
+    "--sbatch", "options", multiple=True, metavar="OPTION", help="Of sbatch, such as --partition=long; repeat it."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@overrides_option
+@debug_option
+def submit(
+    config: Path,
+    dry_run: bool,
+    way: Way | None,
+    partitions: int | None,
+    options: tuple[str, ...],
+    overwrite: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """A run on Slurm: memory and time from the plan, and scripts that go on by themselves.
+
+    As an array it goes from stage to stage; as a job it runs on the job's own cores, or with the workers that
+    compute.cluster says. What is preempted, or meets its walltime, is requeued and goes on with what is finished.
+
+    \b
+    Example: dpca submit big.yaml --partitions 64 --sbatch=--account=physics --dry-run
+    """
+    from dpca.commands.submit import submit as hand_over
+    from dpca.config.loading import load
+
+    made = hand_over(
+        load(config, overrides),
+        config,
+        way=way,
+        partitions=partitions,
+        options=options,
+        overwrite=overwrite,
+        dry_run=dry_run,
+    )
+    if dry_run:
+        for name, text in made.scripts.items():
+            click.echo(f"# {made.directory / name}\n{text}")
+        return
+    first, *later = made.jobs
+    submitted = f"array {first}, and {later[0]} after it" if later else f"job {first}"
+    click.echo(f"submitted {submitted}; scripts and logs: {made.directory}")
+
+
+@click.group()
+def batch() -> None:
+    """A run as a job array: init, then partition and finalize in turn; no scheduler, no ports.
+
+    \b
+    Example: dpca batch init big.yaml --partitions 64
+             dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
+             dpca batch finalize results/big
+    """
+
+
+@batch.command(name="init")
+@click.argument("config", type=PATH)
+@click.option("--partitions", metavar="N", type=int, help="Tasks of the array; one a span if left out.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@overrides_option
+@debug_option
+def batch_init(config: Path, partitions: int | None, overwrite: bool, overrides: tuple[str, ...]) -> None:
+    """Begin a run: plan it, make its arrays, and say how many partitions there are.
+
+    \b
+    Example: dpca batch init big.yaml --partitions 64
+    """
+    from dpca.commands.batch import init as begin
+    from dpca.config.loading import load
+
+    loaded = load(config, overrides)
+    _print_batch(begin(loaded, config, partitions=partitions, overwrite=overwrite), Path(loaded.config.output.path))
+
+
+@batch.command(name="partition")
+@click.argument("result", metavar="RUN", type=PATH)
+@click.option("--index", required=True, type=int, help="Which, from 0.")
+@debug_option
+def batch_partition(result: Path, index: int) -> None:
+    """Compute one partition of the stage that a run is in; again, in any order and beside others, as often as you like.
+
+    \b
+    Example: dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
+    """
+    from dpca.commands.batch import partition
+
+    ended = partition(result, index, lambda sentence: click.echo(f"dpca: {sentence}", err=True))
+    words = [f"{len(ended.computed)} spans computed"] * bool(ended.computed or not ended.found)
+    words += [f"{len(ended.found)} were there"] * bool(ended.found)
+    click.echo(f"partition {index} of {ended.stage}: {', '.join(words)}")
+
+
+@batch.command(name="finalize")
+@click.argument("result", metavar="RUN", type=PATH)
+@debug_option
+def batch_finalize(result: Path) -> None:
+    """Add up what partitions have computed: on to the next stage, or to the result.
+
+    Exit code 1, and every one named, where partitions are missing or damaged.
+
+    \b
+    Example: dpca batch finalize results/big
+    """
+    from dpca.commands.batch import finalize
+
+    _print_batch(finalize(result), result)
+
+
+@batch.command(name="status")
+@click.argument("result", metavar="RUN", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@debug_option
+def batch_status(result: Path, as_json: bool) -> None:
+    """Which partitions of the stage that a run is in are missing.
+
+    \b
+    Example: dpca batch status results/big --json
+    """
+    from dpca.commands.batch import status as look
+
+    found = look(result)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif found["state"] == "done":
+        click.echo(f"{result}: done")
+    else:
+        missing = found["partitions_missing"]
+        click.echo(
+            f"{result}: stage {found['stage']}, {found['partitions'] - len(missing)} of {found['partitions']} partitions are "
+            f"there" + (f"; missing: {_ranges(missing)}" if missing else ", dpca batch finalize goes on")
+        )
+
+
+def _print_batch(found: Finished | Waiting, place: Path) -> None:
+    from dpca.commands.batch import Waiting
+
+    if not isinstance(found, Waiting):
+        print_finished(found)
+        return
+    if found.opened:
+        click.echo(
+            f"{place}: stage {found.stage} has {found.partitions} partitions: dpca batch partition {place} --index 0 to "
+            f"{found.partitions - 1}, then dpca batch finalize {place}"
+        )
+        return
+    say(
+        f"dpca: error: {place}: stage {found.stage}: partitions {_ranges(found.indices)} of {found.partitions} are missing or "
+        "damaged",
+        *(f"span {number}: {why}" for number, why in found.missing if why != "missing"),
+        f"Compute them: dpca batch partition {place} --index I, for each; in Slurm sbatch --array={_ranges(found.indices)} YOUR_SCRIPT.",
+    )
+    sys.exit(1)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0-3,7 for 0, 1, 2, 3, 7, as Slurm writes them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

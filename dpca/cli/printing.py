@@ -1,0 +1,200 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import click
+
+# Imported inside the functions, so that no command waits for a library that it does not need.
+if TYPE_CHECKING:
+    from dpca.commands.apply import Applied
+    from dpca.commands.run import Finished
+    from dpca.store.results import Result
+
+SHOWN_COMPONENTS = 10
+WATCH_SECONDS = 1.0
+"""How often a status is read: a run writes it so often."""
+
+
+class _Patient:
+    """A standard stream that ends nothing: once it can't be written to, what is written is lost."""
+
+    def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
+        self._stream, self._lost = stream, lost
+
+    def write(self, text: str) -> int:
+        with self._losing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._losing():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except self._lost:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@contextmanager
+def patient_streams() -> Iterator[None]:
+    """Have no command fail because nobody reads what it prints: streams that are closed, pipes whose reader went away.
+
+    What is said on stderr is lost as well where a disk is full; results on stdout are not.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # the first file that is opened would be the stream
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    before = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _Patient(sys.stdout, BrokenPipeError))
+    sys.stderr = cast(TextIO, _Patient(sys.stderr, OSError))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def print_applied(applied: Applied, array: str) -> None:
+    """Where what was applied to new samples is, and what must be known, on stderr."""
+    shape = " x ".join(f"{length:,}" for length in applied.shape)
+    click.echo(f"{applied.path}: {array}, {shape}")
+    for note in applied.notes:
+        click.echo(f"dpca: note: {note}", err=True)
+
+
+def print_finished(finished: Finished) -> None:
+    """The spectrum, the verdict, where the result is; what must be known, on stderr."""
+    from dpca.store.results import REPORT, open_result
+
+    result = open_result(finished.path)
+    certificate, manifest = result.certificate, result.manifest
+    _print_kernels(certificate) if "cases" in certificate else _print_components(result, certificate)
+    accuracy = certificate.get("case", {}).get("neighbour_accuracy")
+    if accuracy is not None:
+        click.echo(f"neighbours: {accuracy:.4f} of the samples have one of their own label nearest, by their scores")
+    click.echo(f"certificate: {certificate['verdict']}")
+    plan, counts = manifest["plan"], manifest["counts"]
+    n_samples = plan["shape"][plan["samples_axis"]]
+    reads = counts["passes"]
+    if manifest["keeps_data"]:  # or a part of them, where to keep more would have taken longer
+        reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
+    click.echo(
+        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
+        f"{finished.seconds:.1f} s; result: {finished.path}"
+    )
+    if (finished.path / REPORT).exists():
+        click.echo(f"report: {finished.path / REPORT}")
+    for note in manifest["notes"]:
+        click.echo(f"dpca: note: {note}", err=True)
+
+
+def _print_components(result: Result, certificate: dict[str, Any]) -> None:
+    """A line for each of the first components."""
+    sigma, variance, ratio = (
+        result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
+    )
+    click.echo("component  singular value  explained variance   ratio  cumulative")
+    for index, component in enumerate(certificate["components"][:SHOWN_COMPONENTS]):
+        click.echo(
+            f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
+            f"{ratio[: index + 1].sum():10.4f}" + ("" if component["reliable"] else "  not reliable")
+        )
+    if len(sigma) > SHOWN_COMPONENTS:
+        click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")
+
+
+def _print_kernels(certificate: dict[str, Any]) -> None:
+    """A line for each kernel of a sweep."""
+    cases = [document["case"] for document in certificate["cases"]]
+    labelled = any(case["neighbour_accuracy"] is not None for case in cases)
+    click.echo(
+        "case  kernel        gamma  degree   coef0  captured  for 95 %  effective rank" + "  neighbours" * labelled
+    )
+    for number, case in enumerate(cases):
+        gamma, degree, coef0 = (
+            "" if case[name] is None else f"{case[name]:.4g}" for name in ("gamma", "degree", "coef0")
+        )
+        line = f"{number:4d}  {case['kernel']:7}  {gamma:>10}  {degree:>6}  {coef0:>6}"
+        if case["problem"]:
+            click.echo(f"{line}  no answer, see the note")
+            continue
+        line += f"  {case['variance_captured']:8.4f}  {case['components_95']:8d}  {case['effective_rank']:14.1f}"
+        click.echo(line + (f"  {case['neighbour_accuracy']:10.4f}" if labelled else ""))
+
+
+def status_lines(place: Path, found: dict[str, Any]) -> list[str]:
+    """What a status says, for people."""
+    from dpca.execution.progress import describe
+
+    lines = [f"{place}: {found['state']}" + (f" ({found['message']})" if found["message"] else "")]
+    if found["state"] == "running":
+        lines += describe(found)
+    return [
+        *lines,
+        f"started {found['started']}, updated {found['updated']}, on {found['host']}, process {found['pid']}",
+    ]
+
+
+def print_status(place: Path, found: dict[str, Any]) -> None:
+    """A status, for people."""
+    for line in status_lines(place, found):
+        click.echo(line)
+
+
+def watch_status(place: Path, read: Callable[[], dict[str, Any]]) -> str:
+    """Show a status until its run has ended: in place on a terminal, else a line for each tenth of a stage.
+
+    Returns
+    -------
+    The state that it ended in.
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    live = Live(console=Console(), refresh_per_second=4) if sys.stdout.isatty() else None
+    before: tuple[Any, ...] = ()
+    with live or nullcontext():
+        while True:
+            found = read()
+            now = (
+                found["state"],
+                found.get("stage"),
+                10 * found.get("done_bytes", 0) // max(1, found.get("total_bytes", 1)),
+            )
+            if live is not None:
+                live.update(Text("\n".join(status_lines(place, found))))
+            elif now != before:
+                click.echo("; ".join(status_lines(place, found)[:2]))
+            before = now
+            if found["state"] != "running":
+                return str(found["state"])
+            time.sleep(WATCH_SECONDS)
+
+
+def say(*lines: str) -> None:
+    """Lines on stderr, the remedy indented; without credentials, whoever wrote them."""
+    from dpca.sources.credentials import in_text
+
+    for line in map(in_text, lines):
+        if line:
+            click.echo(line if line.startswith("dpca: ") else f"  {line}", err=True)

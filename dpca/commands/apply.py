@@ -1,0 +1,533 @@
+"""The workflows behind `dpca transform` and `dpca reconstruct`: a result applied, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dpca.config.loading import load_input
+from dpca.config.schema import Input
+from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
+from dpca.execution.clusters import SchedulerPlace, connect
+from dpca.execution.engine import changed
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Display, Progress, Vitals
+from dpca.execution.watching import keep_to, vitals_of
+from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
+from dpca.methods.projectors import (
+    ByComponents,
+    ByKernel,
+    ByMatrix,
+    FromComponents,
+    FromTraining,
+    KernelFit,
+    Projector,
+    Restorer,
+    training_of,
+)
+from dpca.planning.runplan import RunPlan
+from dpca.slabs import TILE_BYTES
+from dpca.sources import Source, list_arrays
+from dpca.sources.base import Coordinate, Vector
+from dpca.sources.credentials import without_credentials
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Dims, Outputs, SyncedStore, coordinates_to_copy, held_to_copy, write_coordinates
+from dpca.store.results import Result, ResultDirectory, open_result
+from dpca.store.stored import Stored
+from dpca.store.unfinished import NUMERICS, differences
+from dpca.system import durable
+from dpca.system.lock import Lock
+from dpca.system.machine import watched_memory
+from dpca.system.signals import Stopped
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command runs and what it may take."""
+
+    memory: int | None = None
+    """Bytes; None for half of what is free."""
+    workers: int | None = None
+    """Threads on this machine; None for all cores."""
+    scheduler: SchedulerPlace | None = None
+    """A running Dask scheduler; None for this machine."""
+    display: Display | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a command wrote."""
+
+    path: Path
+    shape: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    """What must be known of it."""
+
+
+def transform(
+    result: str | Path,
+    given: str | Input,
+    out: str | Path,
+    *,
+    overwrite: bool,
+    place: Place,
+    kernel_case: int | None = None,
+    training: str | None = None,
+) -> Applied:
+    """Scores of new samples, as a Zarr group with `scores` (sample, component): whitened if the result's are.
+
+    Parameters
+    ----------
+    result : a result directory
+    given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
+        says where they are (`dpca.config.schema.load_input`), or that itself
+    out : the group to make
+    kernel_case : which kernel, of a result that has several
+    training : where the training data of a kernel are now, if not where they were
+
+    Raises
+    ------
+    InputError, DataError
+        When features are not those of the fit, or a value is not finite; when a kernel's training data are gone or
+        changed.
+    """
+    fit = open_result(result)
+    where = given if isinstance(given, Input) else _input_of(fit, given)
+    source = where.open()
+    axis = source.layout.axis_of(where.samples_axis)
+    projector = _projector(fit, source, axis, kernel_case, training)
+    of_features = not isinstance(projector, ByMatrix)
+    n_samples = source.layout.shape[axis]
+    if not n_samples:
+        raise InputError(
+            f"{source.layout.name}: has no samples along axis {axis} of shape {source.layout.shape}",
+            "Give at least one; if samples lie along another axis, name it in a YAML file: uri, samples_axis.",
+        )
+    inside = [] if "://" in where.uri else [Path(where.uri)]
+    with (
+        _running(place) as (executor, progress, keep_to_plan),
+        _building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
+    ):
+        named = source.layout.dims[axis] is not None
+        dims = Dims.of(source.layout.dims, axis) if named else fit.dims
+        coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
+        if of_features:
+            coordinates |= coordinates_to_compare(fit, source, axis)
+        made = projector.plan(executor.workers(place.memory), coordinates)
+        keep_to_plan(made)
+        if of_features:
+            check_coordinates(fit, source, axis)
+        what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
+        ledger = aside.begin(what, made, source.layout.bytes, progress, projector.sources)
+        outputs = Outputs(SyncedStore(aside.arrays))
+        outputs.create({"result": str(result), "input": without_credentials(where.uri)})
+        k = projector.n_components
+        together = made.groups.step if made and made.groups else n_samples
+        rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
+        shape = (n_samples, k)
+        of_scores, attributes = (dims.sample, "component"), {"whitened": fit.is_whitened}
+        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, of_scores, attributes=attributes)
+        write_coordinates(outputs, source, dims, {axis: dims.sample})
+        whitening, alike = fit.whitening_of(kernel_case), set[int]()
+
+        def receive(group: slice, scores: NDArray[np.float64]) -> None:
+            alike.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
+            outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
+
+        projector.project(executor, progress, receive, ledger)
+        if damage := outputs.damage("scores"):  # of what was written before this command went on
+            progress.say(f"{damage}: they are computed again")
+            ledger.stage("transform").clear()
+            projector.project(executor, progress, receive, ledger)
+        if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
+            aside.forget()
+            raise changed(source.layout.name, "in the end or for a while it was another")
+        with _forgetting(aside):
+            projector.check_unchanged()
+        _check_same_fit(fit, aside)
+        outputs.finish()
+    notes = [f"coordinate left out: {reason}" for reason in left_out]
+    return Applied(Path(out), shape, (*notes, *_of_no_value(sorted(alike))))
+
+
+def _of_no_value(samples: list[int]) -> tuple[str, ...]:
+    """What must be known of samples whose scores are exactly 0."""
+    if not samples:
+        return ()
+    named = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
+    one = len(samples) == 1
+    return (
+        f"sample{'' if one else 's'} {named}: all scores are 0, since {'it has' if one else 'they have'} no value, or no value "
+        "other than the fit's mean",
+    )
+
+
+def reconstruct_samples(
+    result: str | Path,
+    out: str | Path,
+    *,
+    samples: str | None = None,
+    n_components: int | None = None,
+    overwrite: bool,
+    place: Place,
+    kernel_case: int | None = None,
+    training: str | None = None,
+) -> Applied:
+    """Samples of a result from their scores, as a Zarr group with `reconstruction` in the axes of the input.
+
+    Parameters
+    ----------
+    result : a result directory
+    out : the group to make
+    samples : which, such as 0:10,57 (zero-based, the end not included); None for all
+    n_components : how many components are used; None for all
+    kernel_case, training : as of `transform`
+    """
+    fit = open_result(result)
+    most = fit.n_components
+    if n_components is not None and not 1 <= n_components <= most:
+        raise ConfigError(
+            f"--n-components is {n_components}, but {fit.name} has {most} components",
+            f"Give a number from 1 to {most}.",
+        )
+    k = n_components or most
+    chosen = _chosen(samples, fit.n_samples)
+    notes: list[str] = []
+    restorer = _restorer(fit, chosen, k, out, kernel_case, training, notes.append)
+    dims = fit.dims.placed(fit.samples_axis)
+    with (
+        _running(place) as (executor, progress, keep_to_plan),
+        _building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
+    ):
+        coordinates = dict(_coordinates_of(fit, chosen))
+        made = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
+        keep_to_plan(made)
+        what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
+        ledger = aside.begin(what, made, restorer.n_bytes, progress, restorer.sources)
+        outputs = Outputs(SyncedStore(aside.arrays))
+        outputs.create({"result": str(result), "n_components": k})
+        for dim, coordinate in coordinates.items():
+            outputs.write_coordinate(dim, coordinate)
+        restorer.restore(outputs, dims, executor, progress, ledger)
+        with _forgetting(aside):
+            restorer.check_unchanged()
+        _check_same_fit(fit, aside)
+        outputs.finish()
+    return Applied(Path(out), restorer.shape, tuple(notes))
+
+
+def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[str, Coordinate]]:
+    """The coordinates of a result by dimension, along the samples of those that are chosen."""
+    for dim in fit.dims.placed(fit.samples_axis):
+        found = fit.coordinate(dim)
+        if found is not None and dim == fit.dims.sample:
+            stored = found.values
+
+            def rows(piece: slice, stored: Stored = stored) -> NDArray[Any]:
+                return stored.rows(chosen[piece])
+
+            chunks = replace(found.parts, chunk=1)  # of which a piece may need as many as are in hand at a time
+            found = replace(found, values=Vector(dim, (len(chosen),), stored.dtype, rows, chunks), parts=chunks)
+        if found is not None:
+            yield dim, found
+
+
+def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:
+    """What gives scores of new samples."""
+    if fit.kind != "kernel_pca":
+        _refuse_of_kernels(fit, case, training)
+        check_features(fit, source, axis, in_files=True)
+        return ByComponents(fit.fitted, fit.rules, source, axis)
+    kernel = KernelFit.of(fit, case)
+    if kernel.kernel.name == "precomputed":
+        _refuse_training(fit, training)
+        return ByMatrix(kernel, source, axis)
+    check_features(fit, source, axis, in_files=True)
+    return ByKernel(fit.fitted, fit.rules, kernel, training_of(fit, _training(fit, training)), source, axis)
+
+
+def _restorer(
+    fit: Result,
+    chosen: NDArray[np.int64],
+    k: int,
+    out: str | Path,
+    case: int | None,
+    training: str | None,
+    say: Callable[[str], None],
+) -> Restorer:
+    """What gives samples of their scores."""
+    if fit.kind != "kernel_pca":
+        _refuse_of_kernels(fit, case, training)
+        return FromComponents(fit, chosen, k, str(out))
+    kernel = KernelFit.of(fit, case)
+    if kernel.kernel.name == "precomputed":
+        raise ConfigError(
+            f"{fit.name}: is of a kernel matrix, which has no features: there are no samples to combine",
+            "Run it with the samples and a kernel of theirs.",
+        )
+    return FromTraining(fit, kernel, chosen, k, training_of(fit, _training(fit, training)), say)
+
+
+def _training(fit: Result, given: str | None) -> Input | None:
+    """Where the training data are now, if that was said."""
+    return None if given is None else _input_of(fit, given)
+
+
+def _training_path(fit: Result, given: str | None) -> list[Path]:
+    """The place of a kernel's training data on this machine."""
+    where = _training(fit, given)
+    uri = where.uri if where else fit.manifest["config"]["input"]["uri"]
+    return [] if fit.kind != "kernel_pca" or "://" in uri else [Path(uri)]
+
+
+def _refuse_training(fit: Result, given: str | None) -> None:
+    if given is not None:
+        raise ConfigError(
+            f"--training is {without_credentials(given)}, but {fit.name} is of a kernel matrix", "Leave it out."
+        )
+
+
+@contextmanager
+def _forgetting(aside: _Aside) -> Iterator[None]:
+    """Drop what is finished, of data that were not the same all the time."""
+    try:
+        yield
+    except DataError:
+        aside.forget()
+        raise
+
+
+def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> None:
+    for option, given in (("--kernel-case", case), ("--training", training)):
+        if given is not None:
+            raise ConfigError(f"{option} is for results of kernel_pca, but {fit.name} is of pca", "Leave it out.")
+
+
+def _input_of(fit: Result, given: str) -> Input:
+    """Where new samples are, from a URI or a YAML file."""
+    if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
+        return load_input(given)
+    as_fitted = fit.manifest["config"]["input"]
+    names = ["samples_axis", "absent_chunks", "missing_values"]
+    if as_fitted["array"] in [found["path"] for found in list_arrays(given)]:
+        names.append("array")
+    return Input(uri=given, **{name: as_fitted[name] for name in names})
+
+
+def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
+    """Sample numbers from 0:10,57."""
+    if text is None:
+        return np.arange(n_samples)
+    found: list[NDArray[np.int64]] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", part)
+        if match is None:
+            problem = "counts from the end" if "-" in part else "is neither a number nor a range"
+            raise ConfigError(f"--samples {text}: {part!r} {problem}", "Count from 0, and write it like 0:10,57.")
+        single, first, last = match.groups()
+        start = int(single if single is not None else first or 0)
+        stop = start + 1 if single is not None else int(last or n_samples)
+        if max(start + 1, stop) > n_samples:
+            raise ConfigError(
+                f"--samples {text}: {part!r} is not among the {n_samples} samples",
+                f"Numbers from 0 to {n_samples - 1} are allowed; a range may end at {n_samples}.",
+            )
+        if start >= stop:
+            raise ConfigError(
+                f"--samples {text}: {part!r} is empty: a range ends before its second number", "Write it like 0:10,57."
+            )
+        found.append(np.arange(start, stop))
+    return np.concatenate(found)
+
+
+def _check_same_fit(fit: Result, aside: _Aside) -> None:
+    """Refuse what was computed from a result that another has replaced meanwhile."""
+    if open_result(fit.place).run != fit.run:
+        aside.forget()
+        raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
+
+
+_WORD = re.compile(r"[0-9a-f]{64}")
+"""What directories of finished work are called."""
+
+
+class _Aside:
+    """A directory beside what is to be made: what is finished of it stays there, for the same command to go on with."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = self._work = out.with_name(f".{out.name}.partial")
+
+    @property
+    def arrays(self) -> Path:
+        return self._work / "arrays"
+
+    def begin(
+        self,
+        what: dict[str, Any],
+        made: RunPlan | None,
+        n_bytes: int,
+        progress: Progress,
+        sources: Sequence[Source],
+    ) -> Ledger:
+        """Go on with what the same command has left, in the same plan and of the same data; else begin anew."""
+        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
+        word = durable.digest({**what, **plan, "numerics": NUMERICS})
+        # In a folder that no other command's tasks write to, late, from some machine of a cluster.
+        self._work = self.path / word
+        with writing(str(self.path)):
+            self.path.chmod(0o700)  # what is found here counts
+            for other in self.path.glob("*"):
+                if other != self._work and _WORD.fullmatch(other.name):
+                    durable.remove(other)
+            durable.make_directories(self.arrays)
+            durable.remove_partials(self._work)
+        ledger = Ledger(self._work / "parts", word, n_bytes, progress.say)
+        if ledger.forget_stale(sources):
+            return ledger
+        self.forget()
+        return self.begin(what, made, n_bytes, progress, sources)
+
+    def check_own(self) -> None:
+        """Refuse a place that is a link, or another user's: what is found there counts as this command's own.
+
+        Raises
+        ------
+        OutputExistsError
+            When it is.
+        """
+        if not os.path.lexists(self.path):
+            return
+        facts = os.lstat(self.path)
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+            whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
+            raise OutputExistsError(
+                f"{self.path}: is {whose}, where what is finished would be kept", "Remove it, or choose another --out."
+            )
+
+    def leave(self, above: list[Path]) -> None:
+        """Remove the directory, and those above that were made for it, unless something is there."""
+        for directory in (self.path, *above):
+            with suppress(OSError):
+                durable.DISK.remove_directory(directory)
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether anything is finished."""
+        return any(self._work.glob("parts/*/*.npz"))
+
+    def forget(self) -> None:
+        """Drop what is finished."""
+        if self._work != self.path:
+            durable.remove(self._work)
+
+
+@contextmanager
+def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside]:
+    """A directory beside `out` to build in; what is built is renamed to `out` when all went well.
+
+    Raises
+    ------
+    OutputExistsError
+        When something is there that may not be replaced: unasked, or that no such command wrote; when no directory
+        can be there; or when `out` lies in one of the others, or one of them in it.
+    LockedError
+        While another such command is at it.
+    """
+    out = Path(os.path.abspath(out))
+    for other in map(Path.resolve, others):
+        place = out.resolve()
+        if place == other or place in other.parents or other in place.parents:
+            raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
+    _check_free(out, overwrite)
+    ResultDirectory(out.parent).check_place("--out")
+    aside = _Aside(out)
+    missing = [parent for parent in aside.path.parents if not parent.exists()]
+    lock = Lock(aside.path, out)
+    aside.check_own()
+    try:
+        lock.acquire()
+        aside.check_own()
+        _check_free(out, overwrite)  # another command may have ended since
+        yield aside
+        lock.check()
+        with writing(str(out)):
+            durable.remove_partials(aside.arrays)  # of workers that were killed while they wrote
+            durable.remove(out)
+            durable.move(aside.arrays, out)
+        aside.forget()
+        lock.release()
+        aside.leave([])
+    except LockedError:
+        raise
+    except BaseException as error:
+        kept = aside.worth_keeping
+        if not kept and lock.held():
+            aside.forget()
+        lock.release()
+        if not kept:
+            aside.leave(missing)
+        elif isinstance(error, Stopped):
+            error.remedy = _GO_ON
+        elif isinstance(error, DpcaError):
+            raise type(error)(error.message, f"{error.remedy} {_GO_ON}".strip(), error.key) from error.__cause__
+        raise
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a path where something is that may not be replaced."""
+    if not os.path.lexists(out) or (overwrite and _is_ours(out)):
+        return
+    raise OutputExistsError(
+        f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
+        "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
+    )
+
+
+_GO_ON = "What is finished is kept: the same command again goes on from there."
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a transform or a reconstruction is there."""
+    try:
+        return "result" in zarr.open_group(str(path), mode="r").attrs
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+@contextmanager
+def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
+    """An executor, progress that keeps to the budget, and a way to say which plan's."""
+    kept: list[Any] = []
+    looks: list[Callable[[], Vitals]] = []
+    try:
+        with connect(place.scheduler, place.workers) as executor, watched_memory() as peak:
+
+            def check() -> None:
+                for one in kept:
+                    one()
+
+            progress = Progress(place.display, check=check, vitals=lambda: looks[-1]() if looks else None)
+
+            def keep(made: RunPlan | None) -> None:
+                if made is None:
+                    return
+                looks.append(vitals_of(made, peak, executor))
+                if executor.shares_memory:
+                    kept.append(keep_to(made.processes[0], peak))
+
+            yield executor, progress, keep
+    except DpcaError as error:
+        message, remedy = (text.replace("compute.memory", "--memory") for text in (error.message, error.remedy))
+        raise type(error)(message, remedy, error.key) from error.__cause__

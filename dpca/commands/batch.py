@@ -1,0 +1,238 @@
+"""A run as a job array: no scheduler, no ports, a shared file system.
+
+`init` begins a run and says how many partitions its first stage has; `partition` computes one; `finalize` adds up what
+is there. The data are read in stages, so that the two go on in turn until the result is published.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpca.commands.run import Finished, compute, run
+from dpca.config.loading import Loaded, load
+from dpca.errors import ConfigError, LedgerError, writing
+from dpca.execution.partitions import Collecting, Ended, Incomplete
+from dpca.store.ledger import Ledger
+from dpca.store.results import BATCH, ResultDirectory
+from dpca.system import durable
+
+FORMAT_VERSION = 2
+"""1 had no checksum."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A stage that partitions compute."""
+
+    stage: str
+    n_parts: int
+    """Spans of the stage, which partitions share."""
+    partitions: int
+    missing: tuple[tuple[int, str], ...]
+    """Of the spans, and why."""
+    opened: bool
+    """Whether the stage before has just been completed, so that nothing of this one is expected yet."""
+
+    @property
+    def indices(self) -> list[int]:
+        """The partitions that the missing spans are of."""
+        return sorted({number % self.partitions for number, _ in self.missing})
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "state": "waiting",
+            "stage": self.stage,
+            "partitions": self.partitions,
+            "partitions_missing": self.indices,
+            "spans": self.n_parts,
+            "spans_missing": [{"span": number, "why": why} for number, why in self.missing],
+        }
+
+
+def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwrite: bool = False) -> Waiting | Finished:
+    """Begin a run: everything but what partitions compute.
+
+    Parameters
+    ----------
+    loaded, config : the configuration, and its file, which partitions read again
+    partitions : how many a stage has; None for one a span, of which the plan has so many
+    overwrite : as of `dpca.commands.run.run`
+
+    Raises
+    ------
+    DpcaError
+        As `dpca.commands.run.run` does.
+    """
+    if partitions is not None and partitions < 1:
+        raise ConfigError(f"--partitions is {partitions}", "Give 1 or more.")
+    loaded.check_overrides()
+    try:
+        return run(loaded, overwrite=overwrite, executor=Collecting())
+    except Incomplete as error:
+        document = {
+            "format_version": FORMAT_VERSION,
+            "directory": os.getcwd(),
+            "config": str(config.absolute()),
+            "overrides": list(loaded.overrides),
+            "partitions": min(partitions or error.n_parts, error.n_parts),
+            "stage": error.stage,
+            "n_parts": error.n_parts,
+        }
+        _write(Path(loaded.config.output.path), document)
+        return _waiting(document, error, opened=True)
+
+
+def is_under_way(place: Path) -> bool:
+    """Whether a run as a job array has begun there, and not ended."""
+    return (place / "ledger" / BATCH).exists() and ResultDirectory(place).unfinished() is not None
+
+
+def begun_with(place: Path, partitions: int | None) -> int:
+    """How many partitions a run under way has.
+
+    Raises
+    ------
+    ConfigError
+        When others are asked for.
+    """
+    found = int(_read(place)["partitions"])
+    if partitions not in (None, found):
+        raise ConfigError(
+            f"--partitions is {partitions}, but the run under way in {place} was begun with {found}",
+            "Leave it out, or begin anew with --overwrite.",
+        )
+    return found
+
+
+def go_on_with(place: Path, loaded: Loaded) -> None:
+    """Have what follows of a run computed with another compute, such as its memory.
+
+    Raises
+    ------
+    ConfigError
+        When other keys are set than it was begun with.
+    """
+    document = _read(place)
+    before, now = (
+        [given for given in overrides if not given.startswith("compute")]
+        for overrides in (document["overrides"], loaded.overrides)
+    )
+    if before != now:
+        begun = " ".join(f"--set {given}" for given in before) or "no --set"
+        raise ConfigError(
+            f"the run under way in {place} was begun with {begun}", "Say the same, or begin anew with --overwrite."
+        )
+    _write(place, {**document, "overrides": list(loaded.overrides)})
+
+
+def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
+    """Compute a partition of the stage that a run is in; what is there already is not computed again.
+
+    Raises
+    ------
+    DpcaError
+        When there is no such partition, or no such run; and as `dpca.commands.run.compute` does.
+    """
+    loaded, document = _begun(place)
+    return compute(loaded, index, document["partitions"], say)
+
+
+def finalize(place: Path) -> Waiting | Finished:
+    """Add up what partitions have computed, as far as it goes: to the next stage, or to the result.
+
+    Raises
+    ------
+    DpcaError
+        As `dpca.commands.run.run` does.
+    """
+    if ResultDirectory(place).has_result and not (place / "ledger" / BATCH).exists():
+        return Finished(place, 0.0)
+    loaded, document = _begun(place)
+    try:
+        return run(loaded, resume=True, executor=Collecting())
+    except Incomplete as error:
+        opened = error.stage != document["stage"]
+        document |= {"stage": error.stage, "n_parts": error.n_parts}
+        _write(Path(loaded.config.output.path), document)
+        return _waiting(document, error, opened)
+
+
+def status(place: Path) -> dict[str, Any]:
+    """What is finished of the stage that a run is in, by what is in its ledger; nothing is read or checked.
+
+    Raises
+    ------
+    LedgerError
+        When there is no such run.
+    """
+    directory = ResultDirectory(place)
+    if directory.has_result and not (place / "ledger" / BATCH).exists():
+        return {"state": "done", "result": str(place)}
+    document, before = _read(place), directory.unfinished()
+    if before is None:
+        raise _none(place)
+    stage = Ledger(directory.parts(before.run), before.run, 0, lambda _: None).stage(document["stage"])
+    n_parts = int(document["n_parts"])
+    missing = [(number, "missing") for number in range(n_parts) if not (number < stage.n_added or stage.has(number))]
+    return Waiting(document["stage"], n_parts, int(document["partitions"]), tuple(missing), False).document
+
+
+def _waiting(document: dict[str, Any], error: Incomplete, opened: bool) -> Waiting:
+    partitions = min(int(document["partitions"]), error.n_parts)
+    return Waiting(error.stage, error.n_parts, partitions, tuple(error.missing), opened)
+
+
+def _write(place: Path, document: dict[str, Any]) -> None:
+    with writing(str(place)):
+        durable.write_checked(place / "ledger" / BATCH, document)
+
+
+def _read(place: Path) -> dict[str, Any]:
+    """How a run was begun.
+
+    Raises
+    ------
+    LedgerError
+        When there is none, or its record can't be used.
+    """
+    try:
+        found: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
+        problem = (
+            "" if found["format_version"] == FORMAT_VERSION else f"its format_version is {found['format_version']}"
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise _none(place) from None
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        problem = str(cause)
+    if problem:
+        raise LedgerError(
+            f"{place}: its {BATCH} can't be read: {problem}", "Begin anew with dpca batch init --overwrite."
+        )
+    return found
+
+
+def _none(place: Path) -> LedgerError:
+    return LedgerError(
+        f"{place}: holds no run of dpca batch that is under way", "Begin one with dpca batch init CONFIG."
+    )
+
+
+def _begun(place: Path) -> tuple[Loaded, dict[str, Any]]:
+    """The configuration of a run, from where it was begun, since relative paths start there; of this place, which may be a copy."""
+    document, here = _read(place), place.absolute()
+    try:
+        os.chdir(document["directory"])
+    except OSError as cause:
+        raise LedgerError(
+            f"{place}: was begun in {document['directory']}, where relative paths of its config start, but that is gone: "
+            f"{cause.strerror}",
+            "Make the directory again, with what the config names in it, or begin anew with dpca batch init --overwrite.",
+        ) from cause
+    loaded = load(document["config"], document["overrides"])
+    return loaded.at(here), document

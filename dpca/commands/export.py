@@ -1,0 +1,291 @@
+"""A result in formats that other programs open: NetCDF, HDF5, .npz, tables, AnnData.
+
+Arrays stream, but for AnnData, which holds what it writes. Each library is imported where it is used (extra `export`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
+from dpca.slabs import split
+from dpca.sources.base import TEXT_BYTES, TEXT_OBJECT_BYTES
+from dpca.store.results import Result, moments, names_along, sample_names
+from dpca.store.stored import Stored
+from dpca.system import durable
+from dpca.system.machine import memory_budget
+from dpca.units import describe_memory
+
+Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
+SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What spreadsheets would compute begins so."""
+NAME_BYTES = 200
+"""What a name of a feature takes in memory: as text, in a list, in an index."""
+BLOCK_BYTES = 64 * 2**20
+SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
+
+
+def export(
+    result: Result, to: Format, out: Path | None = None, labels: NDArray[Any] | None = None, overwrite: bool = False
+) -> list[Path]:
+    """Write a result in another format.
+
+    Parameters
+    ----------
+    to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays, dates as datetime64, and beside numbers
+        that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
+        and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
+        and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same
+    out : the file, or of csv the beginning of both names (.csv is no part of it); beside the result if None
+    labels : (n_samples,), for the table of csv and the observations of anndata
+
+    Returns
+    -------
+    What was written.
+
+    Raises
+    ------
+    OutputExistsError
+        When it is there, and is not to be replaced.
+    InputError
+        When a format needs a library that is not installed, or can't hold the result.
+    OverBudgetError
+        When AnnData would take more memory than half of what is free.
+    """
+    place = result.place.with_name(result.place.name + SUFFIXES[to]) if out is None else out
+    if to == "csv" and place.suffix == ".csv":
+        place = place.with_suffix("")
+    files = (
+        [place] if to != "csv" else [place.with_name(f"{place.name}-{table}.csv") for table in ("scores", "spectrum")]
+    )
+    for file in files:
+        if file.is_dir():
+            raise OutputExistsError(f"{file}: is a directory", "Name a file with --out.")
+        if file.exists() and not overwrite:
+            raise _exists(file)
+    writers: list[Callable[[Path], None]] = [lambda aside: _WRITERS[to](result, aside, labels)]
+    if to == "csv":
+        tables = (_scores(result, labels), _spectrum(result))
+        writers = [partial(_write_table, rows) for rows in tables]
+    try:
+        for file, write in zip(files, writers, strict=True):
+            _put(file, write, overwrite)
+    except ImportError as cause:
+        raise InputError(
+            f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
+        ) from cause
+    except ValueError as cause:
+        if isinstance(cause, DpcaError):
+            raise
+        raise InputError(
+            f"{result.name}: its names, or what its coordinates say of themselves, can't be written as {to}: {cause}",
+            "Export it as npz and csv, which hold any text.",
+        ) from cause
+    return files
+
+
+def _put(file: Path, write: Callable[[Path], None], overwrite: bool) -> None:
+    """Have a file written aside, and put in its place: of two commands that write it at a time, one is refused."""
+    aside = file.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        with writing(str(file)):
+            write(aside)
+            if overwrite:
+                durable.move(aside, file)
+                return
+            try:
+                os.link(aside, file)
+            except FileExistsError as cause:
+                raise _exists(file) from cause
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _exists(file: Path) -> OutputExistsError:
+    return OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
+
+
+def _netcdf(result: Result, path: Path, _: Any) -> None:
+    import h5netcdf  # noqa: F401  what xarray writes with
+    import xarray
+
+    def plain(attributes: dict[str, Any]) -> dict[str, Any]:  # NetCDF has no truth values
+        return {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
+
+    # Not xarray.open_zarr, which takes a chunk that is gone for zeros.
+    found = {
+        name: (
+            array.dims,
+            array[...] if array.text or not array.ndim else array.lazy(),
+            plain(array.attributes),
+        )
+        for name, array in result.arrays.items()
+    }
+    dataset = xarray.decode_cf(xarray.Dataset(found, attrs=plain(result.arrays.attributes)), decode_times=False)
+    dataset.to_netcdf(path, engine="h5netcdf")
+
+
+def _hdf5(result: Result, path: Path, _: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.attrs.update(_plain(result.arrays.attributes))
+        for name, array in result.arrays.items():
+            dtype: Any = h5py.string_dtype() if array.text else array.dtype
+            chunks = array.chunks if array.ndim and array.size else None
+            dataset = file.create_dataset(name, array.shape, dtype, chunks=chunks)
+            dataset.attrs.update(_plain(array.attributes))
+            for region, block in _blocks(array):
+                dataset[region] = block.astype(object) if array.text else block
+            for axis, dim in enumerate(array.dims):
+                dataset.dims[axis].label = dim
+
+
+def _npz(result: Result, path: Path, _: Any) -> None:
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+
+        def put(name: str, values: Any) -> None:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
+
+        for name, array in result.arrays.items():
+            if array.text:
+                put(name, np.array(np.asarray(array[...]).tolist(), str))
+                continue
+            dates = moments(array[...], array.attributes) if array.dims == (name,) else None
+            if dates is not None:
+                put(name, dates)
+                continue
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+                np.lib.format.write_array_header_2_0(member, header)
+                for _region, block in _blocks(array):
+                    member.write(np.ascontiguousarray(block).tobytes())
+            for said in ("units", "calendar"):
+                if isinstance(text := array.attributes.get(said), str):
+                    put(f"{name}.{said}", text)
+
+
+def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
+    import anndata
+    import pandas as pd
+
+    if "components" not in result.arrays or result.arrays["scores"].ndim != 2:
+        raise InputError(
+            f"{result.name}: has no components, or several kernels, which AnnData has no place for",
+            "Export it as netcdf.",
+        )
+    components = result.arrays["components"]
+    n_features = math.prod(components.shape[1:])
+    needed, budget = 3 * components.nbytes + NAME_BYTES * n_features, memory_budget()
+    if needed > budget.bytes:
+        raise OverBudgetError(
+            f"{result.name}: AnnData would take {describe_memory(needed)}, but there are {describe_memory(budget.bytes)}, "
+            f"{budget.origin}",
+            "Export it as netcdf, which streams.",
+        )
+    k = components.shape[0]
+    table = pd.DataFrame(index=sample_names(result))
+    if labels is not None:
+        table["label"] = labels
+    one_axis = len(result.dims.features) == 1
+    features = pd.DataFrame(
+        index=names_along(result, result.dims.features[0], range(n_features))
+        if one_axis
+        else map(str, range(n_features))
+    )
+    made = anndata.AnnData(
+        obs=table,
+        var=features,
+        obsm={"X_pca": np.asarray(result.arrays["scores"][...])},
+        varm={"PCs": np.asarray(components[...]).reshape(k, -1).T},
+        uns={
+            "pca": {
+                "variance": np.asarray(result.arrays["explained_variance"][...]),
+                "variance_ratio": np.asarray(result.arrays["explained_variance_ratio"][...]),
+            }
+        },
+    )
+    made.obs_names_make_unique()
+    made.var_names_make_unique()
+    made.write_h5ad(path)
+
+
+_WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {
+    "netcdf": _netcdf,
+    "hdf5": _hdf5,
+    "npz": _npz,
+    "anndata": _anndata,
+}
+
+
+def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
+    array = result.arrays["scores"]
+    if array.ndim != 2:
+        raise InputError(f"{result.name}: has scores of several kernels, which are no table", "Export it as netcdf.")
+    scores = np.asarray(array[...], np.float64)
+    yield [
+        result.dims.sample,
+        *(["label"] if labels is not None else []),
+        *(f"score_{i}" for i in range(scores.shape[1])),
+    ]
+    for number, (name, row) in enumerate(zip(sample_names(result), scores.tolist(), strict=True)):
+        yield [_cell(name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
+
+
+def _spectrum(result: Result) -> Iterator[list[Any]]:
+    columns = {name: np.asarray(result.arrays[name][...], np.float64) for name in SPECTRUM if name in result.arrays}
+    columns = {name: values for name, values in columns.items() if values.ndim == 1}
+    yield ["component", *columns]
+    for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True)):
+        yield [number, *map(repr, row)]
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet takes for a text: what looks like a formula, and is no number, after an apostrophe."""
+    if not text.startswith(FORMULAS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def _write_table(rows: Iterator[list[Any]], path: Path) -> None:
+    """A table in UTF-8, with every digit of its numbers."""
+
+    def save(file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        csv.writer(text).writerows(rows)
+        text.flush()
+        text.detach()
+
+    durable.write(path, save)
+
+
+def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+    """Parts of an array that follow each other in C order, of at most 64 MiB where they can be."""
+    if not array.ndim:
+        yield (), np.asarray(array[...])
+        return
+    limit = BLOCK_BYTES // (TEXT_BYTES + TEXT_OBJECT_BYTES if array.text else array.dtype.itemsize)
+    for region, _start, _stop in split(array.shape, max(1, limit)):
+        yield region, np.asarray(array[region])
+
+
+def _plain(attributes: Any) -> dict[str, Any]:
+    """Attributes that HDF5 holds."""
+    return {key: value for key, value in dict(attributes).items() if isinstance(value, str | int | float | bool)}

@@ -1,0 +1,90 @@
+"""What a run would do and take, measured on the spot: for `dpca plan`, and before a run that is long."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpca.commands.prepare import Prepared, place_of, prepared
+from dpca.config.loading import Loaded
+from dpca.config.schema import Config
+from dpca.errors import ConfigError, OutputExistsError
+from dpca.execution.executors import Executor
+from dpca.execution.jobqueue import SPAN_SHARE, SlurmJobs, check_here
+from dpca.execution.partitions import Collecting
+from dpca.methods.probe import probe
+from dpca.planning.forecast import forecast
+from dpca.store.results import ResultDirectory
+from dpca.units import describe_seconds
+
+FORESEEN_BYTES = 16 * 10**9
+"""Runs on as much as this begin with a forecast: it takes a few seconds, where they take a minute or more."""
+
+
+def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
+    """What a run would do, hold, write and take (`dpca.planning.forecast`); measures for a few seconds.
+
+    Parameters
+    ----------
+    executor : for where it would run, instead of what the config says; measured is this machine
+
+    Raises
+    ------
+    OverBudgetError
+        When no plan fits; and as `prepared` does.
+    """
+    with prepared(loaded, executor=executor) as (ready, where):
+        document = _forecast(loaded.config, ready, where)
+    try:
+        ResultDirectory(loaded.config.output.path).check_free(overwrite=False)
+    except OutputExistsError as error:
+        document["advice"].append(f"a run will refuse its output.path: {error.message}. {error.remedy}")
+    return document
+
+
+def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
+    """`dpca.planning.forecast` of a run, after a short measurement."""
+    output, began = Path(config.output.path), time.perf_counter()
+    here, made = executor, ready.made
+    if executor.stand_in is not None:
+        here, made = executor.stand_in, replace(made, n_tasks=1)
+    rates = probe(ready.source, ready.model, made, here, ready.scratch, output, ready.components)
+    return forecast(
+        ready.source,
+        ready.model,
+        ready.made,
+        rates,
+        ready.scratch,
+        config.output.path,
+        components=ready.components,
+        keep_gram=config.output.gram,
+        probe_seconds=time.perf_counter() - began,
+    )
+
+
+def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, float] | None:
+    """Seconds of each stage that begins, where it is worth the time to measure; None where it is not.
+
+    Raises
+    ------
+    ConfigError
+        When jobs would end before a span does. Names the walltime that would do.
+    """
+    place = place_of(config)
+    if isinstance(place, SlurmJobs):
+        check_here()
+    elif ready.source.layout.bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
+        return None
+    found = _forecast(config, ready, executor)["time"]
+    seconds = found["span_seconds"]
+    if isinstance(place, SlurmJobs) and seconds > SPAN_SHARE * place.walltime_seconds:
+        raise ConfigError(
+            f"compute.cluster.slurm.walltime is {place.walltime}, but a span of this run takes about "
+            f"{describe_seconds(seconds)} (measured here), and has to end within a tenth of it",
+            f"Ask for {math.ceil(seconds / SPAN_SHARE / 60)} minutes or more.",
+            key="compute.cluster.slurm.walltime",
+        )
+    return {**found["stages"], "total": found["seconds"]}

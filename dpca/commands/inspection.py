@@ -1,0 +1,324 @@
+"""What lies in a file that one knows nothing about, and a configuration to begin with."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import textwrap
+from collections.abc import Mapping
+from itertools import count
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from dpca.config.model import Model as Asked
+from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess
+from dpca.errors import DpcaError, InputError
+from dpca.numerics.ladder import working_dtype
+from dpca.planning.runplan import RunPlan, Scratch, Workers
+from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, better_chunks, check_axis, plan_run, reading_of
+from dpca.slabs import split
+from dpca.sources import list_arrays, open_source
+from dpca.sources.base import Layout, Source
+from dpca.sources.credentials import without_credentials
+from dpca.system.machine import memory_budget
+from dpca.units import by, describe_bytes, describe_memory
+
+FORMAT_VERSION = 1
+SAMPLE_NAMES = frozenset(
+    {"sample", "samples", "time", "t", "subject", "subjects", "individual", "individuals", "participant", "patient"}
+    | {"snapshot", "snapshots", "observation", "observations", "obs", "obs_names", "member", "realization", "ensemble"}
+)
+MARKS_OF_MISSING = frozenset(
+    {-1, -9, -99, -999, -9999, -99999, -32768, -32767, -2147483648, 1e20, 9.969209968386869e36}
+)
+"""What files say for "missing" by custom: of genetics, of station data, of CF and netCDF."""
+SAMPLED_BYTES = 2**22
+SAMPLED_VALUES = 2**18
+OPENED_BYTES = 2**26
+MANY_SAMPLES = 20_000
+WIDTH = 100
+PLAIN = re.compile(r"[A-Za-z/_][A-Za-z_][A-Za-z0-9./_-]*")
+WORDS = frozenset(
+    word for name in ("null", "true", "false", "yes", "no", "on", "off") for word in (name, name.title(), name.upper())
+)
+
+
+def inspect(
+    uri: str,
+    array: str | None = None,
+    samples_axis: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Describe an array; reads its metadata and one chunk.
+
+    Parameters
+    ----------
+    uri, array, storage_options : where it is; without `array`, the largest of two axes or more
+    samples_axis : instead of the guess
+
+    Returns
+    -------
+    dict with keys
+        format_version : 1
+        uri, array : where; array is null where the file is one
+        arrays : path, shape and dtype of every array there
+        shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
+        samples_axis, samples_axis_reason, n_samples, n_features
+        values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
+            stored_maximum; null if chunks are larger than 64 MiB
+        reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
+        watch_out : sentences
+
+    Raises
+    ------
+    InputError
+        When there is nothing there that could be analysed.
+    """
+    arrays = list_arrays(uri, storage_options)
+    if array is None and len(arrays) > 1:
+        wide = [item for item in arrays if len(item["shape"]) > 1]
+        if not wide:
+            raise InputError(
+                f"{without_credentials(uri)}: holds no array of two axes or more", "PCA needs samples and features."
+            )
+        array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
+    source = open_source(uri, array, storage_options=storage_options)
+    layout = source.layout
+    if samples_axis is None:
+        axis, reason = guess_samples_axis(layout)
+    else:
+        axis, reason = layout.axis_of(samples_axis), "as told"
+    if len(layout.shape) < 2 or not layout.n_values:
+        check_axis(layout, axis)  # there is nothing to describe
+    n_samples = layout.shape[axis]
+    n_features = layout.n_values // max(1, n_samples)
+    values = _values(source, axis)
+    found: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "uri": without_credentials(uri),
+        "array": array,
+        "arrays": arrays,
+        "shape": list(layout.shape),
+        "dims": list(layout.dims),
+        "dtype": str(layout.dtype),
+        "chunks": list(layout.chunk_shape) if layout.chunked else None,
+        "shards": list(layout.shards) if layout.shards else None,
+        "codec": layout.codec,
+        "bytes": layout.bytes,
+        "stored_bytes": source.stored_bytes(),
+        "samples_axis": axis,
+        "samples_axis_reason": reason,
+        "n_samples": n_samples,
+        "n_features": n_features,
+        "values": values,
+    }
+    made: RunPlan | None = None
+    problems = []
+    try:
+        asked = Asked(max(1, min(20, n_samples, n_features)))
+        here = Workers(0, 1, memory_budget())
+        made = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
+    except DpcaError as error:
+        problems.append(f"{error.message}. {error.remedy}")
+    found["reading"] = reading_of(made, layout) if made else None
+    found["peak_bytes"] = made.tightest.peak_bytes if made else None
+    found["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
+    return found
+
+
+def guess_samples_axis(layout: Layout) -> tuple[int, str]:
+    """Which axis holds the samples, and why one would think so."""
+    named = [axis for axis, dim in enumerate(layout.dims) if dim and dim.lower() in SAMPLE_NAMES]
+    if len(named) == 1:
+        return named[0], f"its dimension is called {layout.dims[named[0]]!r}"
+    if len(layout.shape) == 2:
+        if layout.shape[1] < layout.shape[0]:
+            return 1, "the shorter of two axes, since samples are fewer than features in general, so check this"
+        return 0, "the shorter of two axes: there are fewer samples than features"
+    return 0, "the first axis, by convention: nothing says which it is, so check this"
+
+
+def _values(source: Source, axis: int) -> dict[str, float] | None:
+    """A summary of one chunk, or of a part of it that is small enough; None where a chunk is too large to look into."""
+    layout = source.layout
+    region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
+    if not layout.chunked or layout.divisible:
+        region = [slice(0, length) for length in better_chunks(layout, axis, n_bytes=SAMPLED_BYTES)]
+    elif layout.chunk_bytes > OPENED_BYTES:
+        return None
+    present = n_values = zeros = 0
+    lowest, highest, total, finite = math.inf, -math.inf, 0.0, True
+    with source.open() as reader:
+        stored = reader.read(tuple(region))
+        for box, _, _ in split(stored.shape, SAMPLED_VALUES):
+            values = stored[box].astype(np.float64).reshape(-1)
+            missing = np.isnan(values)
+            missing |= layout.marked(values)
+            values, n_values = values[~missing], n_values + values.size
+            if not values.size:
+                continue
+            present, zeros = present + values.size, zeros + int((values == 0).sum())
+            lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
+            finite = finite and bool(np.isfinite(values).all())
+            total += float(values.sum()) if finite else 0.0
+    summary = {"missing": 1 - present / n_values, "zero": zeros / max(1, present)}
+    if present and finite:
+        factor, offset = layout.packing
+        ends = sorted((lowest * factor + offset, highest * factor + offset))
+        summary |= {"minimum": ends[0], "maximum": ends[1], "mean": total / present * factor + offset}
+        summary |= {"stored_minimum": lowest, "stored_maximum": highest}
+    return summary
+
+
+def _watch_out(
+    layout: Layout, axis: int, reason: str, values: dict[str, float] | None, made: RunPlan | None
+) -> list[str]:
+    """What a user should know before running."""
+    n_samples = layout.shape[axis]
+    n_features = layout.n_values // max(1, n_samples)
+    better = by(better_chunks(layout, axis, "features" if n_features < n_samples else "samples"))
+    found = []
+    if "check this" in reason:
+        found.append("which axis holds the samples is a guess: set input.samples_axis")
+    if n_features < n_samples:
+        found.append(
+            f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): if that is not so, the axes are swapped"
+        )
+    kept = min(n_samples, n_features)
+    if kept > MANY_SAMPLES and made is not None:
+        side = "samples" if n_samples == kept else "features"
+        needed = max(
+            stage.bytes for process in made.processes for stage in process.stages if stage.name == "eigensolve"
+        )
+        found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
+    if made is not None and made.reading == "copy":
+        found.append(
+            f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "
+            f"({describe_bytes(made.scratch_bytes)}). Chunks of {better} would need no copy"
+        )
+    if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
+        found.append(
+            f"chunks are small ({describe_memory(layout.chunk_bytes)}): chunks of {better} would be read faster"
+        )
+    if values and values["missing"]:
+        found.append(
+            f"{100 * values['missing']:.3g} % of the values of one chunk are missing: a run refuses them unless "
+            "preprocess.missing is mean"
+        )
+    found += [
+        f"the {end} of one chunk is {values[f'stored_{end}']:.6g} as stored: if that marks missing values, say so in "
+        "input.missing_values, else it counts as a number"
+        for end in ("minimum", "maximum")
+        if values and _is_mark(values.get(f"stored_{end}", 0.0), layout)
+    ]
+    if values is None:
+        found.append(
+            f"chunks are too large to look into one ({describe_memory(layout.chunk_bytes)} each): what the values are was "
+            "not seen"
+        )
+    if values and "mean" not in values and values["missing"] < 1:
+        found.append("one chunk holds infinities: a run refuses them")
+    if layout.packing != (1.0, 0.0):
+        found.append(f"values are packed: stored * {layout.packing[0]:g} + {layout.packing[1]:g} is what is analysed")
+    if working_dtype(layout.dtype, "auto") == np.float64 and layout.dtype.kind in "iu":
+        found.append(
+            f"{layout.dtype} is multiplied in double precision, at half the speed: store 16 bits if they hold it"
+        )
+    return found
+
+
+def _is_mark(extreme: float, layout: Layout) -> bool:
+    """Whether a chunk's extreme looks like a mark: a small negative one only among integers."""
+    return any(
+        math.isclose(extreme, mark, rel_tol=1e-6) and (mark != -1 or layout.dtype.kind == "i")
+        for mark in MARKS_OF_MISSING
+    )
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """An inspection in lines, for people."""
+    shape = by(tuple(found["shape"]))
+    if any(found["dims"]):
+        shape += f" ({', '.join(dim or '?' for dim in found['dims'])})"
+    stored = "" if found["stored_bytes"] is None else f", {describe_bytes(found['stored_bytes'])} stored"
+    chunks = "none: any part can be read" if found["chunks"] is None else by(tuple(found["chunks"]))
+    lines = [f"uri      {found['uri']}"]
+    if found["array"] is not None:
+        others = [item for item in found["arrays"] if item["path"] != found["array"]]
+        lines.append(f"array    {found['array']}")
+        lines += [
+            f"         (also there: {item['path']}, {by(tuple(item['shape']))} {item['dtype']})" for item in others[:12]
+        ]
+    lines += [
+        f"values   {shape} {found['dtype']}, {describe_bytes(found['bytes'])}{stored}",
+        f"chunks   {chunks}" + (f", in shards of {by(tuple(found['shards']))}" if found["shards"] else ""),
+        f"codec    {found['codec']}",
+        f"samples  axis {found['samples_axis']}: {found['n_samples']:,} samples of {found['n_features']:,} features "
+        f"({found['samples_axis_reason']})",
+    ]
+    values = found["values"]
+    if values and "mean" in values:
+        lines.append(
+            f"a chunk  from {values['minimum']:.6g} to {values['maximum']:.6g}, mean {values['mean']:.6g}, "
+            f"{100 * values['missing']:.3g} % missing, {100 * values['zero']:.3g} % zero"
+        )
+    if found["reading"] is not None:
+        lines.append(
+            f"reading  {READINGS[found['reading']]}; {describe_memory(found['peak_bytes'])} of memory for one task"
+        )
+    lines += [f"watch    {sentence}" for sentence in found["watch_out"]]
+    return "\n".join(lines)
+
+
+DEPENDS = ("preprocess.center",)
+"""Keys whose default depends on another: written down, it would no longer."""
+
+
+def starting_config(uri: str, found: Mapping[str, Any]) -> str:
+    """A configuration for what was found at a path or URL: every key, its meaning, and a value that runs."""
+    dims, axis = found["dims"], found["samples_axis"]
+    name = PurePosixPath(found["uri"].rstrip("/")).name.split(".")[0] or "result"
+    if found["array"]:
+        name += "-" + re.sub(r"\W+", "-", found["array"].strip("/"))
+    chosen: dict[str, Any] = {
+        "input.uri": uri,
+        "input.array": found["array"],
+        "input.samples_axis": dims[axis] or axis,
+        "preprocess.missing": "mean" if found["values"] and found["values"]["missing"] else "error",
+        "output.path": _free(f"results/{name}"),
+    }
+    lines = [
+        f"# {by(tuple(found['shape']))} {found['dtype']}: {found['n_samples']:,} samples of {found['n_features']:,} features",
+        f"# (samples: {found['samples_axis_reason']}).",
+    ]
+    for sentence in found["watch_out"]:
+        lines += textwrap.wrap(sentence, WIDTH, initial_indent="# Watch out: ", subsequent_indent="#   ")
+    for section, model in (
+        ("input", Input),
+        ("preprocess", Preprocess),
+        ("model", Model),
+        ("compute", Compute),
+        ("output", Output),
+    ):
+        lines.append(f"\n{section}:  # {Config.model_fields[section].annotation.__doc__}")
+        for key, field in model.model_fields.items():
+            value = chosen.get(f"{section}.{key}", field.default)
+            lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
+            # What is left out is as the comment says, whatever else is changed.
+            lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
+    return "\n".join(lines)
+
+
+def _free(path: str) -> str:
+    """The path, or that with a number, where nothing is yet."""
+    numbered = (path if number == 1 else f"{path}-{number}" for number in count(1))
+    return next(place for place in numbered if not os.path.exists(place))
+
+
+def _yaml(value: Any) -> str:
+    """A scalar or an empty mapping as YAML: JSON, which is YAML, but for words that need no quotes."""
+    return value if isinstance(value, str) and PLAIN.fullmatch(value) and value not in WORDS else json.dumps(value)

@@ -1,0 +1,195 @@
+"""A config made ready to run: its input opened, its model and its plan; nothing is read or written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.config.loading import Loaded
+from dpca.config.model import Model
+from dpca.config.schema import DEFAULT_COMPONENTS, Config
+from dpca.errors import ConfigError
+from dpca.execution.clusters import Place, SchedulerPlace, connect
+from dpca.execution.executors import Executor
+from dpca.execution.jobqueue import SlurmJobs, SlurmStep
+from dpca.kernels.kernel import Kernels
+from dpca.methods.kept_gram import RecordedSource, check_same, rung_of
+from dpca.numerics.ladder import Rung
+from dpca.numerics.preprocess import Rules
+from dpca.planning.runplan import RunPlan, Scratch, Settled
+from dpca.planning.search import check_axis, plan_in_memory, plan_run
+from dpca.sources import Source
+from dpca.sources.labels import read_labels
+from dpca.store.results import LEDGER, Result, ResultDirectory, open_result
+from dpca.store.unfinished import Begun, useless
+from dpca.system.machine import free_disk
+from dpca.units import is_plain
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to begin."""
+
+    source: Source
+    model: Model
+    made: RunPlan
+    scratch: Scratch
+    components: bool
+    """Whether components are written: of a kernel there are none with feature axes."""
+    labels: NDArray[Any] | None = None
+    gram: Result | None = None
+    """The result whose Gram matrix is used, if one is."""
+
+
+@contextmanager
+def prepared(
+    loaded: Loaded,
+    before: Begun | None = None,
+    from_gram: str | Path | None = None,
+    executor: Executor | None = None,
+) -> Iterator[tuple[Prepared, Executor]]:
+    """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
+
+    Parameters
+    ----------
+    before : the run that is resumed, whose plan it keeps
+    from_gram : an earlier result of the same data, whose Gram matrix is used
+    executor : where it runs, instead of what the config says
+
+    Raises
+    ------
+    InputError, ConfigError, ClusterError, OverBudgetError
+        With the line of the configuration that is at fault, where one is.
+    """
+    config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
+    with loaded.located():
+        directory.check_place()
+        gram = None if from_gram is None else open_result(from_gram)
+        if gram is not None:
+            check_same(gram, config)
+        source = config.input.open() if gram is None else RecordedSource(gram)
+    given = config.compute
+    connecting = connect(place_of(config), None if given.workers == "auto" else given.workers)
+    with nullcontext(executor) if executor else connecting as executor:
+        with loaded.located():
+            axis = config.input.samples_axis if gram is None else gram.samples_axis
+            model, scratch = model_of(config, source, axis), scratch_of(config)
+            components = config.output.components and model.kernels is None
+            workers = executor.workers(None if given.memory == "auto" else int(given.memory))
+            if gram is not None or (model.kernels and model.kernels.precomputed):
+                rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
+                made = plan_in_memory(source, axis, model, rung, workers)
+            else:
+                made = plan_run(
+                    source,
+                    axis,
+                    model,
+                    workers=workers,
+                    scratch=scratch,
+                    components=components,
+                    keep_gram=config.output.gram,
+                    settled=None if before is None else settled_of(before, directory),
+                )
+            named = config.model.labels
+            labels = None if named is None else read_labels(named.uri, named.array, made.plan.n_samples)
+        yield Prepared(source, model, made, scratch, components, labels, gram), executor
+
+
+def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
+    """What of the plan of a run that is resumed decides bits.
+
+    Raises
+    ------
+    LedgerError
+        When its record does not say.
+    """
+    try:
+        return Settled.of_json(before.plan)
+    except (KeyError, TypeError, ValueError) as cause:
+        raise useless(directory.begun, f"its plan is none: {type(cause).__name__}: {cause}") from cause
+
+
+def place_of(config: Config) -> Place | None:
+    """Where a configuration runs; None for this machine."""
+    cluster = config.compute.cluster
+    if cluster == "local":
+        return None
+    logs = str(beside(config.output.path))
+    if cluster.slurm:
+        return SlurmJobs(**cluster.slurm.model_dump(), logs=logs)
+    if cluster.slurm_runner:
+        return SlurmStep(**cluster.slurm_runner.model_dump(), logs=logs)
+    tls = None if cluster.tls is None else (cluster.tls.ca, cluster.tls.cert, cluster.tls.key)
+    return SchedulerPlace(cluster.scheduler, cluster.scheduler_file, tls)
+
+
+def beside(output: str) -> Path:
+    """Where scripts and logs of a run on Slurm go.
+
+    Raises
+    ------
+    ConfigError
+        When that can't be said in a line of a script.
+    """
+    place = Path(output).absolute()
+    if not is_plain(str(place)):
+        raise ConfigError(
+            f"{str(place)!r}: has control characters (such as line breaks), which a script can't have in a path",
+            "Run it from another directory.",
+            key="output.path",
+        )
+    return place.with_name(f"{place.name}.slurm")
+
+
+def kernels_of(config: Config) -> Kernels | None:
+    """The kernels that a configuration asks for; None of PCA."""
+    asked = config.model
+    if asked.kind == "pca":
+        return None
+    given = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
+    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in given.values())
+    return Kernels(
+        names,
+        gammas,
+        degrees,
+        coef0s,
+        sweep=any(isinstance(value, list) for value in given.values()),
+        about_mean=config.preprocess.center,
+        alpha=asked.alpha,
+        fit_inverse_transform=asked.fit_inverse_transform,
+    )
+
+
+def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
+    """What a configuration asks for, with defaults that depend on the data filled in."""
+    shape = source.layout.shape
+    n_samples = shape[check_axis(source.layout, samples_axis)]
+    n_features = source.layout.n_values // n_samples
+    given, asked, kernels = config.preprocess, config.model, kernels_of(config)
+    n_components = asked.n_components
+    if n_components is None:
+        n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
+    return Model(
+        n_components,
+        # Kernels have the mean back where they see it; what streams is about it, which keeps the digits of distances.
+        Rules(given.center or kernels is not None, given.scale, given.missing, asked.ddof),
+        precision=asked.precision,
+        solver=asked.svd_solver,
+        effective_samples=asked.effective_samples,
+        whiten=asked.whiten,
+        kernels=kernels,
+    )
+
+
+def scratch_of(config: Config) -> Scratch:
+    """In which directory a copy of the input would go: beside the result unless one is named."""
+    path = Path(config.compute.scratch or Path(config.output.path) / LEDGER / "scratch")
+    if config.compute.scratch is not None and not path.is_dir():
+        raise ConfigError(f"{path}: is not a directory", "Make it, or name another.", key="compute.scratch")
+    return Scratch(str(path.absolute()), free_disk(path))

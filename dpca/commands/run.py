@@ -1,0 +1,482 @@
+"""The workflow behind `dpca run`: configuration in, result directory out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpca.commands.foresight import foreseen
+from dpca.commands.prepare import Prepared, place_of, prepared
+from dpca.config.loading import Loaded
+from dpca.config.schema import OF_KERNELS, Config, without_secrets
+from dpca.errors import (
+    AssumptionError,
+    ConfigError,
+    DataError,
+    DpcaError,
+    InputError,
+    LedgerError,
+    LockedError,
+    PrecisionError,
+    StorageError,
+    WorkerDied,
+)
+from dpca.execution.engine import changed
+from dpca.execution.executors import Executor
+from dpca.execution.jobqueue import SlurmStep, in_step, joined
+from dpca.execution.partitions import Collecting, Ended, Incomplete, Partition
+from dpca.execution.partitions import Prepared as PreparedOutputs
+from dpca.execution.progress import Display, Progress
+from dpca.execution.watching import keep_to, vitals_of
+from dpca.methods.decomposition import Decomposition, decompose
+from dpca.methods.kept_gram import adopt, kept_gram
+from dpca.methods.kernel_decomposition import decompose_kernels
+from dpca.methods.record import fingerprint, manifest_of, notes_of
+from dpca.planning.runplan import Process
+from dpca.planning.search import n_stages
+from dpca.sources.credentials import in_text
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Outputs, SyncedStore
+from dpca.store.results import ResultDirectory, open_result
+from dpca.store.unfinished import Begun, differences, without_place
+from dpca.system import durable
+from dpca.system.lock import Lock
+from dpca.system.machine import watched_memory
+from dpca.system.scratch import ScratchFolder
+from dpca.system.signals import Stopped
+from dpca.units import describe_memory
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended well, now or before."""
+
+    path: Path
+    seconds: float
+    """Of this command."""
+
+
+@contextmanager
+def _ready(
+    loaded: Loaded, before: Begun | None, from_gram: str | Path | None, executor: Executor | None
+) -> Iterator[tuple[Prepared, Executor, dict[str, float] | None]]:
+    """`prepared`, for a run that begins, or goes on with what is there; and what it is forecast to take, if that is known."""
+    with prepared(loaded, before, from_gram, executor) as (ready, executor):
+        expected = None
+        if before is None and ready.made.reads:
+            with loaded.located():
+                expected = foreseen(loaded.config, ready, executor)
+        yield ready, executor, expected
+
+
+def run(
+    loaded: Loaded,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    keep_ledger: bool = False,
+    from_gram: str | Path | None = None,
+    executor: Executor | None = None,
+    display: Display | None = None,
+) -> Finished:
+    """Carry out a configuration.
+
+    Nothing is written before the input has been opened, found fit and planned; the result appears whole or
+    not at all. A run that ends otherwise leaves what it has finished, any earlier result as it was, and
+    status.json, which says why.
+
+    Parameters
+    ----------
+    overwrite : replace an earlier result once the new one is whole; drop an unfinished run
+    resume : go on with an unfinished run, if there is one
+    keep_ledger : leave the finished parts beside the result
+    from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
+    executor : where it runs, instead of what the config says
+
+    Raises
+    ------
+    DpcaError
+        Of the kind that says whose fault it is: its `exit_code` is the command's.
+    Incomplete
+        Where others compute, and have not ended.
+    Stopped
+        When a signal asked for it.
+    """
+    place = place_of(loaded.config)
+    if executor is None and isinstance(place, SlurmStep) and in_step():
+        with ExitStack() as step:
+            with loaded.located():
+                executor = step.enter_context(joined(place))
+            return run(
+                loaded,
+                overwrite=overwrite,
+                resume=resume,
+                keep_ledger=keep_ledger,
+                from_gram=from_gram,
+                executor=executor,
+                display=display,
+            )
+    began = time.perf_counter()
+    config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
+    with loaded.located():
+        before = directory.unfinished() if resume else None
+        if resume and _had_ended(directory, before, loaded, keep_ledger):
+            return Finished(directory.path, time.perf_counter() - began)
+        if before is None:
+            directory.check_free(overwrite)
+    with (
+        _ready(loaded, before, from_gram, executor) as (ready, executor, expected),
+        watched_memory() as peak,
+        _locked(directory, before, loaded, overwrite) as lock,
+    ):
+        stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
+        within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+
+        def check() -> None:
+            within()
+            if lock.lost:
+                lock.check()
+
+        vitals = vitals_of(ready.made, peak, executor)
+        progress = Progress(display, directory.status, stages, check, vitals, peak.enter)
+
+        def ledger_of(begun: Begun) -> Ledger:
+            return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
+
+        begun = Begun.now(
+            _relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), ready.made.settled.as_json()
+        )
+        notes: list[str] = []
+        if before:
+            with loaded.located():
+                notes = before.check(directory.path, begun, OF_KERNELS)
+            if ledger_of(before).forget_stale([ready.source]):
+                begun = replace(before, config=begun.config)
+            else:
+                progress.say("other data were read before than are there now: what was built on them is computed again")
+                before = None
+        scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
+        begun, ledger = replace(begun, scratch=str(scratch.path)), ledger_of(begun)
+        try:
+            if before is None:
+                directory.begin(begun)
+            else:
+                if before.scratch != begun.scratch:
+                    before.scratch_folder(directory.path).remove()
+                if not isinstance(executor, Collecting):  # else someone may be writing
+                    durable.remove_partials(directory.ledger)
+                if (before.config, before.scratch) != (begun.config, begun.scratch):
+                    directory.change(begun)
+            if ready.made.copy is not None:
+                scratch.make()
+            outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
+            found = _decompose(config, ready, outputs, executor, progress, scratch.copy, ledger)
+            identity = _check_unchanged(begun, ready, ledger)
+            seconds = time.perf_counter() - began
+            notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
+            manifest = manifest_of(
+                without_secrets(config.model_dump()),
+                ready.source,
+                ready.made,
+                found,
+                identity=identity,
+                n_workers=executor.n_workers,
+                seconds=seconds,
+                peak=peak,
+                expected=expected,
+                gram_from=str(ready.gram.path) if ready.gram else None,
+            )
+            lock.check()
+            document = {
+                "run": begun.run,
+                "job": begun.job,
+                "notes": notes,
+                **manifest,
+                "asked": begun.config,
+                "fingerprint": begun.input,
+            }
+            directory.commit(found.certificate, document)
+            scratch.remove()
+            directory.publish(keep_ledger)
+        except Incomplete as error:
+            progress.finish("waiting", error.message)
+            raise
+        except BaseException as error:
+            if lock.held():
+                _keep_what_is_finished(directory, ledger, scratch)
+                if isinstance(error, WorkerDied):
+                    error = _with_plan(error, ready.made.processes[-1])
+                error = _explained(error, directory, ledger, loaded, from_gram)
+                progress.finish(*_last_status(error))
+            elif not isinstance(error, LockedError):
+                error = LockedError(*lock.taken_over)
+            raise error from error.__cause__
+        progress.finish("done", open_result(directory.path).certificate["verdict"])
+        seconds = time.perf_counter() - began
+        if config.output.report:
+            _report(directory.path, ready, progress)
+    return Finished(directory.path, seconds)
+
+
+def _report(place: Path, ready: Prepared, progress: Progress) -> None:
+    """Write report.html; a result is one without it, whatever happens."""
+    try:
+        from dpca.report.page import write_report
+    except ImportError:
+        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
+        return
+    progress.say("drawing report.html")
+    try:
+        write_report(open_result(place), ready.labels)
+    except Exception as error:
+        progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
+
+
+def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
+    """Carry out a partition of the stage that a run is in: some of its spans, and nothing else.
+
+    Nothing is locked: any number of partitions may run at a time, in any order, and again.
+
+    Raises
+    ------
+    DpcaError
+        When the run is not there, or not of this config; when its stages are complete.
+    """
+    directory = ResultDirectory(loaded.config.output.path)
+    before = directory.unfinished()
+    if before is None:
+        raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")
+    executor = Partition(index, of)
+    with prepared(loaded, before, executor=executor) as (ready, _), watched_memory() as peak:
+        begun = Begun.now(
+            _relevant(loaded.config),
+            fingerprint(ready.source, ready.made.plan.samples_axis),
+            ready.made.settled.as_json(),
+        )
+        with loaded.located():
+            before.check(directory.path, begun)
+        progress = Progress(check=keep_to(ready.made.processes[0], peak))
+        ledger = Ledger(directory.parts(before.run).absolute(), before.run, ready.source.layout.bytes, say)
+        outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
+        ready = replace(ready, made=replace(ready.made, keeps_data=False))
+        scratch = before.scratch_folder(directory.path)
+        try:
+            _decompose(loaded.config, ready, outputs, executor, progress, scratch.copy, ledger)
+        except Ended as ended:
+            with loaded.located():
+                _check_unchanged(begun, ready)
+            return ended
+        except (FileNotFoundError, StorageError) as cause:  # of what is gone with the run
+            now = directory.unfinished()
+            if now is None or now.run != before.run:
+                raise LedgerError(
+                    f"{directory.path}: its run ended while this partition was computed",
+                    "It is not needed any more.",
+                ) from cause
+            raise
+    raise LedgerError(f"{directory.path}: all of its stages are complete", "End it with dpca batch finalize.")
+
+
+def _decompose(
+    config: Config,
+    ready: Prepared,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    scratch: str,
+    ledger: Ledger,
+) -> Decomposition:
+    """PCA, or that of kernels, as asked for."""
+    of = (ready.source, ready.model, ready.made, outputs, executor, progress)
+    keep_gram = config.output.gram
+    if ready.model.kernels is None:
+        return decompose(*of, scratch=scratch, components=ready.components, keep_gram=keep_gram, ledger=ledger)
+    kept = None
+    if ready.gram is not None:
+        adopt(ready.gram, outputs)
+        kept = kept_gram(ready.gram, ready.made.attempts[0])
+    return decompose_kernels(*of, scratch=scratch, keep_gram=keep_gram, ledger=ledger, labels=ready.labels, kept=kept)
+
+
+def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
+    """Whether nothing is left to compute: the result of this config and input is there, or only has to be published.
+
+    Raises
+    ------
+    LedgerError
+        When what is there is of another config, or of an input that has changed since.
+    """
+    asked = _relevant(loaded.config)
+    if before is not None:
+        if directory.committed(before) is None or differences(before.config, asked):
+            return False
+        with _locked(directory, before, loaded, overwrite=False):
+            before.scratch_folder(directory.path).remove()
+            directory.publish(keep_ledger)
+        return True
+    if not directory.has_result:
+        return False
+    manifest = open_result(directory.path).manifest
+    found = differences(manifest["asked"], asked)
+    try:
+        source = loaded.config.input.open()
+        now = fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
+        found += differences(without_place(manifest["fingerprint"]), without_place(now))
+    except InputError:
+        pass  # a result outlives its input
+    if found:
+        raise LedgerError(
+            f"{directory.path}: holds the result of another config or input: {'; '.join(found[:5])}",
+            "Choose another output.path, or replace it with --overwrite.",
+            key="output.path",
+        )
+    with _held(directory, loaded):
+        directory.tidy()
+    return True
+
+
+@contextmanager
+def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, overwrite: bool) -> Iterator[Lock]:
+    """Hold the directory, and know that nothing happened in it before that was so."""
+    with _held(directory, loaded) as lock:
+        if before is None:
+            with loaded.located():
+                directory.check_free(overwrite)
+        else:
+            now = directory.unfinished()
+            if now is None or now.run != before.run:
+                raise LockedError(
+                    f"{directory.path}: another run has just ended there", "Look at it (see dpca status)."
+                )
+        yield lock
+
+
+@contextmanager
+def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
+    lock = Lock(directory.path)
+    with loaded.located():
+        lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> dict[str, Any]:
+    """Refuse a result of data that changed while they were read, if only for a while; returns their fingerprint.
+
+    Raises
+    ------
+    DataError
+        Names what changed.
+    """
+    now = fingerprint(ready.source, ready.made.plan.samples_axis)
+    found = differences(without_place(begun.input), without_place(now))
+    if not found and ledger is not None and ledger.stale([ready.source]):
+        found = ["it is now what it was at first, but was not between"]
+    if found:
+        raise changed(ready.source.layout.name, "; ".join(found))
+    return now
+
+
+def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: ScratchFolder) -> None:
+    """After a run that did not end well: leave nothing where nothing is finished."""
+    if ledger.empty:
+        with suppress(OSError, StorageError):  # which may be what ended the run
+            scratch.remove()
+            directory.discard()
+
+
+def _explained(
+    error: BaseException, directory: ResultDirectory, ledger: Ledger, loaded: Loaded, from_gram: str | Path | None
+) -> BaseException:
+    """What ended a run, with where it is in the config and how to go on."""
+    given = "" if from_gram is None else f" --from-gram {from_gram}"
+    go_on = f"What is finished is kept: {loaded.command}{given} --resume goes on."
+    if isinstance(error, Stopped) and not ledger.empty:
+        error.remedy = go_on
+    if not isinstance(error, DpcaError):
+        return error
+    located = loaded.locate(error)
+    if ledger.empty:
+        return located
+    if isinstance(error, AssumptionError):
+        return _first_pass_kept(located, directory.staged_arrays(ledger.run))
+    # Data that are mended are other data, and other precision makes other products: nothing of what is finished can be used.
+    again = "" if isinstance(error, DataError) else go_on
+    if isinstance(error, PrecisionError):
+        again = "Then start it anew with --overwrite."
+    elif isinstance(error, ConfigError) and (error.key or "").removeprefix("model.") in OF_KERNELS:
+        again = "What is finished is kept: correct the config, and --resume goes on."
+    return type(error)(located.message, f"{located.remedy} {again}".strip(), located.key).with_traceback(
+        error.__traceback__
+    )
+
+
+def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
+    """What a worker that died was to hold at most, and what it may."""
+    return WorkerDied(
+        f"{error.message}; the plan has {describe_memory(worker.peak_bytes)} for a worker, which may take "
+        f"{describe_memory(worker.budget.bytes)}, {worker.budget.origin}",
+        error.remedy,
+        error.key,
+    )
+
+
+def _last_status(error: BaseException) -> tuple[str, str]:
+    """State and message of a run that did not end well."""
+    if isinstance(error, Stopped | KeyboardInterrupt):
+        return "interrupted", f"stopped by {error}"
+    return "failed", in_text(error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}")
+
+
+def goes_on(place: Path, overwrite: bool) -> bool:
+    """Whether this is a job that was requeued, and has something to go on with, whatever it was told to begin with.
+
+    Parameters
+    ----------
+    overwrite : whether it was told to replace what is there: then only what this very job began counts
+    """
+    if os.environ.get("SLURM_RESTART_COUNT", "0") in ("", "0"):
+        return False
+    directory, job = ResultDirectory(place), os.environ.get("SLURM_JOB_ID")
+    before = directory.unfinished()
+    begun_by = before.job if before else open_result(place).manifest.get("job") if directory.has_result else None
+    return not overwrite or (job is not None and begun_by == job)
+
+
+def _relevant(config: Config) -> dict[str, Any]:
+    """What of a configuration decides the result: neither where it is computed nor where data lie and go.
+
+    Which data they are, and which of their axes holds the samples, the fingerprint says.
+    """
+    resolved: dict[str, Any] = without_secrets(config.model_dump())
+    del resolved["compute"]
+    for name in ("uri", "array", "samples_axis", "library", "storage_options", "read_seconds"):
+        del resolved["input"][name]
+    resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
+    return resolved
+
+
+def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
+    """Say what is left of a run that ended after its first pass."""
+    return type(error)(
+        f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
+        f"what else it gives are in {arrays}",
+        f"{error.remedy} Then start it anew with --overwrite, which removes what was kept.",
+    )
+
+
+def _of_kept_gram(ready: Prepared, found: Decomposition) -> list[str]:
+    """What the user must know of a Gram matrix that was there."""
+    if ready.gram is None or ready.model.precision != "double" or found.certificate["precision"] != "single":
+        return []
+    return [
+        f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "
+        "precision: its digits are what there is; run without --from-gram for more"
+    ]

@@ -1,0 +1,297 @@
+"""Scripts for Slurm: what the plan says of memory and time, and what follows what.
+
+Two ways. A job array (`dpca.commands.batch`), which opens no ports; or one job, which holds the run: on its own cores, with
+workers in jobs of their own, or with workers in its tasks, as compute.cluster says.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dpca.commands.batch import begun_with, go_on_with, init, is_under_way
+from dpca.commands.foresight import plan
+from dpca.commands.prepare import beside, place_of
+from dpca.config.loading import Loaded, load
+from dpca.errors import ClusterError, ConfigError, writing
+from dpca.execution.jobqueue import SlurmStep
+from dpca.execution.partitions import Collecting
+from dpca.store.results import ResultDirectory
+from dpca.units import is_plain
+
+ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"
+MEMORY_MARGIN, MEMORY_BESIDE = 1.2, 128 * 2**20
+"""Slurm counts shared libraries too, which a plan does not."""
+CLIENT_SHARE = 2
+"""The client of a cluster takes half of what is free where it is."""
+TIME_MARGIN, LEAST_MINUTES, LEAST_WAITING_MINUTES = 3, 10, 60
+"""A node may be slower than this one, and its storage busier; and a run whose workers are jobs waits for them."""
+SIGNAL_SECONDS = 120
+SPANS_A_JOB = 10
+"""A job lasts for so many spans at least: what it has in hand when it ends is computed again."""
+MOST_TASKS = 1000
+"""Slurm's default for MaxArraySize allows no more."""
+
+Way = Literal["array", "job"]
+
+STOPPABLE = """\
+# Slurm sends SIGUSR1 to this shell before the walltime ends: what runs is told to stop, and the job to come again.
+stoppable() {
+    trap 'ending=yes; kill -USR1 $run' USR1
+    trap : TERM  # Slurm sends it to all processes of a job
+    "$@" &
+    run=$!
+    if [ "$ending" ]; then kill -USR1 $run; fi
+    while wait $run; kill -0 $run 2>/dev/null; do :; done
+    wait $run
+    code=$?
+    trap - USR1 TERM
+    if [ $code -ne 0 ] && [ "$ending" ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then exec scontrol requeue "$SLURM_JOB_ID"; fi
+    return $code
+}
+"""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Scripts, and what became of them."""
+
+    directory: Path
+    scripts: dict[str, str]
+    """By name."""
+    jobs: tuple[str, ...] = ()
+    """Numbers of what was submitted, one for each script; none of a dry run."""
+
+
+def array_scripts(
+    loaded: Loaded, document: dict[str, Any], partitions: int | None = None, options: Sequence[str] = ()
+) -> dict[str, str]:
+    """The scripts of a run as a job array, and of what follows it.
+
+    Parameters
+    ----------
+    loaded : the configuration
+    document : of `dpca.commands.foresight.plan`, for one task at a time
+    partitions : tasks of the array; None for one a span, or 1000 if these are more
+    options : further options of sbatch, such as --partition=long
+    """
+    place = Path(loaded.config.output.path).absolute()
+    directory = beside(loaded.config.output.path)
+    n = n_partitions(document, partitions)
+    stages = dict(document["time"]["stages"])
+    solving = stages.pop("eigensolve", 0.0)
+    run, memory = shlex.quote(str(place)), [f"--mem={_megabytes(document['memory']['peak_bytes'])}M"]
+    array = _script(
+        f"dpca-{place.name}",
+        _minutes(max(max(stages.values()) / n, SPANS_A_JOB / TIME_MARGIN * document["time"]["span_seconds"])),
+        directory / "%A_%a.log",
+        [f"--array=0-{n - 1}", "--ntasks=1 --cpus-per-task=1", *memory],
+        options,
+        f'stoppable {_dpca()} batch partition {run} --index "$SLURM_ARRAY_TASK_ID"\n',
+    )
+    sbatch, after = "sbatch --parsable", "--dependency=afterany:$array"
+    scripts = {name: shlex.quote(str(directory / name)) for name in (ARRAY, FINALIZE)}
+    finalize = _script(
+        f"dpca-finalize-{place.name}",
+        _minutes(solving),
+        directory / "finalize-%j.log",
+        ["--ntasks=1 --cpus-per-task=1", *memory],
+        options,
+        "# A task that was requeued may still be at work, whatever the dependency says.\n"
+        "array=${SLURM_JOB_DEPENDENCY#*:} array=${array%%[!0-9]*}\n"
+        'if [ -n "$array" ] && [ -n "$(squeue --noheader --jobs "$array" 2>/dev/null)" ]; then\n'
+        f"    exec {sbatch} --begin=now+30 {after} {scripts[FINALIZE]}\n"
+        "fi\n"
+        f"# Names what is missing and ends with 1; then: sbatch --array=... {ARRAY}, and this again.\n"
+        f"stoppable {_dpca()} batch finalize {run} || exit\n"
+        "# Each stage is an array of its own: scores and spectrum, components, what components need besides.\n"
+        f'if {_dpca()} batch status {run} --json | grep -q \'"state": "waiting"\'; then\n'
+        f"    array=$({sbatch} {scripts[ARRAY]}) && {sbatch} {after} {scripts[FINALIZE]}\n"
+        "fi\n",
+    )
+    return {ARRAY: array, FINALIZE: finalize}
+
+
+def n_partitions(document: dict[str, Any], asked: int | None) -> int:
+    """Tasks of an array: one a span if none are asked for, and as Slurm allows."""
+    return min(asked or MOST_TASKS, int(document["spans"]))
+
+
+def job_script(
+    loaded: Loaded, config: Path, document: dict[str, Any], options: Sequence[str] = (), overwrite: bool = False
+) -> dict[str, str]:
+    """The script of a job that holds a run.
+
+    Parameters
+    ----------
+    loaded, config : the configuration, and its file
+    document : of `dpca.commands.foresight.plan`
+    options, overwrite : as of `submit`
+    """
+    compute, place = loaded.config.compute, place_of(loaded.config)
+    peaks = {process["name"]: process["peak_bytes"] for process in document["memory"]["processes"]}
+    seconds, least = sum(document["time"]["stages"].values()), LEAST_MINUTES
+    overrides, srun = list(loaded.overrides), ""
+    if isinstance(place, SlurmStep):
+        tasks = f"--ntasks={place.n_tasks} --cpus-per-task={place.cores}"
+        srun = f"srun --kill-on-bad-exit=1 {tasks} "
+        most = max(place.memory, peaks["worker"], CLIENT_SHARE * peaks["client"])
+        resources = [tasks, f"--mem-per-cpu={_megabytes(most) // place.cores + 1}M"]
+    elif place is not None:
+        least = LEAST_WAITING_MINUTES
+        resources = ["--ntasks=1 --cpus-per-task=1", f"--mem={_megabytes(CLIENT_SHARE * peaks['client'])}M"]
+    else:
+        cores = compute.workers
+        if cores == "auto":
+            cores = document["tasks"]
+            overrides.append(f"compute.workers={cores}")
+        resources = [f"--ntasks=1 --cpus-per-task={cores}", f"--mem={_megabytes(peaks['dpca'])}M"]
+        if compute.memory == "auto":
+            overrides.append(f"compute.memory={document['memory']['peak_bytes']}B")
+    given = shlex.join([str(config.absolute()), *(word for value in overrides for word in ("--set", value))])
+    run = f"{_dpca()} run {given}"
+    name, directory = Path(loaded.config.output.path).name, beside(loaded.config.output.path)
+    return {
+        JOB: _script(
+            f"dpca-{name}",
+            _minutes(seconds, least),
+            directory / "%j.log",
+            resources,
+            options,
+            "# Requeued it goes on with what is finished; by hand it is this too, with --resume.\n"
+            f"stoppable {srun}{run} {'--overwrite' if overwrite else '--resume'}\n",
+        )
+    }
+
+
+def submit(
+    loaded: Loaded,
+    config: Path,
+    *,
+    way: Way | None = None,
+    partitions: int | None = None,
+    options: Sequence[str] = (),
+    overwrite: bool = False,
+    dry_run: bool = False,
+) -> Submission:
+    """Hand a run to Slurm: begin it as a job array, or go on with one; or submit a job that holds it.
+
+    Parameters
+    ----------
+    loaded, config : the configuration, and its file
+    way : None for an array where compute.cluster is local, else a job
+    partitions, options : as of `array_scripts`
+    overwrite : as of `dpca.commands.run.run`
+    dry_run : make the scripts only; nothing is written or begun
+
+    Raises
+    ------
+    DpcaError
+        As `dpca.commands.batch.init` does.
+    ConfigError
+        When partitions are given for a job, or an array is asked for with a cluster.
+    ClusterError
+        When sbatch is not there, or refuses.
+    """
+    local = loaded.config.compute.cluster == "local"
+    way = way or ("array" if local else "job")
+    if way == "array" and not local:
+        raise ConfigError(
+            "a job array needs no cluster, but compute.cluster is not local",
+            "Leave out --as array, or set compute.cluster: local.",
+            key="compute.cluster",
+        )
+    if way == "job" and partitions is not None:
+        raise ConfigError(f"--partitions is {partitions}, but a job is no array", "Leave it out, or use --as array.")
+    for option in options:
+        if not is_plain(option):
+            raise ConfigError(
+                f"--sbatch is {option!r}, but text without control characters (such as line breaks) is allowed",
+                "Repeat --sbatch.",
+            )
+    loaded.check_overrides()
+    place, directory = ResultDirectory(loaded.config.output.path), beside(loaded.config.output.path)
+    if way == "array" and is_under_way(place.path) and not overwrite:
+        partitions = begun_with(place.path, partitions)
+    elif not dry_run and (overwrite or place.unfinished() is None):
+        place.check_free(overwrite)
+    document = plan(loaded, Collecting() if way == "array" else None)
+    if way == "array":
+        made = Submission(directory, array_scripts(loaded, document, partitions, options))
+    else:
+        made = Submission(directory, job_script(loaded, config, document, options, overwrite))
+    if dry_run:
+        return made
+    if way == "array":
+        if loaded.config.compute.memory == "auto":
+            # In an allocation that was made for the plan, half of what is free would not be enough for it.
+            loaded = load(config, [*loaded.overrides, f"compute.memory={document['memory']['peak_bytes']}B"])
+        if is_under_way(place.path) and not overwrite:
+            go_on_with(place.path, loaded)
+        else:
+            init(loaded, config, partitions=n_partitions(document, partitions), overwrite=overwrite)
+    with writing(str(directory)):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in made.scripts.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    jobs: list[str] = []
+    for name in made.scripts:
+        try:
+            jobs.append(_sbatch(directory / name, *(f"--dependency=afterany:{job}" for job in jobs)))
+        except ClusterError:
+            for job in jobs:  # an array that nothing follows
+                subprocess.run(["scancel", job], capture_output=True, check=False)
+            raise
+    return Submission(directory, made.scripts, tuple(jobs))
+
+
+def _script(name: str, minutes: int, log: Path, resources: Sequence[str], options: Sequence[str], body: str) -> str:
+    lines = [
+        f"--job-name={shlex.quote(name)}",
+        *resources,
+        f"--time={minutes}",
+        f"--signal=B:USR1@{SIGNAL_SECONDS}",
+        "--requeue --open-mode=append",
+        f"--output={shlex.quote(str(log.parent).replace('%', '%%'))}/{log.name}",
+        *options,
+    ]
+    head = "\n".join(f"#SBATCH {line}" for line in lines)
+    return f"#!/bin/bash\n{head}\n\n{STOPPABLE}\ncd {shlex.quote(os.getcwd())} || exit\n{body}"
+
+
+def _dpca() -> str:
+    return shlex.join([sys.executable, "-m", "dpca"])
+
+
+def _megabytes(n_bytes: int) -> int:
+    """What to ask for, where the plan has so much."""
+    return int((n_bytes * MEMORY_MARGIN + MEMORY_BESIDE) / 2**20) + 1
+
+
+def _minutes(seconds: float, least: int = LEAST_MINUTES) -> int:
+    """What to ask for, where so much was measured."""
+    return max(least, int(TIME_MARGIN * seconds / 60) + 1)
+
+
+def _sbatch(script: Path, *options: str) -> str:
+    """The number of a job."""
+    try:
+        done = subprocess.run(
+            ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise ClusterError(
+            "sbatch is not here", "Run this where Slurm's commands are, or print the scripts with --dry-run."
+        ) from None
+    if done.returncode:
+        raise ClusterError(
+            f"sbatch refused {script}: {done.stderr.strip()}",
+            "Correct it (--sbatch sets options), or see whether Slurm answers (sinfo); then again.",
+        )
+    return done.stdout.strip().partition(";")[0]

@@ -1,0 +1,373 @@
+"""Config files: YAML to the configuration, with every error at its line and column. YAML 1.2, safe loading."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from dpca.config.schema import ALLOWED, REMEDIES, Config, Input, check_together, without_secrets
+from dpca.errors import ConfigError, DpcaError
+from dpca.sources.credentials import HIDDEN
+
+Path_ = tuple[str | int, ...]
+
+MOST_BYTES, MOST_DEPTH, MOST_VALUES = 2**16, 20, 10_000
+"""The most that a config takes; what is read of a text in YAML grows with each of them, and not with its length alone."""
+
+_WORDS = {
+    "bool_type": "true or false (yes and no are text in YAML 1.2)",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": "text without control characters (such as line breaks)",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+}
+"""What is allowed, by pydantic's name of the error, where its own words are those of Python."""
+
+_YAML_ERRORS = {
+    "found character '\\t'": ("", "Indent with spaces: YAML takes no tabs."),
+    "found character": ("", "Quote a value that begins with this character."),
+    "found undefined alias": ("", "Quote a value that begins with * or &."),
+    "could not determine a constructor": ("", "Quote a value that begins with !."),
+    "mapping values are not allowed": (
+        "a colon where no key can be",
+        "Keys of one section begin in one column; quote a value that holds a colon.",
+    ),
+    "expected <block end>": (
+        "the line is indented otherwise than those above it",
+        "Keys of one section begin in one column.",
+    ),
+    "expected ',' or": ("", "Close the bracket."),
+    "found unexpected end of stream": ("the quote that begins here is not closed", "Close it."),
+    "but found another document": ("a second document begins here", "Leave --- out: a config is one document."),
+}
+"""By the beginning of what ruamel says: better words, where there are any, and what to do."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration and where its keys stand."""
+
+    config: Config
+    marks: Mapping[Path_, str] = field(default_factory=dict)
+    """file:line:column of each value, by path."""
+    path: str = "CONFIG"
+    """The file."""
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that runs it, as one would type it; what is secret of it is not said."""
+        return shlex.join(
+            ["dpca", "run", self.path, *(word for given in self.overrides for word in ("--set", _shown(given)))]
+        )
+
+    def at(self, place: Path) -> Loaded:
+        """The same with the result elsewhere."""
+        output = self.config.output.model_copy(update={"path": str(place)})
+        return replace(self, config=self.config.model_copy(update={"output": output}))
+
+    def check_overrides(self) -> None:
+        """Refuse secrets in overrides that are to be written down.
+
+        Raises
+        ------
+        ConfigError
+            Names the first.
+        """
+        for given in self.overrides:
+            if _shown(given) != given:
+                raise ConfigError(
+                    f"--set {_shown(given)}: would be written into a script, for everyone to read",
+                    "Give credentials in the environment, or in the config.",
+                )
+
+    def locate(self, error: DpcaError) -> DpcaError:
+        """The error with the line of its key in front, where the file sets that key."""
+        mark = self.marks.get(tuple(error.key.split(".")))
+        if mark is None:
+            return error
+        return type(error)(f"{mark}: {error.message}", error.remedy, error.key)
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Put the line that is at fault before an error, where one is."""
+        try:
+            yield
+        except DpcaError as error:
+            raise self.locate(error) from error.__cause__
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
+    """Read a configuration.
+
+    Parameters
+    ----------
+    path : a YAML file
+    overrides : KEY=VALUE, such as model.n_components=30; VALUE is YAML
+
+    Raises
+    ------
+    ConfigError
+        All that is wrong, a line each: file:line:column, the value, what is allowed, the nearest key.
+    """
+    name = str(path)
+    values, marks = _parse(_text(path), name)
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
+            "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine",
+        )
+    for key in Config.model_fields:
+        if key in values and values[key] is None:
+            values[key] = {}  # all its lines are commented out
+    for override in overrides:
+        _override(values, marks, override)
+    try:
+        loaded = Loaded(Config.model_validate(values), marks, name, tuple(overrides))
+    except ValidationError as errors:
+        raise ConfigError(*_explain(errors, values, marks, name)) from None
+    with loaded.located():
+        check_together(loaded.config)
+    return loaded
+
+
+def load_input(path: str | Path) -> Input:
+    """Read where data are from a YAML file: the `input` of a config, or its keys alone.
+
+    Raises
+    ------
+    ConfigError
+        As `load` does.
+    """
+    name = str(path)
+    values, marks = _parse(_text(path), name)
+    inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()
+    given = values["input"] if inside else values
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input", "Begin with\nuri: data.zarr"
+        )
+    try:
+        return Input.model_validate(given)
+    except ValidationError as errors:
+        at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
+        raise ConfigError(*_explain(errors, given, at, name, Input)) from None
+
+
+def _shown(override: str) -> str:
+    """An override without what nobody but a store may see."""
+    key, _, text = override.partition("=")
+    try:
+        value, _ = _parse(text, key)
+    except ConfigError:  # it is no value, or one that stands for more than a config
+        value = HIDDEN if "storage_options" in text else text
+    shown = without_secrets(value, key.strip())
+    if shown == value != HIDDEN:
+        return override
+    return f"{key}={shown if isinstance(shown, str) else HIDDEN}"
+
+
+def _text(path: str | Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(
+                f"{path}: is larger than {MOST_BYTES} bytes, and no config is",
+                "Name a YAML file of the keys of a config.",
+            )
+        return content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{path}: can't be read: {reason}", "Name a YAML file: dpca init DATA > run.yaml writes one."
+        ) from cause
+
+
+def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
+    """Plain values, and file:line:column of each."""
+    yaml = YAML(typ="safe", pure=True)
+    marks: dict[Path_, str] = {}
+    scalars: list[ScalarNode] = []
+
+    def where(at: Node | Event) -> str:
+        return f"{name}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
+
+    def mark(node: Node, path: Path_, at: Node) -> None:
+        marks[path] = where(at)
+        # An alias stands for all that it names, wherever it is used: what it names may be the alias itself.
+        if len(path) > MOST_DEPTH or len(marks) > MOST_VALUES:
+            raise _excessive(marks.get(path[:1], name))
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                if not isinstance(key, ScalarNode):
+                    raise ConfigError(f"{where(key)}: a key is no text", "Write KEY: VALUE; quote a bracket in a key.")
+                scalars.append(key)
+                # Marked at the value, or at the key where the value is on lines of its own, or is none.
+                alone = isinstance(value, MappingNode) or not value.value
+                mark(value, (*path, str(key.value)), key if alone else value)
+                marks[(*path, str(key.value), "<key>")] = where(key)
+        elif isinstance(node, SequenceNode):
+            for index, value in enumerate(node.value):
+                mark(value, (*path, index), value)
+        elif isinstance(node, ScalarNode):
+            scalars.append(node)
+
+    try:
+        depth = 0
+        for event in yaml.parse(text):
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                raise _excessive(where(event))
+        node = yaml.compose(text)
+        if node is not None:
+            mark(node, (), node)
+        for scalar in scalars:
+            try:
+                yaml.constructor.construct_object(scalar)
+            except (ValueError, LookupError) as error:
+                raise ConfigError(f"{where(scalar)}: can't be read as a value: {error}", "Quote it.") from None
+        return yaml.load(text), marks
+    except MarkedYAMLError as error:
+        raise ConfigError(*_explain_yaml(error, name)) from None
+    except YAMLError as error:
+        raise ConfigError(f"{name}: not valid YAML: {error}", "Correct the file.") from None
+
+
+def _excessive(where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: is nested more than {MOST_DEPTH} levels deep, or holds more than {MOST_VALUES:,} keys and values, "
+        "an alias counted as what it stands for",
+        "Write values where they belong, without aliases; no config is as large.",
+    )
+
+
+def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:
+    """Where a text is no YAML and why, and the remedy."""
+    problem = (error.problem or error.context or "?").splitlines()[0]
+    known = next((start for start in _YAML_ERRORS if problem.startswith(start)), "")
+    words, remedy = _YAML_ERRORS.get(known, ("", "Correct the line."))
+    if name.startswith("--set"):
+        return f"{name}: not valid YAML: {words or problem}", "Quote it for the shell: --set 'KEY=[1, 2]'."
+    unclosed = known == "found unexpected end of stream"
+    at = error.context_mark if unclosed else error.problem_mark or error.context_mark
+    where = f"{name}:{at.line + 1}:{at.column + 1}" if at else name
+    return f"{where}: not valid YAML: {words or problem}", remedy
+
+
+def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) -> None:
+    key, equals, text = override.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"--set {_shown(override)}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
+    shown = f"--set {_shown(override)}"
+    value, within = _parse(text, shown)
+    inner = values
+    for part in path[:-1]:
+        child = inner.setdefault(part, {})
+        if child is None:
+            child = inner[part] = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"{shown}: {part} has no keys", "Set the whole of it.")
+        inner = child
+    inner[path[-1]] = value
+    for replaced in [other for other in marks if other[: len(path)] == path]:
+        del marks[replaced]
+    for length in range(1, len(path) + 1):
+        marks[path[:length]] = marks[(*path[:length], "<key>")] = shown
+    marks.update({(*path, *inside): shown for inside in within})
+
+
+def _explain(
+    errors: ValidationError,
+    values: dict[str, Any],
+    marks: Mapping[Path_, str],
+    name: str,
+    model: type[BaseModel] = Config,
+) -> tuple[str, str]:
+    """One line for each key that is wrong, and the remedies."""
+    lines: dict[Path_, str] = {}
+    remedies: dict[Path_, str] = {}
+    for error in errors.errors():
+        path, value = _existing(error["loc"], values)
+        key = ".".join(map(str, path)) or "the file"
+        if error["type"] in ("extra_forbidden", "invalid_key"):
+            parent = _section(path[:-1], model)
+            near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
+            section = next((other for other in model.model_fields if path[-1] in _section((other,), model)), None)
+            lines[path] = f"{marks.get((*path[:-1], str(path[-1]), '<key>'), name)}: unknown key {key}"
+            if near or section:
+                meant = (*path[:-1], near[0]) if near else (section, path[-1])
+                remedies[path] = f"Did you mean {'.'.join(map(str, meant))}?"
+            else:
+                lines[path] += f" (allowed: {', '.join(parent)})"
+        elif error["type"] == "missing":
+            of, path = path, (*path, error["loc"][-1])
+            absent = ".".join(map(str, path))
+            absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
+            lines[path] = f"{marks.get(of, name)}: {absent} is missing"
+            remedies[path] = f"Set {absent}."
+        else:
+            allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
+            allowed = _WORDS.get(error["type"], allowed)
+            if key in ALLOWED:
+                lines.pop(path, None)
+                allowed = ALLOWED[key]
+            if key in REMEDIES:
+                remedies[path] = REMEDIES[key]
+            found = repr(without_secrets(value, key))
+            text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
+            # The members of a union are wrong each for itself: one line says them all.
+            lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
+    for path in list(lines):
+        if any(other != path and other[: len(path)] == path for other in lines):
+            del lines[path]  # what is wrong inside says more
+        elif " but " in lines[path]:
+            lines[path] += " is allowed"
+    return "\n".join(lines.values()), " ".join(
+        dict.fromkeys(remedies[path] for path in lines if path in remedies)
+    ) or "Correct the value."
+
+
+def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
+    """The parts of a location that are keys of the file: pydantic puts members of a union between them."""
+    path: list[str | int] = []
+    for part in location:
+        if isinstance(values, dict) and part in values:
+            values = values[part]
+            path.append(part)
+    return tuple(path), values
+
+
+def _section(path: Path_, model: Any) -> list[str]:
+    """The keys that are allowed at a path of a model."""
+    for part in path:
+        field_ = model.model_fields.get(str(part))
+        annotation = None if field_ is None else field_.annotation
+        model = next(
+            (
+                option
+                for option in (annotation, *getattr(annotation, "__args__", ()))
+                if isinstance(option, type) and issubclass(option, BaseModel)
+            ),
+            None,
+        )
+        if model is None:
+            return []
+    return list(model.model_fields)

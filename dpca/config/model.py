@@ -1,0 +1,158 @@
+"""What is asked for: plain values, checked against the data once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dpca.errors import ConfigError
+from dpca.kernels.kernel import Kernels
+from dpca.numerics.dimension import NComponents
+from dpca.numerics.ladder import Precision, Rung, working_dtype
+from dpca.numerics.preprocess import Rules
+from dpca.slabs import Side
+
+Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is asked for."""
+
+    n_components: NComponents = None
+    """A number, a share of the variance between 0 and 1, a key of RULES, or None for min(n_samples, n_features)."""
+    rules: Rules = field(default_factory=Rules)
+    """Preprocessing of each feature."""
+    precision: Precision = "auto"
+    """Of the products; accumulators are float64 always."""
+    solver: Solver = "auto"
+    effective_samples: float | None = None
+    """How many independent samples there are as good as, for sampling errors; None for as many as there are."""
+    whiten: bool = False
+    """Divide scores by the square root of their explained variance."""
+    kernels: Kernels | None = None
+    """Of kernel PCA; None for PCA."""
+
+    def most_components(self, n_samples: int, n_features: int) -> int:
+        """How many components there may be; exact where a number is asked for."""
+        asked = self.n_components
+        return asked if isinstance(asked, int) else self._most(n_samples, n_features)
+
+    def _most(self, n_samples: int, n_features: int) -> int:
+        return n_samples if self.kernels else min(n_samples, n_features)
+
+    def check(self, name: str, n_samples: int, n_features: int) -> None:
+        """Refuse what the data can't give.
+
+        Parameters
+        ----------
+        name : what errors call the data
+
+        Raises
+        ------
+        ConfigError
+            When n_components exceeds min(n_samples, n_features), of a kernel n_samples, when a rule does not apply to such
+            data, or when ddof leaves nothing to divide by.
+        """
+        most = self._most(n_samples, n_features)
+        if self.kernels:
+            self._check_kernels()
+        if self.n_components == "mle" and n_samples <= n_features:
+            raise ConfigError(
+                f"n_components='mle' is only supported if n_samples >= n_features: Minka's rule is for more samples than "
+                f"features, but {name} has {n_samples} samples and {n_features} features",
+                "Use broken_stick, gavish_donoho, marchenko_pastur, rank, a number, or a share of the variance.",
+                key="model.n_components",
+            )
+        if isinstance(self.n_components, int) and not 1 <= self.n_components <= most:
+            raise ConfigError(
+                f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
+                f"{n_features} features: from 1 to {'n_samples' if self.kernels else 'min(n_samples, n_features)'} = {most} "
+                "is allowed",
+                f"Set model.n_components to {most} or less"
+                + (
+                    ", or input.samples_axis if samples lie along another axis."
+                    if self.n_components > n_samples
+                    else "."
+                ),
+                key="model.n_components",
+            )
+        if not 0 <= self.rules.ddof < n_samples:
+            raise ConfigError(
+                f"ddof is {self.rules.ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
+                "Set it to 1 or 0.",
+                key="model.ddof",
+            )
+        if self.solver == "tsqr" and self.precision == "single":
+            raise ConfigError(
+                "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
+                "Set model.precision: double, or leave it out.",
+                key="model.precision",
+            )
+
+    def _check_kernels(self) -> None:
+        """Refuse what is not defined of a kernel."""
+        if self.solver not in ("auto", "gram_eigh"):
+            raise ConfigError(
+                f"svd_solver is {self.solver!r}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+                "Leave model.svd_solver out.",
+                key="model.svd_solver",
+            )
+        if self.n_components in ("mle", "gavish_donoho", "marchenko_pastur"):
+            raise ConfigError(
+                f"n_components is {self.n_components}, a rule for noise in linear PCA, which says nothing of a kernel",
+                "Use a number, a share of the variance such as 0.9, rank or broken_stick.",
+                key="model.n_components",
+            )
+
+    def keeps(self, n_samples: int, n_features: int) -> Side:
+        """The side whose m x m matrix is decomposed: the smaller, unless a solver is asked for that has one side only."""
+        if self.kernels:
+            return "samples"
+        if self.solver in ("gram_eigh", "covariance_eigh"):
+            return "samples" if self.solver == "gram_eigh" else "features"
+        return "features" if n_features < n_samples else "samples"
+
+    def ladder(self, dtype: np.dtype[Any], keeps: Side) -> tuple[Rung, ...]:
+        """Solvers to try in turn, until one supports every component that was asked for.
+
+        "auto" begins with the Gram matrix (the covariance, where features are fewer) in the precision of the data,
+        goes on to double unless `precision` says otherwise, then to TSQR, which costs 3 to 4 times as much and
+        does not square the condition number.
+
+        Parameters
+        ----------
+        dtype : of the data as stored
+        keeps : of `Model.keeps`
+        """
+        working = working_dtype(dtype, self.precision)
+        double = np.dtype(np.float64)
+        squaring = "gram_eigh" if keeps == "samples" else "covariance_eigh"
+        if self.solver == "tsqr":
+            return (Rung("tsqr", double),)
+        if self.solver != "auto" or self.precision == "single":
+            return (Rung(squaring, working),)
+        return (
+            *([Rung(squaring, working)] if working != double else []),
+            Rung(squaring, double),
+            *([] if self.kernels else [Rung("tsqr", double)]),  # kernels are of the matrix that it avoids
+        )
+
+    def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:
+        """Why the first solver is what it is, in words."""
+        keeps = self.keeps(n_samples, n_features)
+        first = self.ladder(dtype, keeps)[0]
+        m = n_samples if keeps == "samples" else n_features
+        other = f"{n_features:,} features" if keeps == "samples" else f"{n_samples:,} samples"
+        side = f"{m:,} x {m:,}, the smaller side of {n_samples:,} samples x {n_features:,} features"
+        if self.solver != "auto":
+            side = f"{m:,} x {m:,} summed over {other}, as asked for"
+        if self.kernels:
+            side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
+        precision = "single" if first.dtype == np.float32 else "double"
+        why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
+        if first.solver == "tsqr":
+            why = "which it always takes"
+        return f"{first.name}: {side}; {precision} precision, {why}"

@@ -1,0 +1,513 @@
+"""The configuration: all its keys, as frozen models.
+
+`Config` is their reference; `dpca schema` prints it as JSON Schema. `dpca.config.loading` reads YAML into it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from dpca.errors import ConfigError
+from dpca.kernels.kernel import USES
+from dpca.numerics.dimension import RULES, Rule
+from dpca.sources.base import READ_SECONDS
+from dpca.sources.credentials import HIDDEN, without_credentials
+from dpca.units import PLAIN, WALLTIME, walltime_seconds
+
+if TYPE_CHECKING:
+    from dpca.sources import Source
+
+DEFAULT_COMPONENTS = 20
+LEAST_MEMORY = 2**20
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _in_full(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse text that pydantic reads the beginning of, and amounts so small that a unit was forgotten."""
+    if isinstance(given, str) and not re.fullmatch(r"\s*(\d+\.)?\d+\s*[a-zA-Z]*\s*", given):
+        raise ValueError(given)
+    amount = read(given)
+    if amount < LEAST_MEMORY:
+        raise ValueError(given)
+    return amount
+
+
+Amount = Annotated[ByteSize, WrapValidator(_in_full)]
+Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
+"""Paths, URLs and what else may stand in a script."""
+
+
+class Input(_Section):
+    """Where the data are."""
+
+    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens.")]
+    array: Annotated[
+        str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
+    ] = None
+    samples_axis: Annotated[
+        int | str,
+        Field(description="The axis of samples, a number or a dimension's name; every other axis is a feature axis."),
+    ] = 0
+    absent_chunks: Annotated[
+        Literal["fill", "error"],
+        Field(
+            description="Chunks that the store never wrote: read as its fill value, counted and reported; or refused."
+        ),
+    ] = "fill"
+    missing_values: Annotated[
+        list[float],
+        Field(
+            description="Stored values that mark a missing one, besides NaN and what the file itself says: its _FillValue, "
+            "missing_value, and values outside its valid_range, valid_min and valid_max."
+        ),
+    ] = []
+    read_seconds: Annotated[
+        float,
+        Field(gt=0, description="How long no slab may be read until storage counts as hanging, and the run ends."),
+    ] = READ_SECONDS
+    library: Annotated[
+        Literal["fsspec", "obstore"], Field(description="What opens a URL: as many protocols, or faster ones.")
+    ] = "fsspec"
+    storage_options: Annotated[
+        dict[str, Any],
+        Field(
+            description="Of a URL: what fsspec's file system is given, or obstore's from_url; never written to a result."
+        ),
+    ] = {}
+
+    def open(self) -> Source:
+        """The source that is there.
+
+        Raises
+        ------
+        InputError
+            As `dpca.sources.open_source` does.
+        """
+        from dpca.sources import open_source
+
+        return open_source(
+            self.uri,
+            self.array,
+            self.absent_chunks,
+            self.storage_options,
+            self.missing_values,
+            self.read_seconds,
+            self.library,
+        )
+
+
+class Preprocess(_Section):
+    """What is done to each feature."""
+
+    center: Annotated[
+        bool,
+        Field(
+            description="Subtract the feature's mean. false when left out with kind: kernel_pca, which centres in its own "
+            "space; it matters to poly, sigmoid and cosine."
+        ),
+    ] = True
+    scale: Annotated[
+        Literal["none", "std"],
+        Field(
+            description="std divides by the standard deviation of the values that are present, with divisor (their number - "
+            "ddof). A feature whose standard deviation is at most 4 eps of its mean is constant, and stays 0."
+        ),
+    ] = "none"
+    missing: Annotated[
+        Literal["error", "mean"], Field(description="At NaN: refuse it, or fill in the feature's mean.")
+    ] = "error"
+
+
+Kernel = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
+Gamma = Annotated[float, Field(ge=0)] | Literal["median"] | None
+Degree = Annotated[float, Field(ge=0)]
+_SWEEP = Field(min_length=1)
+
+
+class Labels(_Section):
+    """A label for each sample."""
+
+    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or a text file with a label a line.")]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+
+
+class Model(_Section):
+    """What is computed."""
+
+    kind: Annotated[
+        Literal["pca", "kernel_pca"], Field(description="Principal component analysis, or that of a kernel.")
+    ] = "pca"
+    n_components: Annotated[
+        Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
+        Field(
+            description=f"How many components: a number; a share of the variance such as 0.9; rank; or a rule from the "
+            "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle). "
+            f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, when left out."
+        ),
+    ] = None
+    svd_solver: Annotated[
+        Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"],
+        Field(
+            description="gram_eigh: eigendecomposition of the n x n Gram matrix; covariance_eigh: of the d x d covariance; "
+            "tsqr: QR of the data, 3 to 4 times the time, for singular values below 1.5e-8 of the largest; auto: the "
+            "smaller of the two matrices, then what the components need."
+        ),
+    ] = "auto"
+    precision: Annotated[
+        Literal["auto", "single", "double"],
+        Field(
+            description="Of the products. auto is single for bool, float16, float32 and integers of up to 16 bits, "
+            "else double. Accumulators are float64 always."
+        ),
+    ] = "auto"
+    ddof: Annotated[int, Field(ge=0, description="Explained variance is sigma^2 / (n - ddof).")] = 1
+    effective_samples: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="How many independent samples correlated ones are as good as, for sampling errors (North's rule); "
+            "null for as many as there are.",
+        ),
+    ] = None
+    whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
+    kernel: Annotated[
+        Kernel | Annotated[list[Kernel], _SWEEP],
+        Field(
+            description="Of kernel_pca: linear, poly, rbf, sigmoid, cosine; precomputed where the input is the kernel "
+            "matrix. A list of any of kernel, gamma, degree and coef0 is a sweep: every combination, from one Gram matrix."
+        ),
+    ] = "linear"
+    gamma: Annotated[
+        Gamma | Annotated[list[Gamma], _SWEEP],
+        Field(
+            description="Of poly, rbf and sigmoid; null is 1 / n_features, median 1 / the median squared distance of samples."
+        ),
+    ] = None
+    degree: Annotated[Degree | Annotated[list[Degree], _SWEEP], Field(description="Of poly.")] = 3.0
+    coef0: Annotated[float | Annotated[list[float], _SWEEP], Field(description="Of poly and sigmoid.")] = 1.0
+    fit_inverse_transform: Annotated[
+        bool | Literal["fixed_point"],
+        Field(
+            description="Of kernel_pca, for dpca reconstruct: true finds samples by kernel ridge regression, as "
+            "scikit-learn does; fixed_point, for rbf, the samples whose images are nearest. The linear kernel needs none."
+        ),
+    ] = False
+    alpha: Annotated[float, Field(ge=0, description="Ridge of that regression.")] = 1.0
+    labels: Annotated[
+        Labels | None,
+        Field(
+            description="A label for each sample: colours the report; of kernel_pca, how often a sample's neighbour in the "
+            "scores has its own."
+        ),
+    ] = None
+
+
+class Tls(_Section):
+    """Paths of PEM files, as Dask's own settings have them."""
+
+    ca: Annotated[Text, Field(description="Certificate of the authority that signed the others.")]
+    cert: Annotated[Text, Field(description="Certificate of this client.")]
+    key: Annotated[Text, Field(description="Its key.")]
+
+
+_CORES = Field(ge=1, description="Threads of each worker: spans that it computes at the same time.")
+_INTERFACE = Field(
+    description="Network interface to listen on, such as ib0; the one that leads to the other machines if null."
+)
+
+
+class SlurmCluster(_Section):
+    """Workers in Slurm jobs that the run submits and replaces, by dask-jobqueue, whose names these are.
+
+    What is left out is as the site's jobqueue.yaml of Dask has it.
+    """
+
+    cores: Annotated[int, _CORES]
+    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB: what its job asks for.")]
+    walltime: Annotated[
+        str,
+        Field(
+            pattern=WALLTIME,
+            description="Of each job, as sbatch has it: 04:00:00. Workers retire after 85 % of it and are replaced; a span "
+            "has to end within a tenth.",
+        ),
+    ]
+    maximum: Annotated[int, Field(ge=1, description="Workers at the same time, at most.")]
+    minimum: Annotated[int, Field(ge=0, description="And at least.")] = 1
+    queue: Annotated[Text | None, Field(description="Partition of Slurm.")] = None
+    account: Annotated[Text | None, Field(description="Whom it is charged to.")] = None
+    interface: Annotated[Text | None, _INTERFACE] = None
+    job_extra_directives: Annotated[
+        list[Text], Field(description="Further options of sbatch, such as --constraint=skylake.")
+    ] = []
+    job_script_prologue: Annotated[
+        list[str], Field(description="Commands before a worker starts: module load ...")
+    ] = []
+
+
+class SlurmRunner(_Section):
+    """Tasks of one Slurm job, started by srun: a scheduler, the run and workers. `dpca submit` writes such a job."""
+
+    workers: Annotated[int, Field(ge=1, description="The job step has two tasks more.")]
+    cores: Annotated[int, _CORES] = 1
+    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB.")]
+    interface: Annotated[Text | None, _INTERFACE] = None
+
+
+class Cluster(_Section):
+    """A Dask cluster: one of scheduler, scheduler_file, slurm and slurm_runner."""
+
+    scheduler: Annotated[
+        Text | None,
+        Field(description="Address of one that runs, such as tcp://host:8786, or tls://host:8786."),
+    ] = None
+    scheduler_file: Annotated[
+        Text | None, Field(description="Instead of its address: the file that it wrote it to.")
+    ] = None
+    tls: Annotated[Tls | None, Field(description="Certificates, where that scheduler speaks TLS.")] = None
+    slurm: Annotated[SlurmCluster | None, Field(description="Workers in jobs that the run submits.")] = None
+    slurm_runner: Annotated[SlurmRunner | None, Field(description="Workers in the job that the run is in.")] = None
+
+
+class Compute(_Section):
+    """Where it is computed."""
+
+    cluster: Annotated[
+        Literal["local"] | Cluster,
+        Field(
+            description="local: the cores of this machine; or {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or "
+            "{slurm_runner: ...}."
+        ),
+    ] = "local"
+    workers: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1)],
+        Field(description="Spans that run at the same time on this machine; auto: one a core. The bits do not change."),
+    ] = "auto"
+
+    memory: Annotated[
+        Literal["auto"] | Amount,
+        Field(
+            description="Private memory of all processes on this machine, or of each worker of a cluster, such as "
+            "8 GiB; auto: half of what is free. Limits of control groups and of Slurm are respected."
+        ),
+    ] = "auto"
+    scratch: Annotated[
+        Text | None,
+        Field(description="Directory for a copy of the input, where its chunks need one; beside the result if null."),
+    ] = None
+
+
+class Output(_Section):
+    """Where the result goes."""
+
+    path: Annotated[Text, Field(description="A directory; must not hold a result, unless --overwrite.")]
+    components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
+    gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
+    report: Annotated[
+        bool, Field(description="Write report.html, if what draws it is installed: jinja2 and matplotlib.")
+    ] = True
+
+
+class Config(_Section):
+    """A run of dpca."""
+
+    input: Input
+    preprocess: Preprocess = Preprocess()
+    model: Model = Model()
+    compute: Compute = Compute()
+    output: Output
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kernels_centre_for_themselves(cls, values: Any) -> Any:
+        """scikit-learn's kernels see samples as they are, so that is what is computed unless center is set."""
+        model = values.get("model") if isinstance(values, dict) else None
+        preprocess = values.get("preprocess", {}) if isinstance(values, dict) else None
+        if isinstance(model, dict) and model.get("kind") == "kernel_pca" and isinstance(preprocess, dict):
+            return {**values, "preprocess": {"center": False, **preprocess}}
+        return values
+
+
+_AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
+
+ALLOWED = {
+    "input.samples_axis": "an integer such as 0, or a dimension's name",
+    "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
+    "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
+    "compute.workers": "auto or an integer of 1 or more",
+    "compute.memory": f"auto or {_AMOUNT}",
+    "compute.cluster.slurm.memory": _AMOUNT,
+    "compute.cluster.slurm_runner.memory": _AMOUNT,
+    "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
+    + ", ".join(RULES),
+    "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
+    "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",
+    "model.gamma": "a number from 0, median, null or a list of them",
+    "model.degree": "a number from 0 or a list of them",
+    "model.coef0": "a number or a list of them",
+    "model.fit_inverse_transform": "true, false or fixed_point",
+}
+"""What is allowed, where the members of a union would not say it well."""
+
+_WRITE_AMOUNT = "Write a number with a point, and a unit; 1 MiB is the least."
+
+REMEDIES = {
+    "input": "Write input: {uri: PATH}.",
+    "output": "Write output: {path: DIRECTORY}.",
+    "model.labels": "Write labels: {uri: PATH}.",
+    "compute.cluster": "Write slurm: {cores: 8, memory: 32 GiB, walltime: '04:00:00', maximum: 40} under cluster, or the like.",
+    "compute.memory": _WRITE_AMOUNT,
+    "compute.cluster.slurm.memory": _WRITE_AMOUNT,
+    "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
+}
+"""What to do, where that is more than to correct a value."""
+
+
+def without_secrets(values: Any, key: str = "") -> Any:
+    """A configuration, or what it has at a key, as it may be written down and shown: no storage options, no credentials.
+
+    Parameters
+    ----------
+    values : plain values
+    key : where they stand in the configuration, such as model.labels
+    """
+    if isinstance(values, Mapping):
+        return {name: without_secrets(value, f"{key}.{name}".lstrip(".")) for name, value in values.items()}
+    if key.startswith("input.storage_options"):
+        return HIDDEN
+    if isinstance(values, list):
+        return [without_secrets(value, key) for value in values]
+    return without_credentials(values) if isinstance(values, str) else values
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the configuration, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")
+"""Keys of the model that come after the Gram matrix: a run that is gone on with may have others."""
+
+
+def check_together(config: Config) -> None:
+    """Refuse keys that contradict each other."""
+    model, preprocess, cluster = config.model, config.preprocess, config.compute.cluster
+    if isinstance(cluster, Cluster):
+        _check_cluster(cluster)
+        if config.compute.workers != "auto":
+            raise ConfigError(
+                f"compute.workers is {config.compute.workers}, but compute.cluster is not local: workers there have threads of "
+                "their own",
+                "Leave it out.",
+                key="compute.workers",
+            )
+    uri, path = config.input.uri, config.output.path
+    if "://" not in uri and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
+        raise ConfigError(
+            f"output.path is {path}, which lies in {uri}, the input", "Choose another output.path.", key="output.path"
+        )
+    names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
+    if model.kind == "pca":
+        for key in set(OF_KERNELS) - {"labels"}:
+            if getattr(model, key) != Model.model_fields[key].default:
+                raise ConfigError(
+                    f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
+                    f"Set model.kind: kernel_pca, or leave model.{key} out.",
+                    key=f"model.{key}",
+                )
+        return
+    for key in ("gamma", "degree", "coef0"):
+        given = getattr(model, key)
+        if given != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
+            having = [name for name, uses in USES.items() if key in uses]
+            raise ConfigError(
+                f"model.{key} is {given!r}, but model.kernel is {model.kernel}, which has no {key}",
+                f"Leave model.{key} out, or set model.kernel to {' or '.join(having)}.",
+                key=f"model.{key}",
+            )
+    if model.svd_solver not in ("auto", "gram_eigh"):
+        raise ConfigError(
+            f"model.svd_solver is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+            "Leave model.svd_solver out.",
+            key="model.svd_solver",
+        )
+    if model.fit_inverse_transform == "fixed_point" and names != ["rbf"]:
+        raise ConfigError(
+            f"model.fit_inverse_transform is fixed_point, which is for rbf, but model.kernel is {model.kernel}",
+            "Set it to true, or model.kernel: rbf.",
+            key="model.fit_inverse_transform",
+        )
+    if model.fit_inverse_transform == "fixed_point" and not config.output.gram:
+        raise ConfigError(
+            "model.fit_inverse_transform is fixed_point, which needs the Gram matrix, but output.gram is false",
+            "Leave output.gram out.",
+            key="output.gram",
+        )
+    if "precomputed" not in names:
+        return
+    if len(names) > 1:
+        raise ConfigError(
+            f"model.kernel is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",
+            "Leave out precomputed, or the others.",
+            key="model.kernel",
+        )
+    for key, plain in (("center", False), ("scale", "none"), ("missing", "error")):
+        if getattr(preprocess, key) != plain:
+            raise ConfigError(
+                f"preprocess.{key} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
+                f"Leave preprocess.{key} out: the matrix is centred in any case.",
+                key=f"preprocess.{key}",
+            )
+    if model.fit_inverse_transform:
+        raise ConfigError(
+            f"model.fit_inverse_transform is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
+            "Leave it out.",
+            key="model.fit_inverse_transform",
+        )
+
+
+def _check_cluster(cluster: Cluster) -> None:
+    """One way to find or start workers, and what belongs to it."""
+    ways = ("scheduler", "scheduler_file", "slurm", "slurm_runner")
+    given = [way for way in ways if getattr(cluster, way) is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            f"compute.cluster has {' and '.join(given) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
+            "Give the address of a scheduler, the file that it wrote it to, or how to start workers.",
+            key="compute.cluster",
+        )
+    if cluster.tls and given[0].startswith("slurm"):
+        raise ConfigError(
+            f"compute.cluster has tls and {given[0]}, but certificates are for a scheduler that runs already",
+            "Leave tls out.",
+            key="compute.cluster.tls",
+        )
+    if cluster.slurm and not walltime_seconds(cluster.slurm.walltime):
+        raise ConfigError(
+            f"compute.cluster.slurm.walltime is {cluster.slurm.walltime}, which is no time",
+            "Give hours, minutes and seconds, such as '04:00:00'.",
+            key="compute.cluster.slurm.walltime",
+        )
+    if cluster.slurm and cluster.slurm.minimum > cluster.slurm.maximum:
+        raise ConfigError(
+            f"compute.cluster.slurm.minimum is {cluster.slurm.minimum}, which is more than its maximum, {cluster.slurm.maximum}",
+            "Correct one of them.",
+            key="compute.cluster.slurm.minimum",
+        )

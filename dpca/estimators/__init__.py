@@ -1,0 +1,1 @@
+"""PCA and kernel PCA as estimators of scikit-learn."""

@@ -1,0 +1,368 @@
+"""What estimators share: scikit-learn's contract, checks of parameters, and fits that last.
+
+A fit is a result, as `dpca run` makes one: in a directory of its own, or in memory where X was. So what applies it, checks new
+samples against it, saves it and reports on it is the same code for both.
+"""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import os
+import pickle
+import re
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from dask.utils import parse_bytes
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpca.config.schema import Config, Input, Output, Preprocess
+from dpca.config.schema import Model as ModelKeys
+from dpca.errors import ConfigError, DpcaError, InputError
+from dpca.execution.executors import Executor
+from dpca.methods.decomposition import Decomposition
+from dpca.methods.record import fingerprint, manifest_of, notes_of
+from dpca.numerics.dimension import NComponents
+from dpca.planning.runplan import RunPlan, Scratch
+from dpca.sources import Source
+from dpca.store.outputs import FORMAT_VERSION, Outputs
+from dpca.store.results import ARRAYS, THE_FIT, Result, in_memory, open_result, save_result, write_documents
+from dpca.store.stored import Arrays
+from dpca.system.machine import Peak, free_disk
+from dpca.units import describe_memory
+
+CARRIED_BYTES = 256 * 2**20
+"""What a pickled estimator carries of its fit, at most: of a larger one it names the directory."""
+
+_SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
+_KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
+
+
+class NotPortable(DpcaError, pickle.PicklingError):
+    """A fit that is not where it could be found again from elsewhere."""
+
+
+class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator that streams X; subclasses have the parameters that are used here."""
+
+    n_components: NComponents
+    samples_axis: int | str
+    memory: int | str | None
+    ddof: int
+    center: bool
+    scale: Literal["none", "std"]
+    missing: Literal["error", "mean"]
+    client: Any
+    store: str | os.PathLike[str] | None
+
+    _kind: ClassVar[str]
+    """As of a configuration's model.kind."""
+    _with_features: ClassVar[tuple[str, ...]]
+    """Arrays of a result that are attributes, with an underscore."""
+
+    # Fits that last.
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the fit as a result, which `load`, `dpca transform`, `dpca report` and `dpca export` take.
+
+        Parameters
+        ----------
+        path : a directory that does not exist
+
+        Raises
+        ------
+        NotFittedError, OutputExistsError, StorageError
+            When there is nothing to save, something is there, or it can't be written.
+        """
+        check_is_fitted(self)
+        return self._save(Path(path))
+
+    def _save(self, path: Path) -> Path:
+        return save_result(self._result, path, self._changeable)
+
+    def report(self, path: str | os.PathLike[str], labels: Any = None) -> Path:
+        """Write a report of the fit, one HTML file (extra `report`).
+
+        Parameters
+        ----------
+        labels : (n_samples,), what samples are coloured by
+
+        Raises
+        ------
+        InputError
+            When what draws it is not installed.
+        """
+        check_is_fitted(self)
+        try:
+            from dpca.report.page import write_report
+        except ImportError as cause:
+            raise InputError(
+                f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
+            ) from cause
+        result = in_memory(self._result, self._changeable) if self._in_memory else self._result
+        return write_report(result, None if labels is None else np.asarray(labels), Path(path))
+
+    @property
+    def _changeable(self) -> dict[str, NDArray[Any]]:
+        """Arrays that are in memory as attributes, where they count."""
+        if not self._in_memory:
+            return {}
+        return {
+            name: getattr(self, f"{name}_") for name in self._with_features if getattr(self, f"{name}_") is not None
+        }
+
+    @classmethod
+    def _loaded(cls, path: str | os.PathLike[str]) -> Result:
+        result = open_result(os.path.abspath(path))
+        if result.kind != cls._kind:
+            raise ConfigError(
+                f"{path}: is a result of {result.kind}, not of {cls._kind}",
+                f"Load it with {'KernelPCA' if result.kind == 'kernel_pca' else 'PCA'}.load.",
+            )
+        return result
+
+    @staticmethod
+    def _parameters_of(result: Result, names: Sequence[str]) -> dict[str, Any]:
+        """Of the estimator that would have made a result."""
+        config = result.manifest["config"]
+        given = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
+        return {
+            name: given[name]
+            for name in (*names, "n_components", "precision", "ddof", "samples_axis", *Preprocess.model_fields)
+        }
+
+    def __sklearn_clone__(self) -> Self:
+        # A client can't be copied: the clone runs where this one does.
+        given = self.get_params(deep=False)
+        made = type(self)(
+            **{name: given[name] if name == "client" else clone(given[name], safe=False) for name in given}
+        )
+        for kept in ("_metadata_request", "_sklearn_output_config"):
+            if hasattr(self, kept):
+                setattr(made, kept, copy.deepcopy(getattr(self, kept)))
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        shared = ("client", "_result", "_training")
+        made.__dict__ = {
+            name: value if name in shared else copy.deepcopy(value, memo) for name, value in self.__dict__.items()
+        }
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the fit itself, up to `CARRIED_BYTES`, else where it lies. A client stays where it is.
+
+        Raises
+        ------
+        NotPortable
+            When the fit is larger, and lies in a temporary directory.
+        """
+        state: dict[str, Any] = {**super().__getstate__(), "client": None}
+        result: Result | None = state.get("_result")
+        if result is None or result.path is None:
+            return state
+        n_bytes = sum(array.nbytes for array in result.arrays.values())
+        if n_bytes <= CARRIED_BYTES:
+            state["_result"] = in_memory(result)
+        elif result.name == THE_FIT:  # in a temporary directory
+            raise NotPortable(
+                f"this {type(self).__name__} has {describe_memory(n_bytes)} of arrays in a temporary directory, {result.path}, more "
+                f"than the {describe_memory(CARRIED_BYTES)} that are pickled",
+                "Fit with store='DIRECTORY', which a pickle then names; or save(path), and load it where it is needed.",
+            )
+        if not self._in_memory:
+            for name in self._with_features:
+                state.pop(f"{name}_", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_result" in state and not self._in_memory:
+            self._set_arrays()
+
+    def _set_arrays(self) -> None:
+        """Attributes with feature axes: of NumPy where X was, else of Dask, over what is stored."""
+        for name in self._with_features:
+            stored = self._result.arrays.get(name)
+            found = None if stored is None else np.asarray(stored[...]) if self._in_memory else stored.lazy()
+            setattr(self, f"{name}_", found)
+
+    # A fit.
+
+    @contextmanager
+    def _outputs(self, in_memory: bool) -> Iterator[Outputs]:
+        """Where arrays of a fit, or what else is large, go: a place of its own, which goes where it fails."""
+        if in_memory:
+            yield Outputs({})
+            return
+        place = self._directory()
+        try:
+            yield Outputs(str(place / ARRAYS))
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _directory(self) -> Path:
+        """A new one."""
+        word = uuid.uuid4().hex[:16]
+        if self.store is None:
+            # Dask arrays over it may outlive this estimator, so it goes with the process.
+            directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
+            weakref.finalize(Streaming, directory.cleanup)
+            return Path(directory.name)
+        place = Path(self.store).absolute() / f"{self._kind}-{word}"
+        place.mkdir(parents=True)
+        return place
+
+    def _recorded(
+        self, source: Source, made: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
+    ) -> Result:
+        """What a fit gave, as a result."""
+        store = found.outputs.store
+        # After the fit: to open an HDF5 file that is being written flushes it.
+        identity = fingerprint(source, found.plan.samples_axis)
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "run": uuid.uuid4().hex,
+            "notes": notes_of(source, made, found),
+            **manifest_of(
+                self._config(source),
+                source,
+                made,
+                found,
+                identity=identity,
+                n_workers=executor.n_workers,
+                seconds=seconds,
+                peak=peak,
+            ),
+            "asked": {},
+            "fingerprint": identity,
+            "arrays": found.outputs.inventory(),
+        }
+        if isinstance(store, dict):
+            arrays = Arrays(store, THE_FIT, manifest["arrays"])
+            return Result(None, manifest, arrays, THE_FIT, found.certificate)
+        place = Path(str(store)).parent
+        write_documents(place, found.certificate, manifest)
+        return open_result(place, THE_FIT if self.store is None else None)
+
+    def _config(self, source: Source) -> dict[str, Any]:
+        """This estimator and its input, as a configuration has them."""
+        axis: Any = self.samples_axis
+        config = Config(
+            input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
+            preprocess=Preprocess(center=bool(self.center), scale=self.scale, missing=self.missing),
+            model=ModelKeys(kind=self._kind, n_components=self._n_components(), ddof=int(self.ddof), **self._asked()),  # type: ignore[arg-type]
+            output=Output(path="result", gram=False),
+        ).model_dump()
+        # Not for a config file, so that it may be anything.
+        config["input"]["uri"], config["input"]["array"] = source.place or (source.layout.name, None)
+        return config
+
+    def _asked(self) -> dict[str, Any]:
+        """Keys of a configuration's model that only this kind of estimator has."""
+        raise NotImplementedError
+
+    def _axis_in(self, source: Source) -> int:
+        """The samples axis of new samples: by its name where they have one, else where it was in the fit."""
+        named = isinstance(self.samples_axis, str) and any(source.layout.dims)
+        return source.layout.axis_of(self.samples_axis) if named else self._result.samples_axis
+
+    def _validated(self, X: Any, reset: bool) -> Any:
+        """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
+        table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
+        # scikit-learn would take what is masked for a value.
+        if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
+            return X
+        return validate_data(
+            self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1, ensure_min_features=1
+        )
+
+    def _n_components(self) -> NComponents:
+        asked: Any = self.n_components
+        if isinstance(asked, numbers.Integral):
+            return int(asked)
+        return float(asked) if isinstance(asked, numbers.Real) else asked
+
+    def _check_choices(self, allowed: Mapping[str, tuple[object, ...]]) -> None:
+        """Refuse parameters that are not among what is allowed for each."""
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
+                    "Pass one of these.",
+                )
+
+    def _check_kinds(self) -> None:
+        """Refuse a samples axis, a divisor and a client that are of another kind."""
+        axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
+        for name, right, allowed in (
+            ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
+            ("ddof", _is_integer(ddof), "an integer"),
+            ("client", client is None or hasattr(client, "scheduler_info"), "a distributed.Client or None"),
+        ):
+            if not right:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}, but {allowed} is allowed", "Pass one.")
+
+    def _check_n_components(self, rules: Iterable[str]) -> None:
+        asked: Any = self.n_components
+        number = isinstance(asked, numbers.Integral) and not isinstance(asked, bool)
+        share = isinstance(asked, numbers.Real) and not number and 0 < float(asked) < 1
+        if not (asked is None or number or share or (isinstance(asked, str) and asked in rules)):
+            raise ConfigError(
+                f"n_components is {asked!r}, but an integer, a share of the variance between 0 and 1, None, "
+                f"{', '.join(map(repr, rules))} are allowed",
+                "Pass one of these.",
+            )
+
+    def _memory_bytes(self) -> int | None:
+        if self.memory is None:
+            return None
+        given: Any = self.memory
+        try:
+            amount = 0 if isinstance(given, bool) or given == "" else int(parse_bytes(given))
+        except (ValueError, TypeError, AttributeError):
+            amount = 0
+        if amount < 1:
+            raise ConfigError(
+                f"memory is {given!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
+            )
+        return amount
+
+    def _scratch(self) -> Scratch:
+        """A place for a copy of X, beside the outputs if there is a place for them."""
+        home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
+        path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
+        return Scratch(path, free_disk(home))
+
+
+def _is_integer(given: object) -> bool:
+    """Whether that is a number: True is none, though it counts as 1 in Python."""
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Name parameters as Python has them, where an error names keys of the configuration."""
+    try:
+        yield
+    except DpcaError as error:
+        remedy = _SET.sub(r"Pass \1='\2'", error.remedy)
+        message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, remedy))
+        raise type(error)(message, remedy, error.key) from error.__cause__
+
+
+def _parameter(match: re.Match[str]) -> str:
+    return {"scratch": "store"}.get(match[1], match[1])

@@ -1,0 +1,507 @@
+"""The estimator: scikit-learn's KernelPCA on the streamed Gram matrix."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from dpca.config.model import Model
+from dpca.config.schema import Input
+from dpca.errors import ConfigError, InputError
+from dpca.estimators.base import NotPortable, Streaming, in_python
+from dpca.execution.clusters import of_client
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Progress
+from dpca.kernels.kernel import USES, Kernels
+from dpca.kernels.preimages import held_to_find, weights_of
+from dpca.methods.against import PREIMAGE, Combinations
+from dpca.methods.features import check_coordinates, check_features
+from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
+from dpca.methods.projectors import ByKernel, ByMatrix, KernelFit, Projector, Training, training_of
+from dpca.methods.training import plan_preimages, preimages, write_training
+from dpca.numerics.ladder import Precision, Rung
+from dpca.numerics.preprocess import Rules
+from dpca.numerics.spectrum import reciprocal
+from dpca.planning.runplan import RunPlan, Scratch
+from dpca.planning.search import plan_in_memory, plan_run
+from dpca.sources import Source, as_source
+from dpca.sources.memory import MemorySource
+from dpca.store.fitted import Fitted
+from dpca.store.outputs import Outputs
+from dpca.store.results import TRAINING, Result, kept_matrix, save_result
+from dpca.store.stored import Arrays
+from dpca.system.machine import watched_memory
+
+RULES = ("rank", "broken_stick")
+
+
+class KernelPCA(Streaming):
+    """Exact kernel principal component analysis of data larger than memory, streamed.
+
+    One read sums up the n x n Gram matrix over feature chunks; every kernel of inner products or distances follows from
+    it, is centred and decomposed (Scholkopf, Smola and Mueller, Neural Computation 10, 1998).
+
+    Parameters
+    ----------
+    n_components : int, float, str or None
+        How many components: a number; the fewest that have more than this share of the variance, in (0, 1); "rank" or
+        "broken_stick" (`dpca.numerics.dimension`). None keeps those whose eigenvalue differs from 0.
+    kernel : "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed" or callable
+        A callable is called with the Gram matrix X X', and with `squared_distances` besides if it has a parameter of
+        that name; of new samples, with their inner products with those of the fit, (m, n). With "precomputed", X is the
+        kernel matrix, (n, n), and for `transform` that of new samples with those of the fit, (m, n).
+    gamma : float, "median" or None
+        Of poly, rbf and sigmoid: None is 1 / n_features; "median" is 1 / the median squared distance.
+    degree, coef0 : float
+        (gamma G + coef0)^degree for poly, tanh(gamma G + coef0) for sigmoid.
+    kernel_params : mapping or None
+        Keyword arguments of a callable.
+    alpha : float
+        Ridge of the regression that finds pre-images.
+    fit_inverse_transform : bool or "fixed_point"
+        Whether `inverse_transform` is by kernel ridge regression, as scikit-learn's. "fixed_point", for rbf, finds the
+        samples whose images are nearest (`dpca.kernels.preimages`): at a gamma that suits wide data, the regression gives little
+        but the mean. Without it, the linear kernel's is PCA's.
+    remove_zero_eig : bool
+        Leave out components of eigenvalue 0 where n_components is a number, too.
+    center : bool
+        Take each feature's mean away before the kernel. It makes no difference to linear and rbf, and scikit-learn does
+        not; the kernel itself is always centred, in feature space.
+    scale, missing, ddof, precision, samples_axis, memory, client, store, random_state : as of `dpca.PCA`
+    copy_X : bool
+        Keep a copy of an array in memory, which `transform` needs: without it, what is changed there goes unnoticed. Other
+        data are read again, where they are.
+
+    Attributes
+    ----------
+    eigenvalues_ : (n_components,), float64
+        Of the centred kernel matrix, descending.
+    eigenvectors_ : (n_samples, n_components), float64
+        Of unit norm; scores are eigenvectors_ * sqrt(eigenvalues_).
+    gamma_ : float or None, as it was used
+    explained_variance_ratio_ : (n_components,), shares of the kernel's total variance
+    mean_, scale_ : (features...), float64; what preprocessing used. None for "precomputed"
+    n_samples_, n_features_in_ : int
+    certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
+
+    Notes
+    -----
+    Signs are u-based, as scikit-learn's are here: the largest entry of each score vector is positive.
+    """
+
+    _kind = "kernel_pca"
+    _with_features = ("mean", "scale")
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: float | Literal["median"] | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: Mapping[str, Any] | None = None,
+        alpha: float = 1.0,
+        fit_inverse_transform: bool | Literal["fixed_point"] = False,
+        remove_zero_eig: bool = False,
+        center: bool = False,
+        scale: Literal["none", "std"] = "none",
+        missing: Literal["error", "mean"] = "error",
+        ddof: int = 1,
+        precision: Precision = "auto",
+        samples_axis: int | str = 0,
+        memory: int | str | None = None,
+        client: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        random_state: Any = None,
+        copy_X: bool = True,
+    ) -> None:
+        self.n_components = n_components  # type: ignore[assignment]
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.alpha = alpha
+        self.fit_inverse_transform = fit_inverse_transform
+        self.remove_zero_eig = remove_zero_eig
+        self.center = center
+        self.scale = scale
+        self.missing = missing
+        self.ddof = ddof
+        self.precision = precision
+        self.samples_axis = samples_axis
+        self.memory = memory
+        self.client = client
+        self.store = store
+        self.random_state = random_state
+        self.copy_X = copy_X
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to X: one read of it.
+
+        Parameters
+        ----------
+        X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
+            Of two axes or more, one of them the samples'; or the kernel matrix.
+        y : ignored
+
+        Raises
+        ------
+        InputError, ConfigError, DataError
+            All of them ValueErrors, when X or a parameter is not what is allowed; when eigenvalues that are asked for
+            are negative.
+        """
+        with in_python():
+            self._fitted(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:
+        """Fit to X and return its scores, (n_samples, n_components); no further read."""
+        with in_python():
+            return self._fitted(X).spectrum.scaled
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Scores of new samples, (n_samples, n_components) float64: one read of them and of the training data.
+
+        Raises
+        ------
+        InputError
+            When X has other features than the fit.
+        DataError
+            When the training data have changed since the fit.
+        """
+        check_is_fitted(self)
+        source = as_source(self._validated(X, reset=False))
+        with in_python():
+            return self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Pre-images of scores, in the layout of the fit: one read of the training data.
+
+        By kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`, or by fixed-point
+        iteration where that is "fixed_point"; of the linear kernel, without it, as PCA does: X^ = 1 m' + Z_new W'.
+
+        Parameters
+        ----------
+        X : (n_samples, n_components) scores
+
+        Returns
+        -------
+        NumPy array where X of the fit was one, else a lazy Dask array over `store`
+
+        Raises
+        ------
+        NotFittedError
+            Without `fit_inverse_transform`, but for the linear kernel.
+        """
+        check_is_fitted(self)
+        if self.kernel != "linear" and not self.fit_inverse_transform:
+            raise NotFittedError(
+                f"inverse_transform of kernel {self.kernel!r} needs fit_inverse_transform=True, which was not set"
+            )
+        scores = np.asarray(X, np.float64)
+        if scores.ndim != 2 or scores.shape[1] != len(self.eigenvalues_):
+            raise InputError(
+                f"scores have shape {scores.shape}, but the fit has {len(self.eigenvalues_)} components",
+                f"Give an array of shape (n_samples, {len(self.eigenvalues_)}).",
+            )
+        with in_python():
+            return self._preimages(scores)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.eigenvalues_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    # The fit.
+
+    def _kernels(self) -> Kernels:
+        called = callable(self.kernel)
+        return Kernels(
+            # With brackets, so that it is none of the kernels that have formulas.
+            names=(f"{getattr(self.kernel, '__name__', 'callable')}()" if called else str(self.kernel),),
+            gammas=(self.gamma,),
+            degrees=(self.degree,),
+            coef0s=(self.coef0,),
+            about_mean=self.center,
+            function=self.kernel if callable(self.kernel) else None,
+            params=self.kernel_params or {},
+            alpha=self.alpha,
+            fit_inverse_transform=self.fit_inverse_transform,
+            indefinite="error",
+            remove_zero_eig=self.remove_zero_eig,
+        )
+
+    def _check_parameters(self) -> None:
+        choices = {
+            "scale": ("none", "std"),
+            "missing": ("error", "mean"),
+            "precision": ("auto", "single", "double"),
+            "center": (True, False),
+        }
+        self._check_choices(choices if callable(self.kernel) else {**choices, "kernel": tuple(USES)})
+        self._check_kinds()
+        self._check_n_components(RULES)
+        if self.fit_inverse_transform and self.kernel == "precomputed":
+            raise ConfigError(
+                "Cannot fit_inverse_transform with a precomputed kernel: there are no samples to combine",
+                "Give the samples and a kernel of theirs.",
+            )
+        if self.fit_inverse_transform not in (True, False, "fixed_point") or (
+            self.fit_inverse_transform == "fixed_point" and self.kernel != "rbf"
+        ):
+            raise ConfigError(
+                f"fit_inverse_transform is {self.fit_inverse_transform!r} with kernel {self.kernel!r}, but True, False or, for "
+                "rbf, 'fixed_point' is allowed",
+                "Pass one of these.",
+            )
+        if not (self.gamma is None or self.gamma == "median" or _number(self.gamma, 0)):
+            raise ConfigError(f"gamma is {self.gamma!r}, but a number from 0, 'median' or None is allowed", "Pass one.")
+        for name, least in (("degree", 0), ("coef0", -np.inf), ("alpha", 0)):
+            if not _number(getattr(self, name), least):
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}, but a number"
+                    + (" from 0" if least == 0 else "")
+                    + " is allowed",
+                    "Pass one.",
+                )
+
+    def _fitted(self, X: Any) -> KernelDecomposition:
+        self._check_parameters()
+        X = self._validated(X, reset=True)
+        source = as_source(X)
+        if isinstance(source, MemorySource) and self.copy_X:
+            source = source.copied()
+        executor, kernels = of_client(self.client), self._kernels()
+        in_memory = isinstance(source, MemorySource)
+        model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
+        began = time.perf_counter()
+        made, scratch = self._plan(source, model, executor)
+        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            with watched_memory() as peak:
+                found = decompose_kernels(source, model, made, outputs, executor, Progress(), **how)
+            seconds = time.perf_counter() - began
+            result = self._recorded(source, made, found, executor, seconds, peak)
+        kernel = KernelFit.of(result, None)
+        if callable(self.kernel):
+            kernel = replace(kernel, kernel=found.cases[0].kernel)
+        training = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
+        self._adopt(result, kernel, training, in_memory)
+        self.eigenvectors_ = found.spectrum.vectors
+        return found
+
+    def _plan(self, source: Source, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
+        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        if self.kernel == "precomputed":
+            rung = Rung("gram_eigh", np.dtype(np.float64))
+            return plan_in_memory(source, self.samples_axis, model, rung, workers), scratch
+        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": self._needs_gram}
+        return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
+
+    @property
+    def _needs_gram(self) -> bool:
+        """Whether the Gram matrix is needed after the fit."""
+        return self.fit_inverse_transform == "fixed_point"
+
+    def _rules(self) -> Rules:
+        # Streamed about the mean, which keeps the digits of distances; the kernel has it back where it sees it.
+        return Rules(True, self.scale, self.missing, self.ddof)
+
+    def _asked(self) -> dict[str, Any]:
+        return {
+            "precision": self.precision,
+            "kernel": "linear" if callable(self.kernel) else self.kernel,
+            "gamma": self.gamma if self.gamma is None or isinstance(self.gamma, str) else float(self.gamma),
+            "degree": float(self.degree),
+            "coef0": float(self.coef0),
+            "alpha": float(self.alpha),
+            "fit_inverse_transform": self.fit_inverse_transform,
+        }
+
+    def _config(self, source: Source) -> dict[str, Any]:
+        config = super()._config(source)
+        config["output"]["gram"] = self._needs_gram
+        if callable(self.kernel):
+            config["model"]["kernel"] = self._kernels().names[0]
+        return config
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, kernel_case: int | None = None, training: str | None = None) -> Self:
+        """A result of `dpca run`, or what `save` wrote, as a fitted estimator.
+
+        Parameters
+        ----------
+        kernel_case : which kernel, of a result that has several
+        training : where the training data are now, a path or URL, if not where they were
+
+        Raises
+        ------
+        InputError, ConfigError
+            When there is no whole result of kernel PCA, or no such kernel.
+        DataError
+            When its training data are not there, or not the same any more.
+        """
+        result = cls._loaded(path)
+        kernel = KernelFit.of(result, kernel_case)
+        used = {name: value for name, value in kernel.kernel.parameters.items() if value is not None}
+        given = cls._parameters_of(result, ("alpha", "fit_inverse_transform"))
+        made = cls(**{**given, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
+        found: Training | None = None
+        if kernel.kernel.name != "precomputed":
+            moved = (
+                None
+                if training is None
+                else Input(**{**result.manifest["config"]["input"], "uri": training, "storage_options": {}})
+            )
+            found = training_of(result, moved)
+            if found.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
+                # As it was in the fit, so that sums have the same bits.
+                with found.source.open() as reader:
+                    whole = tuple(slice(0, length) for length in found.source.layout.shape)
+                    values = np.array(reader.read(whole))
+                found = replace(found, source=MemorySource(values, found.source.layout.dims))
+        made._adopt(result, kernel, found, in_memory=False, case=kernel_case)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        training: Training | None = self.__dict__.get("_training")
+        if training is not None and getattr(training.source, "futures", None):
+            raise NotPortable(
+                "the training data are blocks on a cluster, which a pickle can't carry",
+                "save(path) writes them beside the model; or fit to an array that is stored.",
+            )
+        return super().__getstate__()
+
+    def _save(self, path: Path) -> Path:
+        if callable(self.kernel):
+            raise ConfigError(
+                "a kernel that is a function can't be saved as a result, which holds numbers alone",
+                "Pickle the estimator, where the function can be imported.",
+            )
+        training = self._training
+        if training is None or training.fingerprint is None or training.source.place is not None:
+            return super()._save(path)
+
+        def beside(place: Path) -> dict[str, Any]:
+            write_training(training.source, training.axis, place / TRAINING)
+            return {"training": True}
+
+        return save_result(self._result, path, self._changeable, beside)
+
+    def _adopt(
+        self, result: Result, kernel: KernelFit, training: Training | None, in_memory: bool, case: int | None = None
+    ) -> None:
+        """Set the fitted attributes."""
+        self._result, self._in_memory = result, in_memory
+        self._kernel, self._training = kernel, training
+        self.mean_: Any
+        self.scale_: Any
+        self._set_arrays()
+
+        def array(name: str) -> NDArray[np.float64]:
+            stored = result.arrays[name]
+            of_one = stored[case or 0] if "kernel_case" in stored.dims else stored[...]
+            return np.asarray(of_one, np.float64)
+
+        k = kernel.alpha.shape[1]
+        self.eigenvalues_ = array("eigenvalues")[:k]
+        self.eigenvectors_ = kernel.scores * reciprocal(np.sqrt(self.eigenvalues_))
+        self.explained_variance_ratio_ = array("explained_variance_ratio")[:k]
+        shape = result.manifest["input"]["shape"]
+        self.n_samples_ = result.n_samples
+        self.n_features_in_ = math.prod(shape) // self.n_samples_
+        used: Any = kernel.kernel.parameters["gamma"]
+        if used is None:  # where the kernel has none, as scikit-learn has it
+            present = self.n_features_in_ - result.manifest["counts"].get("empty_features", 0)
+            used = 1 / present if self.gamma in (None, "median") else self.gamma
+        self.gamma_ = used
+        self.certificate_ = result.certificate
+
+    # What needs the training data again.
+
+    def _of_matrix(self, source: Source) -> NDArray[np.float64]:
+        projector = ByMatrix(self._kernel, source, self._result.samples_axis)
+        return self._gathered(projector, source.layout.shape[self._result.samples_axis])
+
+    def _against_training(self, new: Source) -> NDArray[np.float64]:
+        assert self._training is not None
+        axis = self._axis_in(new)
+        check_features(self._result, new, axis)
+        check_coordinates(self._result, new, axis)
+        self._training.check_unchanged()
+        projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis)
+        return self._gathered(projector, new.layout.shape[axis])
+
+    def _gathered(self, projector: Projector, n_samples: int) -> NDArray[np.float64]:
+        """All scores that a projector gives."""
+        executor = of_client(self.client)
+        projector.plan(executor.workers(self._memory_bytes()))
+        scores = np.empty((n_samples, projector.n_components))
+
+        def receive(group: slice, found: NDArray[np.float64]) -> None:
+            scores[group] = found
+
+        projector.project(executor, Progress(), receive)
+        projector.check_unchanged()
+        return scores
+
+    @property
+    def _features(self) -> Fitted:
+        """Means and scales."""
+        return Fitted(self.mean_, self.scale_, None) if self._in_memory else self._result.fitted
+
+    def _preimages(self, scores: NDArray[np.float64]) -> Any:
+        training = self._training
+        assert training is not None
+        training.check_unchanged()
+        in_memory = isinstance(training.source, MemorySource)
+        executor, dtype = of_client(self.client), self._kernel.rung.dtype
+        workers = executor.workers(self._memory_bytes())
+        found = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
+        made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, found)
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            if not made.plan.regular:
+                outputs = Outputs(outputs.store, executor.guard())
+            outputs.create({})
+            preimages(
+                training.source,
+                self._features,
+                self._rules(),
+                self._weights(scores),
+                made,
+                self._result.dims.placed(training.axis),
+                outputs,
+                executor,
+                Progress(),
+                dtype,
+            )
+            training.check_unchanged()
+        arrays = Arrays(outputs.store, "this pre-image", outputs.inventory())  # type: ignore[arg-type]
+        return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
+
+    def _weights(self, scores: NDArray[np.float64]) -> Combinations:
+        """Which combinations of the training samples pre-images are."""
+        fitted, how, alpha = self._kernel.scores, self.fit_inverse_transform, self._kernel.alpha
+        gram = kept_matrix(self._result, "gram") if self._needs_gram else None
+        return Combinations(*weights_of(self._kernel.kernel, how, scores, fitted, alpha, self.alpha, gram))
+
+
+def _number(value: Any, least: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and least <= float(value) < np.inf

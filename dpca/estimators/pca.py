@@ -1,0 +1,381 @@
+"""The estimator: scikit-learn's PCA on the streamed Gram matrix."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from dpca.config.model import Model, Solver
+from dpca.errors import InputError, OverBudgetError, PrecisionError
+from dpca.estimators.base import Streaming, in_python
+from dpca.execution.clusters import of_client
+from dpca.execution.progress import Progress
+from dpca.methods.decomposition import Decomposition, decompose
+from dpca.methods.features import check_coordinates, check_features
+from dpca.methods.projectors import ByComponents
+from dpca.numerics.dimension import RULES, NComponents
+from dpca.numerics.ladder import Precision
+from dpca.numerics.preprocess import Rules
+from dpca.planning.search import plan_run
+from dpca.sources import as_source
+from dpca.sources.memory import MemorySource
+from dpca.store.fitted import Fitted
+from dpca.store.results import Result
+from dpca.system.machine import memory_budget, watched_memory
+from dpca.units import describe_memory
+
+
+class PCA(Streaming):
+    """Exact principal component analysis of data larger than memory, streamed.
+
+    Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
+    read (the method of snapshots, Sirovich 1987); a second read back-projects the components. With fewer
+    features than samples, of the d x d covariance; a second read gives the scores.
+
+    Parameters
+    ----------
+    n_components : int, float, str or None
+        How many components: a number; the fewest that have more than this share of the variance, in (0, 1); or a
+        rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
+        (`dpca.numerics.dimension` has their formulas).
+        None keeps min(n_samples, n_features).
+    svd_solver : "auto", "gram_eigh", "covariance_eigh" or "tsqr"
+        "auto" begins with the smaller one of Gram matrix and covariance, and goes on to double precision and then to
+        TSQR where a component is smaller than that supports (each a further read); "gram_eigh" and
+        "covariance_eigh" mark such components as not reliable.
+    whiten : bool
+        Divide scores by the square root of their explained variance.
+    center : bool
+        Subtract each feature's mean.
+    scale : "none" or "std"
+        "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
+        ddof); a constant feature (its standard deviation is at most 4 eps of its mean) is left at 0.
+    missing : "error" or "mean"
+        What to do at NaN, and where an array is masked: refuse it, or fill in the feature's mean.
+    ddof : int
+        explained_variance_ is sigma^2 / (n_samples - ddof).
+    precision : "auto", "single" or "double"
+        Of the products; "auto" is single for bool, float16, float32 and integers of up to 16 bits.
+        Accumulators are float64 always.
+    samples_axis : int or str
+        Which axis of X holds the samples. All others are feature axes; their number and order are kept.
+    memory : int, str or None
+        What a fit may take, such as "8 GiB": of all memory here, interpreter included, or of each worker of
+        a cluster. None is half of what is free. Where chunks need a copy of X, it goes beside `store`.
+    client : distributed.Client or None
+        Where to run; None is the active client if there is one, else the cores of this machine. A clone has the same
+        one; a pickled estimator has none.
+    store : str or None
+        Directory in which each fit makes one of its own for its result, where X is not a NumPy array; None is a
+        temporary one that lives as long as the process. On a cluster all workers must see it.
+    random_state : accepted for compatibility; nothing here is random
+
+    Attributes
+    ----------
+    components_ : (n_components, features...)
+        Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
+    mean_ : (features...), float64
+    scale_ : (features...), float64, what features were divided by
+    explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
+    noise_variance_ : float
+        Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were.
+    n_components_, n_samples_, n_features_in_ : int
+    certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
+
+    Notes
+    -----
+    Signs are u-based: the largest entry of each score vector is positive. scikit-learn's are v-based, so
+    compare up to sign.
+
+    Pickled, an estimator carries its fit, up to 256 MiB; of a larger one it names the directory in `store`. `save` writes
+    a result as `dpca run` does, and `load` takes either.
+    """
+
+    _kind = "pca"
+    _with_features = ("mean", "scale", "components")
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        svd_solver: Solver = "auto",
+        whiten: bool = False,
+        center: bool = True,
+        scale: Literal["none", "std"] = "none",
+        missing: Literal["error", "mean"] = "error",
+        ddof: int = 1,
+        precision: Precision = "auto",
+        samples_axis: int | str = 0,
+        memory: int | str | None = None,
+        client: Any = None,
+        store: str | os.PathLike[str] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.svd_solver = svd_solver
+        self.whiten = whiten
+        self.center = center
+        self.scale = scale
+        self.missing = missing
+        self.ddof = ddof
+        self.precision = precision
+        self.samples_axis = samples_axis
+        self.memory = memory
+        self.client = client
+        self.store = store
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to X: two reads of it.
+
+        Parameters
+        ----------
+        X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
+            Of two axes or more, one of them the samples'. Masked arrays of NumPy and Dask have missing values.
+        y : ignored
+
+        Raises
+        ------
+        InputError, ConfigError, DataError
+            All of them ValueErrors, when X or a parameter is not what is allowed.
+        """
+        self._fit(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:
+        """Fit to X and return its scores, (n_samples, n_components); no further read."""
+        return self._fit(X).scores
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Scores of new samples, (n_samples, n_components) float64: one read of them.
+
+        Raises
+        ------
+        InputError
+            When X has other features than the fit.
+        """
+        scores, _ = self._projected(X)
+        return scores / self._whitening if self.whiten else scores
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them.
+
+        With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I,
+        whose inverse and determinant need no d x d matrix (Woodbury):
+        log p(x) = -1/2 (d log 2 pi + sum_j log lambda_j + (d - k) log P + sum_j z_j^2 / lambda_j + (|x|^2 - |z|^2) / P).
+        Tipping and Bishop, Journal of the Royal Statistical Society B 61, 1999; Bishop 12.2.1.
+        """
+        scores, squares = self._projected(X)
+        signal, noise = self.explained_variance_, self.noise_variance_
+        kept = signal > noise
+        d, k = self._n_features_present, int(kept.sum())
+        z2 = scores[:, kept] ** 2
+        log_determinant = float(np.log(signal[kept]).sum())
+        outside = np.zeros(len(z2))
+        if d > k:
+            if noise <= 0:
+                raise PrecisionError(
+                    f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
+                    "Keep fewer components, so that the others' variance is the noise.",
+                )
+            log_determinant += (d - k) * float(np.log(noise))
+            outside = np.maximum(squares - z2.sum(axis=1), 0.0) / noise
+        likelihood: NDArray[np.float64] = -0.5 * (
+            d * np.log(2 * np.pi) + log_determinant + (z2 / signal[kept]).sum(axis=1) + outside
+        )
+        return likelihood
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the samples under probabilistic PCA (`score_samples`)."""
+        return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Covariance of the model, W diag(lambda - P) W' + P I, (d, d); for few features.
+
+        Raises
+        ------
+        OverBudgetError
+            When d x d does not fit the memory: `score_samples` does without.
+        """
+        return self._model_covariance(
+            np.maximum(self.explained_variance_ - self.noise_variance_, 0), self.noise_variance_
+        )
+
+    def get_precision(self) -> NDArray[np.float64]:
+        """Inverse of the covariance of the model, (d, d); for few features.
+
+        Raises
+        ------
+        OverBudgetError
+            As `get_covariance` does.
+        """
+        noise = self.noise_variance_
+        if noise <= 0:
+            return np.asarray(np.linalg.inv(self.get_covariance()), np.float64)
+        signal = np.maximum(self.explained_variance_, noise)
+        return self._model_covariance(1 / signal - 1 / noise, 1 / noise)
+
+    def _model_covariance(self, weights: NDArray[np.float64], diagonal: float) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        d = self.n_features_in_
+        budget = memory_budget(self._memory_bytes())
+        if 3 * 8 * d * d > budget.bytes:
+            raise OverBudgetError(
+                f"a covariance of {d} x {d} takes {describe_memory(3 * 8 * d * d)} to build, but the budget is "
+                f"{describe_memory(budget.bytes)}, {budget.origin}",
+                "Use score_samples, or explained_variance_ and components_: they say the same.",
+            )
+        components = np.nan_to_num(np.asarray(self.components_, np.float64)).reshape(self.n_components_, d)
+        covariance: NDArray[np.float64] = (components.T * weights) @ components
+        covariance[np.diag_indices(d)] += diagonal
+        return covariance
+
+    def _projected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores, not whitened, and squared distances from the mean, of new samples."""
+        check_is_fitted(self)
+        source = as_source(self._validated(X, reset=False))
+        executor = of_client(self.client)
+        with in_python():
+            axis = self._axis_in(source)
+            check_features(self._result, source, axis)
+            check_coordinates(self._result, source, axis)
+            n = source.layout.shape[axis]
+            scores, squares = np.empty((n, self.n_components_)), np.empty(n)
+
+            def receive_scores(group: slice, found: NDArray[np.float64]) -> None:
+                scores[group] = found
+
+            def receive_squares(group: slice, found: NDArray[np.float64]) -> None:
+                squares[group] = found
+
+            projector = ByComponents(self._fitted_arrays, self._rules(), source, axis, receive_squares)
+            projector.plan(executor.workers(self._memory_bytes()))
+            projector.project(executor, Progress(), receive_scores)
+            return scores, squares
+
+    @property
+    def _fitted_arrays(self) -> Fitted:
+        """What new samples are projected with."""
+        return Fitted(self.mean_, self.scale_, self.components_) if self._in_memory else self._result.fitted
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples with given scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
+
+        Parameters
+        ----------
+        X : (n_samples, n_components) scores, whitened if `whiten`
+
+        Returns
+        -------
+        NumPy array, or a lazy Dask array where components_ is one, samples along the fit's samples axis
+        """
+        check_is_fitted(self)
+        scores = np.asarray(X, np.float64)
+        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
+            raise InputError(
+                f"scores have shape {scores.shape}, but the fit has {self.n_components_} components",
+                f"Give an array of shape (n_samples, {self.n_components_}).",
+            )
+        if self.whiten:
+            scores = scores * self._whitening
+        if isinstance(self.components_, np.ndarray):
+            centred = np.tensordot(scores, self.components_, axes=1)
+            return np.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
+        import dask.array as da
+
+        components = self.components_.rechunk({0: -1})
+        centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
+        return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
+
+    def _rules(self) -> Rules:
+        return Rules(self.center, self.scale, self.missing, self.ddof)
+
+    def _check_parameters(self) -> None:
+        allowed = {
+            "svd_solver": ("auto", "gram_eigh", "covariance_eigh", "tsqr"),
+            "scale": ("none", "std"),
+            "missing": ("error", "mean"),
+            "precision": ("auto", "single", "double"),
+            "center": (True, False),
+            "whiten": (True, False),
+        }
+        self._check_choices(allowed)
+        self._check_kinds()
+        self._check_n_components(RULES)
+
+    def _fit(self, X: Any) -> Decomposition:
+        with in_python():
+            return self._fitted(X)
+
+    def _fitted(self, X: Any) -> Decomposition:
+        self._check_parameters()
+        source = as_source(self._validated(X, reset=True))
+        executor = of_client(self.client)
+        in_memory = isinstance(source, MemorySource)
+        model = Model(
+            n_components=self._n_components(),
+            rules=self._rules(),
+            precision=self.precision,
+            solver=self.svd_solver,
+            whiten=self.whiten,
+        )
+        workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
+        began = time.perf_counter()
+        made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
+        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": False}
+        with self._outputs(in_memory and executor.shares_memory) as outputs:
+            with watched_memory() as peak:
+                found = decompose(source, model, made, outputs, executor, Progress(), **how)
+            seconds = time.perf_counter() - began
+            self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
+        return found
+
+    def _asked(self) -> dict[str, Any]:
+        return {"svd_solver": self.svd_solver, "precision": self.precision, "whiten": bool(self.whiten)}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A result of `dpca run`, or what `save` wrote, as a fitted estimator: arrays with feature axes stay where they are.
+
+        Raises
+        ------
+        InputError, ConfigError
+            When there is no whole result of PCA with components.
+        """
+        result = cls._loaded(path)
+        made = cls(**cls._parameters_of(result, ("svd_solver", "whiten")))
+        made._adopt(result, in_memory=False)
+        _ = made._fitted_arrays  # a result without components is no estimator
+        return made
+
+    def _adopt(self, result: Result, in_memory: bool) -> None:
+        """Set the fitted attributes."""
+        self._result, self._in_memory = result, in_memory
+        self.mean_: Any
+        self.scale_: Any
+        self.components_: Any
+        self._set_arrays()
+        arrays, counts = result.arrays, result.manifest["counts"]
+        self.explained_variance_, self.explained_variance_ratio_, self.singular_values_ = (
+            np.asarray(arrays[name][...], np.float64)
+            for name in ("explained_variance", "explained_variance_ratio", "singular_values")
+        )
+        self.n_components_ = result.n_components
+        self.n_samples_, self.n_features_in_ = result.n_samples, math.prod(result.feature_shape)
+        left = np.asarray(arrays["eigenvalues"][self.n_components_ :], np.float64)
+        self.noise_variance_ = float(left.mean()) / (self.n_samples_ - self.ddof) if left.size else 0.0
+        self._n_features_present = self.n_features_in_ - counts.get("empty_features", 0)
+        self.certificate_ = result.certificate
+        self._whitening = result.deviations()
+        if in_memory:
+            arrays.let_go("components")  # which the attribute holds

@@ -1,0 +1,150 @@
+"""Which executor a run gets: this machine, a scheduler that runs already, or one of its own on Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+
+from dpca.errors import ClusterError, ConfigError
+from dpca.execution.executors import Distributed, Executor, Threads, hush
+from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
+
+CONNECT_SECONDS = 30
+
+
+def local(workers: int | None = None) -> Threads:
+    """All cores that this process may use (affinity and cgroup quota respected), or so many."""
+    return Threads(workers or CPU_COUNT)
+
+
+@dataclass(frozen=True)
+class SchedulerPlace:
+    """Where a Dask scheduler runs."""
+
+    address: str | None = None
+    file: str | None = None
+    """Of its address, instead of that."""
+    tls: tuple[str, str, str] | None = None
+    """Paths of the authority's certificate, the client's, and its key."""
+
+    def __str__(self) -> str:
+        return repr(self.address) if self.file is None else f"the address in {self.file}"
+
+
+Place = SchedulerPlace | SlurmJobs | SlurmStep
+
+
+@contextmanager
+def connect(place: Place | None, workers: int | None) -> Iterator[Executor]:
+    """The executor of a configuration.
+
+    Parameters
+    ----------
+    place : where a Dask scheduler runs, or will; None for this machine
+    workers : threads on this machine; None for all cores
+
+    Raises
+    ------
+    ConfigError
+        When a certificate or the scheduler's file is not there, or the address is none.
+    ClusterError
+        When no scheduler answers.
+    """
+    if place is None:
+        yield local(workers)
+    elif isinstance(place, SlurmJobs):
+        with submitting(place) as jobs:
+            yield jobs
+    elif isinstance(place, SlurmStep):
+        with outside(place) as planned:
+            yield planned
+    else:
+        with _existing(place) as existing:
+            yield existing
+
+
+@contextmanager
+def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
+    from distributed import Client, Security
+
+    for path in (scheduler.file, *(scheduler.tls or ())):
+        if path is not None and not os.path.isfile(path):
+            raise ConfigError(f"{path}: is not a file", "Name one that this process can read.", key="compute.cluster")
+    how: dict[str, Any] = {"timeout": CONNECT_SECONDS, "set_as_default": False}
+    if scheduler.tls:
+        ca, cert, key = scheduler.tls
+        how["security"] = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    address = scheduler.address if scheduler.file is None else _address_in(scheduler.file)
+    _check_address(address, scheduler)
+    try:
+        client = Client(address, **how)
+    except (OSError, TimeoutError, ValueError, TypeError) as cause:
+        raise ClusterError(
+            f"no Dask scheduler answers at {scheduler}: {cause}",
+            "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
+        ) from cause
+    hush()
+    with client:
+        yield Distributed(client)
+
+
+def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
+    """Refuse what Dask would try for a minute, to say then that nobody answers."""
+    if not re.search(r":\d+/?$", address or ""):
+        raise ConfigError(
+            f"compute.cluster.scheduler is {scheduler}, but an address with a port is allowed",
+            "Write it like tcp://host:8786.",
+            key="compute.cluster.scheduler",
+        )
+    of_dask = dask.config.get("distributed.comm.tls.client.cert", None)
+    if str(address).startswith("tls://") and not (scheduler.tls or of_dask):
+        raise ConfigError(
+            f"compute.cluster.scheduler is {scheduler}, a tls:// address, which needs compute.cluster.tls",
+            "Set ca, cert and key there.",
+            key="compute.cluster.scheduler",
+        )
+
+
+def _address_in(path: str) -> str:
+    """What a scheduler wrote into its file."""
+    try:
+        return str(json.loads(Path(path).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise ConfigError(
+            f"{path}: is not what a Dask scheduler writes ({type(cause).__name__}: {cause})",
+            "Start it with dask scheduler --scheduler-file PATH, and wait until it runs.",
+            key="compute.cluster.scheduler_file",
+        ) from cause
+
+
+def of_client(client: Any | None) -> Executor:
+    """The executor in Python: the given client, else the active one, else this machine.
+
+    Raises
+    ------
+    ConfigError
+        When the given client was closed.
+    """
+    if client is not None and getattr(client, "status", "running") in ("closed", "closing"):
+        raise ConfigError(
+            f"client is {client!r}, which was closed",
+            "Pass one that is connected, or None for the active one or this machine.",
+        )
+    if client is None and "distributed" in sys.modules:
+        from distributed import Client
+
+        try:
+            client = Client.current()
+        except ValueError:
+            client = None
+    return local() if client is None else Distributed(client)

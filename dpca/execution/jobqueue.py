@@ -1,0 +1,417 @@
+"""Dask workers as jobs of Slurm that a run submits, or as the tasks of a job step that the run is itself one of.
+
+They listen at one address of their machines, and talk to who holds a key that each run makes for itself (TLS): a scheduler
+runs what it is told to. The only file that knows dask-jobqueue (extra `slurm`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import dask
+
+from dpca.errors import ClusterError
+from dpca.execution.executors import Alive, Distributed, Session, Threads, Traffic, hush, worker_budget
+from dpca.execution.progress import Report
+from dpca.planning.runplan import Workers
+from dpca.system.machine import memory_budget
+from dpca.units import walltime_seconds
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+RETIRE_SHARE, STAGGER_SHARE = 0.85, 0.04
+"""A worker retires after so much of its walltime, give or take; another does what it has in hand, from its beginning."""
+SPAN_SHARE = 0.1
+"""A span has to end within this share of the walltime, so that no more than that is lost."""
+DEATHS = 10
+"""Workers that a span may cost: where they are preempted, that is no fault of the span's."""
+DEATH_SECONDS = 60
+"""How long a worker looks for a scheduler that does not answer, before it ends."""
+LEAST_TASKS = 3
+"""A scheduler, the run, and a worker."""
+TARGET_SECONDS = 0.1
+"""All workers that there may be are asked for at once: each span is many times this long."""
+VALID_DAYS = 365
+"""How long a run's certificate is valid, and for how long it was when it is made: a node's clock may be slow."""
+LOOPBACK = "127.0.0.1:0"
+"""Of dashboards, which show what runs, and ask nobody who they are."""
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
+"""Prints the address of this machine by which another is reached, as Dask's workers choose theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJobs:
+    """Jobs with a worker each, which a run submits and replaces."""
+
+    cores: int
+    memory: int
+    """Of each, in bytes."""
+    walltime: str
+    maximum: int
+    minimum: int = 1
+    queue: str | None = None
+    account: str | None = None
+    interface: str | None = None
+    job_extra_directives: Sequence[str] = ()
+    job_script_prologue: Sequence[str] = ()
+    logs: str = "."
+    """Directory of the workers' logs."""
+
+    @property
+    def n_processes(self) -> int:
+        return self.maximum
+
+    @property
+    def walltime_seconds(self) -> int:
+        return walltime_seconds(self.walltime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmStep:
+    """Tasks of a job step: a scheduler, the run itself, and workers."""
+
+    workers: int
+    cores: int
+    memory: int
+    """Of each worker, in bytes."""
+    interface: str | None = None
+    logs: str = "."
+    """Where the scheduler writes its address."""
+
+    @property
+    def n_processes(self) -> int:
+        return self.workers
+
+    @property
+    def n_tasks(self) -> int:
+        """With the scheduler and the run."""
+        return self.workers + 2
+
+
+class Promised:
+    """Workers that are known before they are there: nothing is started until there is something to do.
+
+    Parameters
+    ----------
+    place : what they will be
+    start : starts them
+    """
+
+    shares_memory = False
+
+    def __init__(self, place: SlurmJobs | SlurmStep, start: Callable[[], AbstractContextManager[Distributed]]) -> None:
+        self._place, self._start = place, start
+        self._started: Distributed | None = None
+        self._stack = ExitStack()
+
+    @property
+    def n_workers(self) -> int:
+        return self._place.n_processes * self._place.cores
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._started.traffic if self._started else Traffic()
+
+    @property
+    def stand_in(self) -> Threads:
+        return Threads(1)
+
+    def workers(self, memory: int | None) -> Workers:
+        place = self._place
+        budget = worker_budget(memory, place.memory, place.n_processes)
+        return Workers(place.n_processes, place.cores, budget, memory_budget())
+
+    def alive(self) -> Alive:
+        return self._started.alive() if self._started else Alive(0, 0)
+
+    def guard(self) -> Any:
+        return self._there.guard()
+
+    def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
+        return self._there.session(progress, n_tasks)
+
+    def close(self) -> None:
+        """End what was started."""
+        self._stack.close()
+
+    @property
+    def _there(self) -> Distributed:
+        if self._started is None:
+            self._started = self._stack.enter_context(self._start())
+        return self._started
+
+
+@contextmanager
+def submitting(place: SlurmJobs) -> Iterator[Promised]:
+    """Workers in jobs of their own, once there is something to do; they are cancelled in the end."""
+    promised = Promised(place, lambda: _jobs(place))
+    try:
+        yield promised
+    finally:
+        promised.close()
+
+
+@contextmanager
+def outside(place: SlurmStep) -> Iterator[Promised]:
+    """Workers of a job step, seen from outside of it: they can be planned with, and no more."""
+
+    def start() -> NoReturn:
+        raise ClusterError(
+            "compute.cluster is slurm_runner, but this is no task of a job step that dpca run was started in",
+            f"In a job: srun --ntasks {place.n_tasks} dpca run CONFIG; dpca submit writes such a job.",
+            key="compute.cluster",
+        )
+
+    yield Promised(place, start)
+
+
+@contextmanager
+def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
+    from distributed import Client
+    from distributed.utils import get_ip, get_ip_interface
+
+    seconds = place.walltime_seconds
+    lifetime = [
+        "--lifetime",
+        f"{int(RETIRE_SHARE * seconds)}s",
+        "--lifetime-stagger",
+        f"{int(STAGGER_SHARE * seconds)}s",
+    ]
+    Path(place.logs).mkdir(parents=True, exist_ok=True)
+    library, site = _dask_jobqueue(), dask.config.get("jobqueue.slurm", {})
+    of_scheduler, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
+    host = get_ip_interface(interface) if interface else get_ip()
+    # Where no interface is named, a worker listens at the address by which it reaches the scheduler.
+    there = shlex.join([site.get("python") or sys.executable, "-c", REACHED_FROM, host])
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}),
+        tempfile.TemporaryDirectory(prefix=".tls-", dir=place.logs) as keys,
+    ):
+        _make_keys(Path(keys))
+        cluster = library.SLURMCluster(
+            cores=place.cores,
+            processes=1,
+            memory=f"{place.memory}B",
+            walltime=place.walltime,
+            queue=place.queue,
+            account=place.account,
+            interface=interface,
+            protocol="tls://",
+            security=_security(Path(keys), in_scripts=True),
+            job_extra_directives=[
+                *(site.get("job-extra-directives") or []),
+                "--no-requeue",  # what is preempted is replaced: it does not come back by itself besides
+                f"--output={shlex.quote(place.logs.replace('%', '%%'))}/worker-%j.log",
+                *place.job_extra_directives,
+            ],
+            job_script_prologue=list(place.job_script_prologue) or None,
+            worker_extra_args=[
+                *([] if interface else ["--host", f'"$({there})"']),
+                *("--dashboard-address", LOOPBACK),
+                *(site.get("worker-extra-args") or []),
+                *lifetime,
+            ],
+            death_timeout=DEATH_SECONDS,
+            scheduler_options={
+                **({} if "interface" in of_scheduler else {"host": host}),
+                "dashboard_address": LOOPBACK,
+                **of_scheduler,
+            },
+        )
+        with cluster:
+            _check_script(cluster.job_script())
+            # What is lost is replaced by adapt, but not by scale.
+            cluster.adapt(minimum=place.minimum, maximum=place.maximum, target_duration=f"{TARGET_SECONDS}s")
+            with Client(cluster, set_as_default=False) as client:
+                yield Distributed(client, elastic=True)
+
+
+def _make_keys(place: Path) -> None:
+    """A key of a run's own, and a certificate that it signs for itself, in a directory that nobody else reads."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "dpca")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(VALID_DAYS))
+        .not_valid_after(now + timedelta(VALID_DAYS))
+        .sign(key, hashes.SHA256())
+    )
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    for file, content in (
+        (CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM)),
+        (KEY, key.private_bytes(serialization.Encoding.PEM, *plain)),
+    ):
+        os.close(os.open(place / file, os.O_CREAT | os.O_EXCL, 0o600))
+        (place / file).write_bytes(content)
+
+
+def _security(keys: Path, in_scripts: bool = False) -> Security:
+    """What a scheduler, its workers and its client have to show each other.
+
+    Parameters
+    ----------
+    in_scripts : whether workers are told of it by a line of a script
+    """
+    from distributed import Security
+
+    class InScripts(Security):
+        def get_tls_config_for_role(self, role: str) -> dict[str, Any]:
+            found: dict[str, Any] = super().get_tls_config_for_role(role)
+            if role != "worker":
+                return found
+            return {name: None if path is None else shlex.quote(path) for name, path in found.items()}
+
+    certificate, key = str(keys / CERTIFICATE), str(keys / KEY)
+    roles = ("client", "scheduler", "worker")
+    return (InScripts if in_scripts else Security)(
+        require_encryption=True,
+        tls_ca_file=certificate,
+        **{f"tls_{role}_cert": certificate for role in roles},
+        **{f"tls_{role}_key": key for role in roles},
+    )
+
+
+def _dask_jobqueue() -> Any:
+    """The library, and what keys are made with; its import takes over Ctrl-C, which is given back."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        import cryptography  # noqa: F401
+        from dask_jobqueue import slurm
+    except ImportError as cause:
+        raise ClusterError(
+            f"compute.cluster is one of Slurm's, for which {cause.name} is not installed",
+            "Install what it needs: pip install dask-jobqueue cryptography.",
+            key="compute.cluster",
+        ) from cause
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return slurm
+
+
+def check_here() -> None:
+    """Refuse to begin where no job could be submitted.
+
+    Raises
+    ------
+    ClusterError
+        When dask-jobqueue is not installed, or sbatch not here.
+    """
+    _dask_jobqueue()
+    if shutil.which("sbatch") is None:
+        raise ClusterError("sbatch is not here", "Run this where Slurm's commands are.", key="compute.cluster")
+
+
+def _check_script(script: str) -> None:
+    """Have Slurm look at a job before any is submitted: a refusal later would only be logged.
+
+    A job is held and cancelled, since --test-only refuses also what has to wait for nodes that are down.
+    """
+    how: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run(["sbatch", "--hold", "--parsable"], input=script, **how)
+    if not done.returncode:
+        subprocess.run(["scancel", done.stdout.strip().partition(";")[0]], **how)
+    else:
+        raise ClusterError(
+            f"sbatch refuses the job of a worker: {done.stderr.strip()}",
+            "Correct compute.cluster.slurm, or see whether Slurm answers: sinfo.",
+            key="compute.cluster.slurm",
+        )
+
+
+@contextmanager
+def joined(place: SlurmStep) -> Iterator[Distributed]:
+    """The part that this process has in a job step: the second task goes on here, the others are its cluster and end here.
+
+    Raises
+    ------
+    ClusterError
+        When this is no task of a job step, or of one with fewer than three.
+    """
+    runner_type = _dask_jobqueue().SLURMRunner
+    from distributed import Client
+    from distributed.comm.addressing import get_address_host
+    from distributed.core import rpc
+    from distributed.utils import get_ip, json_load_robust
+
+    rank, n_tasks = (int(os.environ.get(name, "0")) for name in ("SLURM_PROCID", "SLURM_NTASKS"))
+    if n_tasks < LEAST_TASKS:
+        raise ClusterError(
+            f"this is no task of a job step with {place.n_tasks}, but of one with {n_tasks}",
+            f"Start it with srun --ntasks {place.n_tasks} dpca run CONFIG; dpca submit writes such a job.",
+            key="compute.cluster",
+        )
+    if rank != 1:
+        # The run is told to stop; its cluster ends with it.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+    logs = Path(place.logs)
+    file, keys = logs / f"scheduler-{_step()}.json", logs / f".tls-{_step()}"
+    with ExitStack() as ending:
+        if rank == 1:
+            ending.callback(file.unlink, missing_ok=True)
+            ending.callback(shutil.rmtree, keys, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(keys, ignore_errors=True)  # of a step of the same number, which was killed
+            keys.mkdir(mode=0o700, parents=True)
+            _make_keys(keys)
+            scheduler: tuple[str, ...] = ()
+        else:  # which writes the file when it listens, after it has made the keys
+            scheduler = (get_address_host(json_load_robust(str(file))["address"]),)
+        security = _security(keys)
+        listen = {
+            **({"interface": place.interface} if place.interface else {"host": get_ip(*scheduler)}),
+            "protocol": "tls://",
+            "security": security,
+            "dashboard_address": LOOPBACK,
+        }
+        runner = runner_type(
+            scheduler_file=str(file),
+            scheduler_options=dict(listen),
+            worker_options={
+                **listen,
+                "nthreads": place.cores,
+                "memory_limit": place.memory,
+                "death_timeout": DEATH_SECONDS,
+            },
+        )
+        # It would end the scheduler without a key.
+        runner.scheduler_comm = rpc(runner.scheduler_address, connection_args=security.get_connection_args("client"))
+        ending.callback(_close, runner)
+        with Client(runner, security=security, set_as_default=False) as client:
+            client.wait_for_workers(1)
+            hush()
+            yield Distributed(client, elastic=True)
+
+
+def _close(runner: Any) -> None:
+    with suppress(OSError):  # of a scheduler that is gone
+        runner.close()
+
+
+def _step() -> str:
+    """What tells this job step from any other, of this job or of the same requeued."""
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+    return "-".join(os.environ.get(name, "0") for name in names)
+
+
+def in_step() -> bool:
+    """Whether this process is a task that srun started, rather than the job's script."""
+    return "SLURM_STEP_ID" in os.environ

@@ -1,0 +1,38 @@
+"""What a process takes while it runs, against what its plan has: to end it in time, and to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpca.errors import OverBudgetError
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Vitals
+from dpca.planning.runplan import Process, RunPlan
+from dpca.system.machine import Peak
+from dpca.units import describe_memory
+
+
+def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
+    """A check that ends the run rather than let it take more memory than its budget."""
+
+    def check() -> None:
+        if peak.bytes > process.budget.bytes:
+            raise OverBudgetError(
+                f"the run took {describe_memory(peak.bytes)} of memory where {describe_memory(process.peak_bytes)} "
+                f"was planned; it was stopped at its budget of {describe_memory(process.budget.bytes)}",
+                "This is a defect of dpca: report it with the output of dpca plan. A larger compute.memory helps.",
+            )
+
+    return check
+
+
+def vitals_of(made: RunPlan, peak: Peak, executor: Executor) -> Callable[[], Vitals]:
+    """What tells what a run takes, and who computes."""
+    here, workers = made.processes[0].budget.bytes, made.processes[-1].budget.bytes
+
+    def look() -> Vitals:
+        alive = executor.alive()
+        budget = None if executor.shares_memory else workers
+        return Vitals(peak.now, here, alive.workers, alive.fullest_bytes, budget, alive.dashboard)
+
+    return look

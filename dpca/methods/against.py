@@ -1,0 +1,205 @@
+"""What one task does where a kernel fit goes back to its training data: inner products with new samples, pre-images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import PrecisionError
+from dpca.execution.progress import Report
+from dpca.kernels.kernel import Inner
+from dpca.methods.passes import Pass, damage_of, located_panels
+from dpca.numerics.preprocess import F64
+from dpca.slabs import Box, Cuts, placed
+from dpca.sources.base import Region, Source, within
+from dpca.store.fitted import Fitted
+
+PREIMAGE = "reconstruction"
+
+
+@dataclass(frozen=True)
+class Against(Pass):
+    """What every part shares: spans of features of the training data, for each group of other samples in turn."""
+
+    groups: Cuts = field(default=Cuts(0, 1))
+    """Cuts of the other samples."""
+    new: Pass | None = None
+    """Of the other samples, where they are data: cut along features as the training data are."""
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.groups) * self.plan.n_spans
+
+    def of_part(self, part: int) -> tuple[slice, int]:
+        """The group and the span of a part."""
+        group, span = divmod(part, self.plan.n_spans)
+        return self.groups[group], span
+
+    def region(self, part: int) -> Region:
+        return super().region(self.of_part(part)[1])
+
+    def new_region(self, part: int) -> Region:
+        """The smallest region that holds a part of the other samples."""
+        assert self.new is not None
+        samples, span = self.of_part(part)
+        return placed(self.new.region(span), self.new.plan.samples_axis, samples)
+
+    def part(self, part: int) -> Self:
+        found = replace(self, source=self.source.restrict(self.region(part)))
+        if self.new is None:
+            return found
+        return replace(found, new=replace(self.new, source=self.new.source.restrict(self.new_region(part))))
+
+    def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
+        new = () if self.new is None else ((self.new.source, self.new_region(part)),)
+        return (*super().inputs(part), *new)
+
+    @property
+    def futures(self) -> dict[Any, Any]:
+        return {**super().futures, **(self.new.futures if self.new else {})}
+
+    def supply(self, blocks: dict[Any, Any]) -> Self:
+        found = super().supply(blocks) if hasattr(self.source, "supply") else self
+        if self.new is not None and hasattr(self.new.source, "supply"):
+            found = replace(found, new=self.new.supply(blocks))
+        return found
+
+    def damage(self, part: int) -> str | None:
+        samples, span = self.of_part(part)
+        slabs = (slab for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
+        regions = (placed(self.plan.region(slab), self.plan.samples_axis, samples) for slab in slabs)
+        return damage_of(self.outputs, self.writes, regions)
+
+
+@dataclass
+class Cross:
+    """Inner products of a group of new samples with those of the fit, all less the mean of the fit, over some features."""
+
+    products: F64
+    """(m, n)."""
+    rows: F64
+    """Squared norms, (m,) and (n,)."""
+    columns: F64
+    row_mean_product: F64
+    """Products with the mean, likewise."""
+    column_mean_product: F64
+    mean_norm2: float = 0.0
+
+    @classmethod
+    def empty(cls, m: int, n: int) -> Self:
+        """Over no features."""
+        return cls(np.zeros((m, n)), np.zeros(m), np.zeros(n), np.zeros(m), np.zeros(n))
+
+    def add(self, other: Cross) -> Self:
+        """Add another span's, in place."""
+        for name in ("products", "rows", "columns", "row_mean_product", "column_mean_product", "mean_norm2"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+    @property
+    def inner(self) -> Inner:
+        """As kernels take it."""
+        return Inner(**vars(self))
+
+
+def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cross:
+    """Inner products of a group of new samples with those of the fit, over a span's features: both are read once.
+
+    Parameters
+    ----------
+    fitted : means and divisors of the fit
+    """
+    assert work.new is not None
+    samples, span = work.of_part(part)
+    m, n = samples.stop - samples.start, work.plan.n_samples
+    found, product = Cross.empty(m, n), np.empty((m, n), work.working_dtype)
+    old_panels, new_panels = work.feature_panels(), work.new.feature_panels()
+    axis = work.new.plan.samples_axis
+    with work.reading(span) as old, work.new.source.open() as new:
+        new.will_read(placed(region, axis, samples) for region in work.new.slab_regions(span))
+        for tile in work.tiles(span):
+            of_tile = fitted.of_mean(tile)
+            for slab in work.plan.slabs_of(tile):
+                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in of_tile)
+                reduced = np.nan_to_num(mean / divisor)
+                found.mean_norm2 += float(reduced @ reduced)
+                region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
+                raw, other = old.read(region), new.read(beside)
+                for x, y in zip(
+                    located_panels(work, raw, region, old_panels.applied(raw, mean, divisor)),
+                    located_panels(work.new, other, beside, new_panels.applied(other, mean, divisor)),
+                    strict=True,
+                ):
+                    found.products += _product(y.matrix, x.matrix, product)
+                    found.rows += y.squares
+                    found.columns += x.squares
+                    found.row_mean_product += y.mean_product
+                    found.column_mean_product += x.mean_product
+                report(raw.nbytes + other.nbytes)
+    return found
+
+
+def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+    """Y X', in double precision where theirs can't hold it.
+
+    Raises
+    ------
+    PrecisionError
+        When that can't either.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.matmul(y, x.T, out=out)
+        if np.isfinite(out.sum()):
+            return out
+        wide: NDArray[Any] = y.astype(np.float64) @ x.T.astype(np.float64)
+        if np.isfinite(wide.sum()):
+            return wide
+    raise PrecisionError(
+        f"values too large for products with the training data, which are fitted in {y.dtype}",
+        "See whether some of the new samples' values mark missing ones (input.missing_values), or have other units.",
+    )
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Combinations of the training samples: A X_c, (m, n) times (n, features), scaled back, and b times the mean."""
+
+    weights: F64
+    """A, (m, n)."""
+    means: F64
+    """b, (m,)."""
+
+
+def preimage_span(work: Against, fitted: Fitted, wanted: Combinations, part: int, report: Report) -> int:
+    """Write (A X_c) diag(scale) + b m' over a span's features, for a group of the rows of A."""
+    samples, span = work.of_part(part)
+    weights = wanted.weights[samples].astype(work.working_dtype)
+    means = wanted.means[samples, None]
+    panels = work.feature_panels()
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            of_tile = fitted.of_mean(tile)
+            for slab in work.plan.slabs_of(tile):
+                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in of_tile)
+                region = work.plan.region(slab)
+                raw = reader.read(region)
+                values = np.empty((len(weights), mean.size), work.working_dtype)
+                for panel in located_panels(work, raw, region, panels.applied(raw, mean, divisor)):
+                    along = slice(panel.start, panel.stop)
+                    values[:, along] = (weights @ panel.matrix) * divisor[along] + means * mean[along]
+                _write(work, slab, samples, values)
+                report(raw.nbytes)
+    return 0
+
+
+def _write(work: Against, slab: Box, samples: slice, values: NDArray[Any]) -> None:
+    axis = work.plan.samples_axis
+    shape = [piece.stop - piece.start for piece in slab]
+    work.write(
+        PREIMAGE,
+        placed(work.plan.region(slab), axis, samples),
+        np.moveaxis(values.reshape(len(values), *shape), 0, axis),
+    )

@@ -1,0 +1,135 @@
+"""What one task does where a fit is applied: scores of new samples, and samples from scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.execution.progress import Report
+from dpca.methods.passes import Pass, Sweep, damage_of, located_panels
+from dpca.numerics.preprocess import F64
+from dpca.slabs import Box, Cuts, placed
+from dpca.sources.base import Region, within
+from dpca.store.fitted import Fitted
+from dpca.store.stored import Stored
+
+
+@dataclass(frozen=True)
+class Projection(Pass):
+    """What every part of a projection shares: spans of features for each group of samples, group after group."""
+
+    groups: Cuts = field(default=Cuts(0, 1))
+    """Cuts of the samples; `plan` is of a group, the largest where they differ."""
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.groups) * self.plan.n_spans
+
+    def region(self, part: int) -> Region:
+        group, span = divmod(part, self.plan.n_spans)
+        return placed(super().region(span), self.plan.samples_axis, self.groups[group])
+
+    def slab_regions(self, part: int) -> Iterator[Region]:
+        group, span = divmod(part, self.plan.n_spans)
+        return (placed(region, self.plan.samples_axis, self.groups[group]) for region in super().slab_regions(span))
+
+
+def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
+    """Scores of a group of new samples over a span's features, ((Y - 1 m') diag(t)) W, and their squared norms.
+
+    Returns
+    -------
+    (samples of the group, n_components + 1), squared norms in the last column
+    """
+    group, span = divmod(part, work.plan.n_spans)
+    samples = work.groups[group]
+    scores = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + 1))
+    standardizer = work.feature_panels()
+    with work.reading(part) as reader:
+        for tile in work.tiles(span):
+            of_tile = fitted.of(tile)  # once, since what is stored may be larger than a slab
+            for slab in work.plan.slabs_of(tile):
+                region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
+                raw = reader.read(region)
+                mean, scale, components = of_tile.flat(within(slab, tile))
+                for start, stop, block in located_panels(work, raw, region, standardizer.apply(raw, mean, scale)):
+                    scores[:, :-1] += block @ components[:, start:stop].T
+                    scores[:, -1] += np.einsum("nf,nf->n", block, block)
+                report(raw.nbytes)
+    return scores
+
+
+@dataclass(frozen=True)
+class Reconstruction(Sweep):
+    """What every part of a reconstruction shares: for each block of groups of samples the spans of features."""
+
+    dtype: np.dtype[Any] = field(default=np.dtype(np.float64))
+    """Of what is written."""
+    groups: Cuts = field(default=Cuts(0, 1))
+    n_blocks: int = 1
+    """Of groups: components are read once for each of them."""
+
+    @property
+    def n_parts(self) -> int:
+        return self.n_blocks * self.plan.n_spans
+
+    def groups_of(self, block: int) -> Iterator[slice]:
+        """The groups of a block."""
+        first, last = (number * len(self.groups) // self.n_blocks for number in (block, block + 1))
+        yield from (self.groups[number] for number in range(first, last))
+
+    def damage(self, part: int) -> str | None:
+        """As of a pass."""
+        block, span = divmod(part, self.plan.n_spans)
+        slabs = (slab for tile in self.plan.tiles_of(span) for slab in self.plan.slabs_of(tile))
+        return damage_of(
+            self.outputs,
+            self.writes,
+            (self.placed(slab, samples) for slab in slabs for samples in self.groups_of(block)),
+        )
+
+    def placed(self, slab: Box, samples: slice) -> Region:
+        """Where a slab of a group of samples goes."""
+        return placed(self.plan.region(slab), self.plan.samples_axis, samples)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the samples that are to be reconstructed."""
+
+    values: Stored
+    """(n_samples, n_components) at least."""
+    factors: F64
+    """What those of each component are multiplied by, where they were whitened, (n_components,)."""
+    samples: NDArray[np.int64]
+    """Which samples, in the order in which they are written."""
+
+    def of(self, group: slice) -> F64:
+        """Of a group of the samples, (samples, n_components)."""
+        values = self.values.rows(self.samples[group])
+        return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
+
+
+def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
+    """Write a block of samples over a span's features: 1 m' + (Z W') diag(scale)."""
+    block, span = divmod(part, work.plan.n_spans)
+    k = len(scores.factors)
+    for tile in work.plan.tiles_of(span):
+        for slab in work.plan.slabs_of(tile):
+            of_slab = fitted.of(slab, k)
+            components = of_slab.components.astype(work.dtype, copy=False)
+            for samples in work.groups_of(block):
+                values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
+                values *= of_slab.scale
+                values += of_slab.mean
+                region = work.placed(slab, samples)
+                work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, work.plan.samples_axis))
+                report(values.nbytes)
+    return 0
+
+
+RECONSTRUCTION = "reconstruction"

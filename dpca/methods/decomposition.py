@@ -1,0 +1,234 @@
+"""PCA, whole: one pass for the spectrum, one more for the side that streams by; more passes where digits are lacking.
+
+The workflow behind both `dpca run` and `dpca.PCA`: it takes plain values and writes arrays through
+`Outputs`; where those live, and what is kept beside them, is the caller's.
+
+==================  ================================  ====================================
+                    samples kept (d >= n)             features kept (d < n)
+==================  ================================  ====================================
+before              --                                means, where values may be missing
+first pass gives    scores, alpha, means, scales      components, means, scales
+second pass gives   components                        scores, alpha
+==================  ================================  ====================================
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.config.model import Model
+from dpca.errors import AssumptionError
+from dpca.execution.engine import run_stage
+from dpca.execution.executors import Executor, Traffic
+from dpca.execution.progress import Progress
+from dpca.methods.passes import Pass
+from dpca.methods.steps import Solved, Steps, TaskSeconds
+from dpca.numerics.certificate import certify
+from dpca.numerics.ladder import Rung
+from dpca.numerics.spectrum import Spectrum
+from dpca.planning.rechunk import CopyTask, copy_unit
+from dpca.planning.runplan import RunPlan
+from dpca.slabs import Plan
+from dpca.sources import Source
+from dpca.sources.kept import KeptSource
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Outputs, create_outputs, write_spectrum
+from dpca.system import durable
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What came out, besides the arrays in `outputs`."""
+
+    plan: Plan
+    spectrum: Spectrum
+    certificate: dict[str, Any]
+    outputs: Outputs
+    rung: Rung
+    """Solver and dtype of the products that gave the answer."""
+    choices: tuple[str, ...]
+    """Why that one, a sentence for each solver that was tried."""
+    counts: dict[str, int]
+    """absent_chunks, missing_values, constant_features, passes, bytes_decoded."""
+    seconds: dict[str, float]
+    """Of each stage."""
+    traffic: dict[str, Traffic]
+    """Of each stage that sends anything over a network."""
+    work: dict[str, TaskSeconds]
+    """Of each pass."""
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """Scores as asked for, whitened or not, (n_samples, n_components)."""
+        return np.asarray(self.outputs.array("scores")[...], np.float64)
+
+
+def decompose(
+    source: Source,
+    model: Model,
+    made: RunPlan,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    *,
+    scratch: str | None = None,
+    components: bool = True,
+    keep_gram: bool = True,
+    ledger: Ledger | None = None,
+) -> Decomposition:
+    """Compute a PCA and write its arrays.
+
+    Parameters
+    ----------
+    source, made : the input, and how to go through it (`dpca.planning.search.plan_run`)
+    model : what is asked for
+    outputs : the group to make; its arrays and dimensions are the result directory's
+    executor : where tasks run
+    progress : told of the stages: copy where the plan has one, those of the solver, eigensolve, components
+    scratch : where a copy of the input goes, a path that does not exist; None only where none is planned
+    components : False for no components, which saves the second pass where samples are kept
+    keep_gram : write K, r and c too, where samples are kept
+    ledger : where finished parts are kept and found again; `outputs` and `scratch` are then those of the same run
+
+    Raises
+    ------
+    DataError, StorageError
+        At a value or a chunk that can't be used, or where there is no room to write.
+    PrecisionError
+        When the products can't carry the data.
+    AssumptionError
+        When a rule was asked for whose assumption the spectrum contradicts; the first pass is written.
+    """
+    plan, n_bytes = made.plan, source.layout.bytes
+    if not plan.regular:
+        outputs = Outputs(outputs.store, executor.guard())
+    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
+    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger, components)
+    began = time.perf_counter()
+    with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
+        if made.copy is not None:
+            steps.seconds["copy"] = time.perf_counter() - began
+        work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
+        solved = steps.climb(work, steps.decomposed, partial(_complete, steps, source, model, components, keep_gram))
+    outputs.gather()
+    outputs.finish()
+    certificate = certify(
+        solved.spectrum,
+        solved.attempt.rung,
+        solved.exact,
+        solved.difference,
+        solved.squares,
+        solved.measured,
+        model.effective_samples,
+    )
+    chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
+    return Decomposition(
+        plan=plan,
+        spectrum=solved.spectrum,
+        certificate={**certificate, "n_components": chosen},
+        outputs=outputs,
+        rung=solved.attempt.rung,
+        choices=tuple(steps.choices),
+        counts={
+            "passes": steps.passes,
+            "absent_chunks": solved.counts.absent_chunks + copied_absent,
+            "missing_values": solved.counts.n_missing,
+            "constant_features": solved.n_constant,
+            "empty_features": solved.n_empty,
+            "retried_reads": steps.retries,
+            "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
+            "bytes_copied_to_scratch": made.scratch_bytes,
+        },
+        seconds=steps.seconds,
+        traffic=steps.traffic,
+        work=steps.work,
+    )
+
+
+def _complete(
+    steps: Steps, source: Source, model: Model, components: bool, keep_gram: bool, work: Pass, solved: Solved
+) -> Solved:
+    """Write what the first pass gave, carry out the second one, and write what that changed."""
+    samples = work.plan.keeps == "samples"
+    if samples:
+        steps.write_kept_samples(solved, keep_gram)
+    else:
+        steps.write_kept_features(solved)
+    write_spectrum(steps.outputs, solved.spectrum)
+    if solved.chosen.problem:
+        raise _assumption_not_met(source, model, solved)
+    solved = replace(solved, found=None)  # the small matrix is not needed any more
+    if samples and not components:
+        return solved
+    solved = steps.components(work, solved) if samples else steps.scores(work, solved)
+    write_spectrum(steps.outputs, solved.spectrum)
+    if samples:
+        steps.write_scores(solved.spectrum)
+    elif components:
+        steps.write_components(solved)
+    return solved
+
+
+def _assumption_not_met(source: Source, model: Model, solved: Solved) -> AssumptionError:
+    return AssumptionError(
+        f"{source.layout.name}: model.n_components is {model.n_components}: {solved.chosen.problem}. The noise is not "
+        "white: its eigenvalues do not follow Marchenko and Pastur's distribution",
+        "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
+        f"{solved.suggested['broken_stick']} here.",
+        key="model.n_components",
+    )
+
+
+@contextmanager
+def streamed(
+    source: Source,
+    made: RunPlan,
+    scratch: str | None,
+    executor: Executor,
+    progress: Progress,
+    ledger: Ledger | None = None,
+) -> Iterator[tuple[Source, int]]:
+    """What the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
+
+    With a ledger a copy whose passes failed is left, for a run that goes on.
+
+    Yields
+    ------
+    source, absent : and how many absent chunks the copy met
+    """
+    if made.copy is None:
+        yield KeptSource(source) if made.keeps_data else source, 0
+        return
+    assert scratch is not None
+    finished = False
+    try:
+        if made.copy.create(scratch) and ledger:
+            ledger.stage("copy").clear()  # the copy that it tells of is gone
+        absent = run_stage(
+            "copy",
+            source.layout.bytes,
+            copy_unit,
+            CopyTask(source, made.copy, scratch, synced=ledger is not None),
+            total=0,
+            merge=operator.add,
+            executor=executor,
+            progress=progress,
+            at_once=made,
+            ledger=ledger,
+        )
+        yield made.copy.open(scratch), absent
+        finished = True
+    finally:
+        if finished or ledger is None:
+            with suppress(OSError):
+                durable.remove(Path(scratch))

@@ -1,0 +1,121 @@
+"""Whether new samples have the features of a fit: one check for the command line and for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpca.errors import InputError
+from dpca.sources import Source
+from dpca.sources.base import Coordinate, Layout, Reader
+from dpca.store.results import Result
+from dpca.units import by
+
+T = TypeVar("T")
+
+REMEDY = "Give new samples with the features of the fit, in the same axes and order."
+
+
+def check_features(fit: Result, source: Source, axis: int, in_files: bool = False) -> None:
+    """Refuse features that are not those of a fit: their number, the order of axes, the axes' names.
+
+    Parameters
+    ----------
+    source, axis : new samples, and their samples axis
+    in_files : whether they were named in a command, where a YAML file says what a path can't
+
+    Raises
+    ------
+    InputError
+        Names what differs.
+    """
+    layout = source.layout
+    shape, dims = _without(layout.shape, axis), _without(layout.dims, axis)
+    if shape != fit.feature_shape:
+        others = [other for other in range(len(layout.shape)) if _without(layout.shape, other) == fit.feature_shape]
+        raise InputError(
+            f"{layout.name}: has {_named(shape, dims) or 'no'} features a sample (shape {by(layout.shape)}, samples along "
+            f"axis {axis}), but {fit.name} was fitted to {_named(fit.feature_shape, fit.dims.features)}",
+            _other_axis(others[0], in_files)
+            if others
+            else REMEDY
+            + " Another array or samples axis is named in a YAML file: uri, array, samples_axis." * in_files,
+        )
+    for number, dim, expected in zip(_axes_without(layout, axis), dims, fit.dims.features, strict=True):
+        # A dimension without a name in the input of the fit has one of dpca's in the result.
+        if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
+            raise InputError(
+                f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
+            )
+
+
+def check_coordinates(fit: Result, source: Source, axis: int) -> None:
+    """Refuse features whose coordinates are not those of a fit. Its axes are (`check_features`).
+
+    Raises
+    ------
+    InputError
+        Names the first feature that differs.
+    """
+    with source.open() as reader:
+        for theirs, ours in _shared(fit, reader, axis):
+            _check_coordinate(reader.layout, theirs, ours, fit)
+
+
+def coordinates_to_compare(fit: Result, source: Source, axis: int) -> dict[str, int]:
+    """What `check_coordinates` holds for each pair, one after the other, by name in words."""
+    with source.open() as reader:
+        return {
+            f"coordinate {ours.name} of the fit and of new samples, compared in pieces": theirs.held + ours.held
+            for theirs, ours in _shared(fit, reader, axis)
+        }
+
+
+def _shared(fit: Result, reader: Reader, axis: int) -> Iterator[tuple[Coordinate, Coordinate]]:
+    """Coordinates of features that both new samples and a fit have."""
+    for number, expected in zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True):
+        theirs, ours = reader.coordinate(number), fit.coordinate(expected)
+        if theirs is not None and ours is not None and theirs.name == expected:
+            yield theirs, ours
+
+
+def _axes_without(layout: Layout, axis: int) -> list[int]:
+    return [number for number in range(len(layout.shape)) if number != axis]
+
+
+def _other_axis(axis: int, in_files: bool) -> str:
+    how = f"say so in a YAML file: uri, samples_axis: {axis}" if in_files else f"move it, x.swapaxes({axis}, ...)"
+    return f"Samples seem to lie along axis {axis}: {how}."
+
+
+def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result) -> None:
+    length, first, count = min(theirs.piece, ours.piece), "", 0
+    for (piece, found), (_, expected) in zip(theirs.pieces(length), ours.pieces(length), strict=True):
+        if theirs.text or ours.text:
+            found, expected = found.astype(object), expected.astype(object)
+        wrong = found != expected
+        if not (theirs.text or ours.text):
+            wrong &= ~(np.isnan(found) & np.isnan(expected))
+        if wrong.any() and not count:
+            at = int(np.argmax(wrong))
+            first = (
+                f"feature {piece.start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.name} was fitted to "
+                f"{_plain(expected[at])!r} there"
+            )
+        count += int(wrong.sum())
+    if count:
+        raise InputError(f"{layout.name}: {first} ({count} differ)", REMEDY)
+
+
+def _without(of_axes: tuple[T, ...], axis: int) -> tuple[T, ...]:
+    return of_axes[:axis] + of_axes[axis + 1 :]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _named(shape: tuple[int, ...], dims: tuple[str | None, ...]) -> str:
+    return " x ".join(f"{length:,}" + (f" ({dim})" if dim else "") for length, dim in zip(shape, dims, strict=True))

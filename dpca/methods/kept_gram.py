@@ -1,0 +1,197 @@
+"""A Gram matrix that an earlier run kept, for other kernels of the same data: nothing is read again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.config.schema import Config
+from dpca.errors import ConfigError, DataError, InputError, StorageError
+from dpca.methods.steps import Summed
+from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.tallies import Counts, FeatureTally
+from dpca.numerics.ladder import Rung
+from dpca.numerics.sketch import Sketch, random_columns
+from dpca.planning.runplan import Attempt
+from dpca.sources.base import Coordinate, Layout, Reader, Region
+from dpca.sources.credentials import without_credentials
+from dpca.store.outputs import Outputs
+from dpca.store.results import Result, kept_matrix
+from dpca.store.unfinished import differences, without_place
+
+ADOPTED = ("mean", "scale", "weights")
+
+
+class _RecordedReader(Reader):
+    """Gives coordinates, which the result has, and no values."""
+
+    def __init__(self, layout: Layout, result: Result) -> None:
+        super().__init__(layout)
+        self._result = result
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        raise AssertionError("a kept Gram matrix needs no data")
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._result.coordinate(str(self.layout.dims[axis]))
+
+
+class RecordedSource:
+    """The input of an earlier run, as its manifest has it; it can't be read, and need not be there any more."""
+
+    futures: dict[Any, Any] = {}  # noqa: RUF012  of a protocol
+    place = None
+
+    def __init__(self, result: Result) -> None:
+        given = result.manifest["input"]
+        names, self._result = result.dims.placed(result.samples_axis), result
+        self._fingerprint = result.manifest["fingerprint"]
+        self.layout = Layout(
+            given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=names
+        )
+
+    def restrict(self, region: Region) -> RecordedSource:
+        return self
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return {}
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        yield _RecordedReader(self.layout, self._result)
+
+    def stored_bytes(self) -> int | None:
+        return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {name: value for name, value in self._fingerprint.items() if name != "samples_axis"}
+
+    def state(self, region: Region) -> str | None:
+        return None
+
+
+def check_same(result: Result, config: Config) -> None:
+    """Refuse a Gram matrix that is not of what a config asks for.
+
+    Raises
+    ------
+    ConfigError
+        When the input or its preprocessing is another one.
+    InputError
+        When the result has no Gram matrix about the mean.
+    """
+    if config.model.kind != "kernel_pca" or config.model.kernel in ("precomputed", ["precomputed"]):
+        raise ConfigError(
+            "--from-gram is for kernels of a Gram matrix, but "
+            + ("model.kind is pca" if config.model.kind == "pca" else "model.kernel is precomputed"),
+            "Set model.kind: kernel_pca and the kernels that are wanted.",
+            key="model.kind",
+        )
+    before, kernel = result.manifest["config"], result.manifest["config"]["model"]["kind"] == "kernel_pca"
+    if "gram" not in result.arrays:
+        kept_matrix(result, "gram")
+    if not (kernel or before["preprocess"]["center"]):
+        raise InputError(
+            f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
+            "Run it again with preprocess.center: true, and --overwrite.",
+        )
+    asked = config.model_dump()
+    for part, names in (
+        ("input", ("array", "absent_chunks", "missing_values")),
+        ("preprocess", ("scale", "missing")),
+        ("model", ("ddof",) if config.preprocess.scale == "std" else ()),
+    ):
+        found = differences(
+            {name: before[part][name] for name in names}, {name: asked[part][name] for name in names}, part
+        )
+        if found:
+            raise _of_other_values(result, found, found[0].partition(":")[0])
+    was, given = before["input"], config.input
+    if _place(was["uri"]) != _place(given.uri):
+        named = differences(without_credentials(was["uri"]), without_credentials(given.uri), "input.uri")
+        raise _of_other_values(result, named, "input.uri")
+    axis, n_axes = given.samples_axis, len(result.manifest["input"]["shape"])
+    if was["samples_axis"] != axis and not (isinstance(axis, int) and axis % n_axes == result.samples_axis):
+        named = differences(was["samples_axis"], axis, "input.samples_axis")
+        raise _of_other_values(result, named, "input.samples_axis")
+    _check_unchanged(result, config)
+
+
+def _place(uri: str) -> str:
+    return without_credentials(uri) if "://" in uri else os.path.realpath(uri)
+
+
+def _of_other_values(result: Result, found: list[str], key: str) -> ConfigError:
+    return ConfigError(
+        f"{result.name}: its Gram matrix is of other values: {'; '.join(found)}",
+        "Set it as it was there, or run without --from-gram.",
+        key=key,
+    )
+
+
+def _check_unchanged(result: Result, config: Config) -> None:
+    """Refuse the Gram matrix of data that are there, and not the same any more; their values are not read."""
+    try:
+        source = config.input.open()
+        now = {**source.fingerprint(), "samples_axis": result.samples_axis}
+    except (InputError, StorageError):
+        return  # a Gram matrix outlives its data
+    found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
+    if found:
+        raise DataError(
+            f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(found[:5])}",
+            "Run without --from-gram.",
+        )
+
+
+def rung_of(result: Result) -> Rung:
+    """Solver and precision of its products."""
+    given = result.manifest["numerics"]
+    return Rung(given["solver"], np.dtype(given["working_dtype"]))
+
+
+def kept_gram(result: Result, attempt: Attempt) -> Summed:
+    """What an earlier run has summed up.
+
+    Raises
+    ------
+    InputError
+        When it is not there, or not what was written.
+    """
+    matrix, product, norm2 = (kept_matrix(result, name) for name in ("gram", "gram_mean_product", "gram_mean_norm2"))
+    counts, certificate = result.manifest["counts"], result.certificate
+    columns = random_columns(len(matrix), True)
+    # Results of earlier versions have none.
+    sketch = Sketch(columns, kept_matrix(result, "gram_sketch")) if "gram_sketch" in result.arrays else None
+    n_constant, n_empty = counts["constant_features"], counts.get("empty_features", 0)
+    tally = FeatureTally(
+        product,
+        np.zeros_like(columns) if sketch is None else sketch.product,
+        kept_matrix(result, "gram_norms2") if sketch is not None else np.diagonal(matrix).copy(),
+        float(norm2),
+        n_constant=n_constant,
+    )
+    return Summed(
+        attempt=replace(attempt, rung=rung_of(result)),
+        found=Gram(matrix, tally, certificate["exact_products"]),
+        exact=certificate["exact_products"],
+        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
+        squares=float(np.trace(matrix)),
+        difference=certificate["trace_check"],
+        n_constant=n_constant,
+        n_empty=n_empty,
+        sketch=sketch,
+    )
+
+
+def adopt(result: Result, outputs: Outputs) -> None:
+    """Copy what a result has with feature axes, and its coordinates."""
+    for name in (*ADOPTED, *result.dims.placed(result.samples_axis)):
+        if name in result.arrays:
+            outputs.copy(name, result.arrays[name])

@@ -1,0 +1,448 @@
+"""What one task does: open the source, stream a span's slabs through, and return what they add up to.
+
+These functions know no scheduler: they take plain values, run anywhere, and do the same when run again.
+The task that reads a slab is the one that uses it. Outputs with feature axes are written from here, tile
+by tile; what is returned is m x m, m x k or k x k, with m samples (or features) kept, however much streams by.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import DataError
+from dpca.execution.progress import Report
+from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.numerics.accumulators.tallies import Counts, Present
+from dpca.numerics.backproject import BackprojectionPartial
+from dpca.numerics.preprocess import (
+    F64,
+    About,
+    FeaturePanel,
+    FeaturePanels,
+    Means,
+    NotExact,
+    NotFinite,
+    Rules,
+    SamplePanels,
+    is_beyond_float64,
+)
+from dpca.numerics.sketch import random_columns
+from dpca.slabs import Box, Plan
+from dpca.sources.base import Layout, Reader, Region, Source, describe, within
+from dpca.store.outputs import Outputs
+from dpca.system.machine import release_memory
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What every span of a pass shares."""
+
+    source: Source
+    plan: Plan
+    rules: Rules
+    working_dtype: np.dtype[Any]
+    solver: str = "gram_eigh"
+    outputs: Outputs | None = None
+    """Where outputs with the streamed axes go; None where there are none."""
+    writes: tuple[str, ...] = ()
+    """The arrays of them that spans write, each its tiles."""
+    stored_dtype: np.dtype[Any] | None = None
+    """Of components; the working dtype if None."""
+    backwards: bool = False
+    """Whether the last span comes first: what a pass before it read last may still be in the page cache."""
+
+    def tiles(self, span: int) -> Iterator[Box]:
+        """The tiles of a span."""
+        return self.plan.tiles_of(self.plan.n_spans - 1 - span if self.backwards else span)
+
+    def region(self, span: int) -> Region:
+        """The smallest region that holds a span's slabs."""
+        box: Box | None = None
+        for tile in self.tiles(span):
+            box = (
+                tile
+                if box is None
+                else tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, tile, strict=True))
+            )
+        assert box is not None  # a span has a tile at least
+        return self.plan.region(box)
+
+    @contextmanager
+    def reading(self, span: int) -> Iterator[Reader]:
+        """The source, open, and told which slabs it will be asked for."""
+        with self.source.open() as reader:
+            reader.will_read(self.slab_regions(span))
+            yield reader
+
+    def slab_regions(self, span: int) -> Iterator[Region]:
+        """Where the slabs of a span lie."""
+        return (self.plan.region(slab) for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
+
+    @property
+    def n_parts(self) -> int:
+        return self.plan.n_spans
+
+    def part(self, span: int) -> Pass:
+        """The same with what a span has to carry of its source, and no more."""
+        return replace(self, source=self.source.restrict(self.region(span)))
+
+    def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
+        """What is read for a span."""
+        return ((self.source, self.region(span)),)
+
+    @property
+    def futures(self) -> dict[Any, Any]:
+        """Blocks on a cluster that a task needs as its inputs, by key."""
+        return getattr(self.source, "futures", {})
+
+    def supply(self, blocks: dict[Any, Any]) -> Self:
+        """The same with the blocks that its futures stood for."""
+        return replace(self, source=self.source.supply(blocks))  # type: ignore[attr-defined]
+
+    def write(self, name: str, region: Region, values: NDArray[Any]) -> None:
+        """Write a part of an output."""
+        assert self.outputs is not None
+        self.outputs.write_part(name, region, values)
+
+    def damage(self, span: int) -> str | None:
+        """What is wrong with what a span has written before; None where it is there, whole."""
+        return damage_of(self.outputs, self.writes, self.tiles(span))
+
+    @property
+    def random_columns(self) -> F64:
+        """Omega of the sketch, (m, t)."""
+        return random_columns(self.plan.n_kept, self.rules.center and self.plan.keeps == "samples")
+
+    def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
+        """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
+        return FeaturePanels(**self._how, integers=rounded and self._narrow, columns=columns)
+
+    def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
+        """Preprocessing of samples that stream by; `columns`, `fill` and `about` as of SamplePanels."""
+        return SamplePanels(**self._how, integers=rounded and self._narrow, **how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        layout = self.source.layout
+        return {
+            "plan": self.plan,
+            "rules": self.rules,
+            "working_dtype": self.working_dtype,
+            "missing_values": layout.missing_values,
+            "valid_range": layout.valid_range,
+            "packing": layout.packing,
+        }
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether values are integers of 8 bits that are centred, so that products may be exact."""
+        layout = self.source.layout
+        narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1
+        return narrow and layout.packing == (1.0, 0.0) and self.rules.center
+
+
+def written_first(rules: Rules) -> tuple[str, ...]:
+    """The arrays that a first pass over features writes; what it does not reads as it was made."""
+    mean = rules.center or rules.missing != "error"
+    scale = rules.scale != "none" or rules.missing != "error"
+    return ("mean",) * mean + ("scale",) * scale
+
+
+def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
+    """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
+    columns = work.random_columns
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    # H K H takes away what is left of the means, and is exact where the sums are.
+    standardizer = work.feature_panels(rounded=True, columns=columns)
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
+            for slab, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
+                slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
+                for panel in found.of_slab(located(standardizer.panels(raw))):
+                    assert isinstance(panel, FeaturePanel)
+                    slab_mean[panel.start : panel.stop] = panel.mean
+                    slab_scale[panel.start : panel.stop] = panel.divisor
+                inside = within(slab, tile)
+                mean[inside] = slab_mean.reshape(_shape(slab))
+                scale[inside] = slab_scale.reshape(_shape(slab))
+            if "mean" in work.writes:
+                work.write("mean", tile, mean)
+            if "scale" in work.writes:
+                work.write("scale", tile, scale)
+    return found.close()
+
+
+def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> Accumulator:
+    """First pass over samples: add up what the solver needs.
+
+    Parameters
+    ----------
+    fill : what missing values of each feature are replaced by; None where none may be missing
+    """
+    columns = work.random_columns
+    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    # A QR factorization can't take away again what a rounded mean left.
+    standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            for _, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
+                for _ in found.of_slab(located(standardizer.panels(raw))):
+                    pass
+    return found.close()
+
+
+def present_span(work: Pass, span: int, report: Report) -> Present:
+    """Before the first pass over samples: the mean of each feature's present values."""
+    found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            for _, raw, located in _slabs(work, reader, tile, found.counts, report):
+                for counted in located(standardizer.present(raw)):
+                    found.add(*counted)
+    return found
+
+
+def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
+    """Second pass over features: write the components W' = alpha' X_c of a span; measure them.
+
+    Parameters
+    ----------
+    alpha : (n_samples, n_components), in the working dtype
+    """
+    stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
+    standardizer = work.feature_panels()
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            components = np.empty((alpha.shape[1], *_shape(tile)), stored)
+            assert work.outputs is not None
+            means = work.outputs.read_part("mean", tile)
+            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
+                mean = means[within(slab, tile)].reshape(-1)
+                found = np.empty((alpha.shape[1], _size(slab)), stored)
+                for start, stop, matrix in located(standardizer.again(raw, mean)):
+                    found[:, start:stop] = measured.add(matrix, alpha, stored)
+                # A feature without any value has no component: NaN, where 0 would claim one.
+                found[:, np.isnan(mean)] = np.nan
+                components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
+            work.write(work.writes[0], tile, components)
+    return measured
+
+
+def left_vectors_span(
+    work: Pass, alpha: F64, fill: Means | None, about: About, span: int, report: Report
+) -> BackprojectionPartial:
+    """Second pass over samples: write the left singular vectors U = X_c alpha of a span; measure them.
+
+    Parameters
+    ----------
+    alpha : (n_features, n_components)
+    fill : as for `first_span_of_samples`
+    about : means and factors of each feature
+    """
+    columns = work.random_columns
+    measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], columns)
+    standardizer = work.sample_panels(columns=columns, fill=fill, about=about)
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            vectors = np.empty((alpha.shape[1], *_shape(tile)))
+            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
+                found = vectors[(slice(None), *within(slab, tile))]
+                for panel in located(standardizer.panels(raw)):
+                    found[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
+                    measured.sketch += panel.sketch
+            work.write(work.writes[0], tile, vectors)
+    return measured
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What every span of a sweep over what a pass has written shares; it reads no data.
+
+    It reads one array and writes others, so that it can be done again.
+    """
+
+    plan: Plan
+    outputs: Outputs
+    writes: tuple[str, ...] = ()
+    """The arrays that spans write, each its tiles."""
+    reads: str = ""
+    """What the pass has written."""
+    source: None = None
+
+    @property
+    def n_parts(self) -> int:
+        return self.plan.n_spans
+
+    def part(self, span: int) -> Sweep:
+        """The same: there is nothing to leave out."""
+        return self
+
+    def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
+        """Nothing of the data."""
+        return ()
+
+    def damage(self, span: int) -> str | None:
+        """As of a pass."""
+        return damage_of(self.outputs, self.writes, self.plan.tiles_of(span))
+
+
+def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
+    """Write T W' of a span's components W'; returns what it adds to W'W, (n_components, n_components)."""
+    overlap = np.zeros_like(transform)
+    for tile in work.plan.tiles_of(span):
+        components = work.outputs.read_part(work.reads, tile)
+        rows = components.reshape(len(components), -1)
+        for start in range(0, rows.shape[1], work.plan.panel_width):
+            piece = rows[:, start : start + work.plan.panel_width]
+            piece[...] = transform @ piece
+            found = np.nan_to_num(piece).astype(np.float64)
+            overlap += found @ found.T
+        work.outputs.write_part(work.writes[0], tile, components)
+        report(components.nbytes)
+        del components, rows
+        release_memory()
+    return overlap
+
+
+def extremes_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
+    """Largest entry of each of a span's left singular vectors turned, U T', negated and as it is, (2, n_components)."""
+    found = np.zeros((2, len(transform)))
+    for tile in work.plan.tiles_of(span):
+        vectors = work.outputs.read_part(work.reads, tile)
+        turned = transform @ vectors
+        found = np.maximum(found, [-turned.min(axis=1), turned.max(axis=1)])
+        report(vectors.nbytes)
+    return found
+
+
+def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> F64:
+    """Write scores and alpha of a span from its left singular vectors U.
+
+    Parameters
+    ----------
+    to_scores, to_alpha : (n_components, n_components); U times each is written
+
+    Returns
+    -------
+    What the span adds to scores' scores, (n_components, n_components)
+    """
+    overlap = np.zeros_like(to_scores)
+    for tile in work.plan.tiles_of(span):
+        vectors = work.outputs.read_part(work.reads, tile)
+        n_bytes = vectors.nbytes
+        alpha = vectors.T @ to_alpha
+        work.outputs.write_part(work.writes[1], tile, alpha)
+        np.matmul(vectors.T, to_scores, out=alpha)
+        del vectors
+        overlap += alpha.T @ alpha
+        work.outputs.write_part(work.writes[0], tile, alpha)
+        del alpha
+        release_memory()  # else each of zarr's threads keeps what it had of a chunk
+        report(n_bytes)
+    return overlap
+
+
+P = TypeVar("P")
+
+
+def damage_of(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[Box]) -> str | None:
+    """What is wrong with parts of arrays that were written before."""
+    if outputs is None or not names:
+        return None
+    found = (outputs.damage(name, region) for region in regions for name in names)
+    return next((damage for damage in found if damage), None)
+
+
+def _slabs(
+    work: Pass, reader: Reader, tile: Box, counts: Counts, report: Report
+) -> Iterator[tuple[Box, NDArray[Any], Callable[[Iterator[P]], Iterator[P]]]]:
+    """The slabs of a tile, each as read, and what turns a NotFinite of its panels into an error that says where."""
+    for slab in work.plan.slabs_of(tile):
+        region = work.plan.region(slab)
+        began = time.perf_counter()
+        raw = reader.read(region)
+        there = time.perf_counter()
+        yield slab, raw, partial(located_panels, work, raw, region)
+        counts.read_seconds += there - began
+        counts.compute_seconds += time.perf_counter() - there
+        counts.bytes_read, counts.absent_chunks, counts.retries = (
+            reader.bytes_read,
+            reader.absent_chunks,
+            reader.retries,
+        )
+        report(raw.nbytes)
+
+
+def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterator[P]) -> Iterator[P]:
+    """The panels of a region; what is not a value that can be used is named."""
+    try:
+        yield from panels
+    except NotFinite:
+        raise _not_finite(work, raw, region) from None
+    except NotExact:
+        raise not_exact(work.source.layout, raw, region) from None
+
+
+def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
+    """Name the first integer of a region that float64 does not hold."""
+    beyond = is_beyond_float64(raw, layout.marked(raw))
+    first = np.unravel_index(int(np.argmax(beyond)), raw.shape)
+    index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
+    return DataError(
+        f"{layout.name}: {int(beyond.sum())} integers of {raw.dtype} in region {describe(region)} are 2**53 or more in "
+        f"magnitude, where float64 rounds them, the first at index {index}: {raw[first]}",
+        "Subtract a whole number from the feature where the data are made (from times in nanoseconds the first one), or "
+        "name the value in input.missing_values if it marks a missing one.",
+        key="input.uri",
+    )
+
+
+def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
+    """Name the first value of a region that is missing or infinite, in the array's own indices."""
+    layout = work.source.layout
+    missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
+    missing |= layout.marked(raw)
+    infinite = np.isinf(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
+    wrong, names = (missing | infinite), []
+    if not wrong.any():
+        return DataError(
+            f"{layout.name}: values in region {describe(region)} are so large that their sum overflows float64",
+            "Store the data in other units.",
+        )
+    refused = missing | infinite
+    if work.rules.missing != "error" and infinite.any():
+        refused = infinite  # what is missing is filled in
+    if (refused & missing).any():
+        names.append(f"missing values ({layout.marks})")
+        remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."
+        if work.rules.missing != "error":
+            remedy = "Fill them in: a fit without centring keeps no means that could."
+    if infinite.any():
+        names.append("infinities")
+        remedy = "Infinities are never filled in: repair the data."
+    first = np.unravel_index(int(np.argmax(refused)), refused.shape)
+    index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
+    return DataError(
+        f"{layout.name}: {int(refused.sum())} {' and '.join(names)} in region {describe(region)}, the first at index "
+        f"{index} (sample {index[work.plan.samples_axis]}): {raw[first]}",
+        remedy,
+    )
+
+
+def _shape(box: Box) -> tuple[int, ...]:
+    return tuple(piece.stop - piece.start for piece in box)
+
+
+def _size(box: Box) -> int:
+    return math.prod(_shape(box))

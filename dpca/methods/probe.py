@@ -1,0 +1,196 @@
+"""A short measurement of what a run's steps cost here: reading, products, back-projection, writing.
+
+Every task of the probe reads two slabs where the run will, does with a panel of it what the two passes do,
+and times each step, all tasks at the same time as in the run. It reads a few slabs and writes 16 MB, which
+are removed; it holds what the run would hold.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dpca.config.model import Model
+from dpca.errors import writing
+from dpca.execution.engine import run_pass
+from dpca.execution.executors import Executor
+from dpca.methods.passes import Pass
+from dpca.numerics.accumulators import SOLVERS, gram, tally_of
+from dpca.numerics.backproject import BackprojectionPartial
+from dpca.numerics.preprocess import Means, Panel
+from dpca.planning.forecast import Rates
+from dpca.planning.runplan import RunPlan, Scratch
+from dpca.planning.search import plan_layout, second_pass
+from dpca.slabs import Plan, split
+from dpca.sources import Source
+
+MAX_TASKS = 16
+MAX_CHUNKS = 1024
+WRITTEN_BYTES = 16 * 2**20
+EIGENSOLVE_SAMPLES = 600
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """What every task of the probe shares."""
+
+    work: Pass
+    made: RunPlan
+    looks: Plan
+    """The run's cuts, or narrower ones where a slab is of so many chunks that it would take long to read."""
+    n_components: int
+    n_parts: int
+    writes: tuple[str, ...] = ()
+
+    def inputs(self, number: int) -> tuple[()]:
+        """Nothing that is kept."""
+        return ()
+
+    def damage(self, number: int) -> None:
+        """None: nothing is kept."""
+
+    @property
+    def source(self) -> Source:
+        return self.work.source
+
+    def part(self, number: int) -> ProbeTask:
+        """The same with the part of the source that one task reads."""
+        if self.made.copy is not None:
+            return self  # bands of a copy lie apart; what is copied is in files, or the whole graph of a Dask array
+        span = replace(self.work, plan=self.looks).region(self.span(number))
+        return replace(self, work=replace(self.work, source=self.source.restrict(span)))
+
+    def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
+        """Two regions to read one after the other; the same where there is only one."""
+        copy = self.made.copy
+        if copy is not None:
+            band = number * copy.n_units // self.n_parts
+            return map(copy.region, (band, min(band + 1, copy.n_units - 1)))
+        plan = self.looks
+        slabs = (plan.region(slab) for tile in plan.tiles_of(self.span(number)) for slab in plan.slabs_of(tile))
+        first = next(slabs)
+        return iter((first, next(slabs, first)))
+
+    def span(self, number: int) -> int:
+        """The span that a task of the probe looks into."""
+        return number * self.looks.n_spans // self.n_parts
+
+
+def probe(
+    source: Source, model: Model, made: RunPlan, executor: Executor, scratch: Scratch, output: Path, components: bool
+) -> Rates:
+    """Measure.
+
+    Parameters
+    ----------
+    source, model, made, executor, scratch : of the run
+    output : where the result will go
+    components : whether the run back-projects
+
+    Raises
+    ------
+    StorageError
+        When a chunk can't be read.
+    """
+    plan, layout = made.plan, source.layout
+    looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize
+    if made.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
+        looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
+    rung = made.attempts[0].rung
+    work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
+    n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
+    k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
+    rates = run_pass(
+        probe_task,
+        ProbeTask(work, made, looks, k, n_tasks),
+        total=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
+        merge=Rates.merge,
+        executor=executor,
+        progress=lambda _: None,
+        n_tasks=n_tasks,
+        window=n_tasks,
+    )
+    place = Path(scratch.path).parent if made.copy is not None else output
+    return replace(
+        rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, made.eigensolve_threads)
+    )
+
+
+def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> Rates:
+    """Time the steps in one task."""
+    work, read = task.work, 0.0
+    with work.source.open() as reader:
+        for region in task.slabs(number):  # the second counts: the first meets memory and libraries untouched
+            began = time.perf_counter()
+            n_bytes = reader.read(region).nbytes
+            read = (time.perf_counter() - began) / max(1, n_bytes)
+            report(n_bytes)
+    # Values do not matter to the speed of the rest, so none that might be missing are taken.
+    plan = work.plan
+    box = next(split([cut.step for cut in plan.slabs], plan.panel_width))[0]
+    shape = tuple(piece.stop - piece.start for piece in plan.region(box))
+    raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
+    kept_samples, m = plan.keeps == "samples", plan.n_kept
+    columns, nothing = work.random_columns, Means(np.zeros(m), np.zeros(m))
+    standardizer = (
+        work.feature_panels(rounded=True, columns=columns)
+        if kept_samples
+        else work.sample_panels(columns=columns, fill=nothing)
+    )
+    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center, columns))
+    measured = BackprojectionPartial.empty(m, task.n_components, columns)
+    alpha = np.ones((m, task.n_components), work.working_dtype)
+
+    def per_value(step: Callable[[Iterator[Panel]], object]) -> float:
+        began = time.perf_counter()
+        step(standardizer.panels(raw))
+        return (time.perf_counter() - began) / raw.size
+
+    def accumulate(panels: Iterator[Panel]) -> None:
+        for _ in solver.of_slab(panels):
+            pass
+        solver.close()
+
+    def project_back(panels: Iterator[Panel]) -> None:
+        for panel in panels:
+            measured.add(panel.matrix, alpha)
+
+    per_value(accumulate)  # once unmeasured: memory that is touched for the first time is slow
+    product = per_value(accumulate)
+    backprojection = per_value(project_back) if task.n_components else 0.0
+    return Rates(read, product, backprojection, 0.0, 0.0)
+
+
+def _write_seconds(place: Path) -> float:
+    """Seconds for a byte to reach the disk of a directory, or of the first above it that exists."""
+    while not place.exists():
+        place = place.absolute().parent
+    block = os.urandom(2**20)
+    began = time.perf_counter()
+    with writing(str(place)), tempfile.TemporaryFile(dir=place) as file:
+        for _ in range(WRITTEN_BYTES // len(block)):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return (time.perf_counter() - began) / WRITTEN_BYTES
+
+
+def _eigensolve_seconds(m: int, threads: int) -> float:
+    """Seconds of an eigensolve of m x m, from a smaller one and the cube of the ratio.
+
+    From `gram.LARGE` on, where only some vectors are found, half of that (measured).
+    """
+    n = min(m, EIGENSOLVE_SAMPLES)
+    matrix = np.random.default_rng(0).standard_normal((n, n))
+    matrix += matrix.T
+    with threadpool_limits(threads, user_api="blas"):
+        began = time.perf_counter()
+        np.linalg.eigh(matrix)
+        return (time.perf_counter() - began) * (m / n) ** 3 / (1 if m < gram.LARGE else 2)

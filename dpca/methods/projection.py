@@ -1,0 +1,278 @@
+"""A fit applied: new samples to scores, and scores back to samples; planned, and carried out."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.execution.engine import run_stage
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Progress
+from dpca.methods.applying import (
+    RECONSTRUCTION,
+    Projection,
+    Reconstruction,
+    Scores,
+    projection_span,
+    reconstruction_span,
+)
+from dpca.numerics import preprocess
+from dpca.numerics.preprocess import Rules
+from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
+from dpca.planning.search import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout
+from dpca.slabs import SLAB_BYTES, Cuts
+from dpca.sources import Source
+from dpca.sources.base import Layout, size_of
+from dpca.store import outputs as results
+from dpca.store.fitted import Fitted
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Outputs
+
+F64 = NDArray[np.float64]
+P = TypeVar("P")
+
+GROUP_SAMPLES = 2**14
+"""New samples that are projected together, at most: enough that components, read once for each group, cost little."""
+CHUNK_BYTES = 2**24
+"""Of a reconstruction."""
+PARTS = 32
+"""Tasks of a reconstruction, at least, where there are as many groups of samples."""
+NO_SCRATCH = Scratch("", 0)
+
+
+def plan_projection(
+    source: Source, samples_axis: int, fitted: Fitted, workers: Workers, coordinates: Mapping[str, int] = {}
+) -> RunPlan:
+    """The plan of a projection of new samples.
+
+    Parameters
+    ----------
+    coordinates : bytes that are held to copy or compare each before, by name in words
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+
+    n_components, itemsize = fitted.components.shape[0], fitted.components.dtype.itemsize
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = made.plan
+        tile = n_components * plan.tile_width * itemsize
+        scores = 8 * plan.n_samples * (n_components + 1)
+        task = {
+            **held_to_read(made, source),
+            **preprocess.held_to_apply(plan),
+            "components of a tile": tile,
+            "components as stored and decoded": 2 * max(fitted.chunk_bytes, tile) if fitted.chunk_bytes else 0,
+            "components of a slab": 2 * 8 * n_components * plan.slab_width,
+            "scores of a span": 2 * scores,
+        }
+        sums = [Array("scores", scores, 2 + made.window - made.n_tasks)]
+        return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
+
+    readings = _projection_readings(source.layout, samples_axis, n_components)
+    made = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
+    check_sharing(source, made)
+    return made
+
+
+def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
+    """Groups of samples, from large to small: the larger, the fewer times are components read."""
+    along = layout.chunks[axis]
+    column = size_of(layout.chunk_shape, layout.dtype) // layout.chunk_shape[axis]
+    for divide in (False, True) if layout.divisible else (False,):
+        for shift in SLAB_SHIFTS:
+            fitting = GROUP_SAMPLES if divide else max(1, (SLAB_BYTES >> shift) // column)
+            groups = Cuts.of(layout.shape[axis], 1 if divide else along)
+            groups = groups.coarsen(min(GROUP_SAMPLES >> shift, fitting))
+            group = replace(
+                layout,
+                shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]),
+                chunks=(*layout.chunks[:axis], 1, *layout.chunks[axis + 1 :]),
+            )
+            plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> shift, divide=divide)
+            yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+
+
+def project(
+    source: Source,
+    fitted: Fitted,
+    rules: Rules,
+    made: RunPlan,
+    executor: Executor,
+    progress: Progress,
+    receive: Callable[[slice, F64, F64], None],
+    ledger: Ledger | None = None,
+) -> None:
+    """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
+
+    Parameters
+    ----------
+    source, made : new samples with the features of the fit in the same axes, and `plan_projection` of them
+    fitted : means, scales and components of the fit
+    rules : of the fit
+    receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
+        whitened, and its squared norms (samples,), both float64. It may be called again with a group that it had
+    ledger : where finished parts are kept and found again
+    """
+    assert made.groups is not None
+
+    def split(group: slice, found: F64) -> None:
+        receive(group, found[:, :-1], found[:, -1])
+
+    run_stage(
+        "transform",
+        source.layout.bytes,
+        projection_span,
+        Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
+        fitted,
+        total=Groups.of(made, np.zeros((0, 0)), operator.add, split),
+        merge=Groups.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+        like=np.zeros((0, 0)),
+    )
+
+
+@dataclass
+class Groups:
+    """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
+
+    n_added: int
+    sum: Any
+    """Of the group in hand; `empty` when it has just begun."""
+    _empty: Any
+    _groups: Cuts
+    _n_spans: int
+    _join: Callable[[Any, Any], Any]
+    _receive: Callable[[slice, Any], None]
+
+    @classmethod
+    def of(cls, made: RunPlan, empty: P, join: Callable[[P, P], P], receive: Callable[[slice, P], None]) -> Self:
+        """The groups of a plan.
+
+        Parameters
+        ----------
+        empty : of the types of what a span returns
+        join : adds a span to the sum, which it may change
+        receive : called with each group, in order, and its sum
+        """
+        assert made.groups is not None
+        return cls(0, empty, empty, made.groups, made.plan.n_spans, join, receive)
+
+    def add(self, partial: Any) -> Self:
+        """Add a span; spans come in their order."""
+        begins = self.n_added % self._n_spans == 0
+        self.sum = partial if begins else self._join(self.sum, partial)
+        self.n_added += 1
+        if self.n_added % self._n_spans == 0:
+            self._receive(self._groups[self.n_added // self._n_spans - 1], self.sum)
+            self.sum = self._empty
+        return self
+
+
+def plan_reconstruction(
+    layout: Layout,
+    samples_axis: int,
+    fitted: Fitted,
+    n_components: int,
+    workers: Workers,
+    coordinates: Mapping[str, int] = {},
+) -> RunPlan:
+    """The plan of a reconstruction.
+
+    Parameters
+    ----------
+    layout : of what is to be written; its chunks are those that components are stored in, and 1 along the samples
+    coordinates : as of `plan_projection`
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = made.plan
+        chunk = size_of((plan.n_samples, plan.slab_width), layout.dtype)
+        slab = n_components * plan.slab_width * layout.dtype.itemsize
+        task = {
+            "components of a slab": 2 * slab,
+            "components as stored and decoded": 2 * max(fitted.chunk_bytes, slab),
+            "means and scales of a slab": 4 * 8 * plan.slab_width,
+            "samples of a slab": 2 * chunk,
+            "chunk being written": results.held_to_write(chunk),
+        }
+        chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]
+        return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads, coordinates)
+
+    return first_that_fits(layout, _reconstruction_readings(layout, samples_axis), workers, NO_SCRATCH, forecast)
+
+
+def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
+    row = size_of(layout.chunk_shape, layout.dtype)
+    for shift in SLAB_SHIFTS:
+        groups = Cuts.of(layout.shape[axis], max(1, (CHUNK_BYTES >> shift) // row))
+        group = replace(layout, shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]))
+        plan = plan_layout(group, axis, 1, slab_bytes=CHUNK_BYTES >> shift)
+        yield RunPlan(plan, "columns", None, 0, 0, groups=groups)
+
+
+def _n_blocks(made: RunPlan) -> int:
+    """Blocks of groups of samples, where features make few spans: each reads the components.
+
+    The same for any number of tasks, since a reconstruction may be gone on with by another.
+    """
+    assert made.groups is not None
+    return min(len(made.groups), max(1, PARTS // made.plan.n_spans))
+
+
+def reconstruct(
+    fitted: Fitted,
+    scores: Scores,
+    layout: Layout,
+    made: RunPlan,
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    ledger: Ledger | None = None,
+) -> None:
+    """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), written as an array of `outputs`.
+
+    Parameters
+    ----------
+    fitted : means, scales and components of the fit
+    scores : of the samples that are wanted, and of as many components as are to be used
+    layout, made : of what is written, with names of all its dimensions, and `plan_reconstruction` of it
+    ledger : where finished parts are kept and found again
+    """
+    assert made.groups is not None
+    plan, axis = made.plan, made.plan.samples_axis
+    chunks = [cut.step for cut in plan.slabs]
+    chunks.insert(axis, plan.n_samples)
+    outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
+    run_stage(
+        "reconstruct",
+        layout.bytes,
+        reconstruction_span,
+        Reconstruction(
+            plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)
+        ),
+        fitted,
+        scores,
+        total=0,
+        merge=operator.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+    )

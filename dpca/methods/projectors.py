@@ -1,0 +1,477 @@
+"""How a result is applied: new samples to scores, and scores to samples, by components or by kernels.
+
+Each way is planned for what there is to run on, then carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.config.schema import Input
+from dpca.errors import ConfigError, DataError, InputError
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Progress
+from dpca.kernels.kernel import Centering, Inner, Kernel
+from dpca.kernels.preimages import held_to_find, is_flat, weights_of
+from dpca.methods.against import Combinations
+from dpca.methods.applying import Scores
+from dpca.methods.kernel_decomposition import check_columns, kernel_rows
+from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
+from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
+from dpca.numerics.ladder import Rung
+from dpca.numerics.preprocess import F64, Rules
+from dpca.planning.runplan import RunPlan, Workers
+from dpca.sources import Source
+from dpca.sources.base import Layout, size_of
+from dpca.sources.zarr_array import ZarrSource
+from dpca.store.fitted import Fitted
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Outputs
+from dpca.store.results import TRAINING, Result, kept_matrix
+from dpca.store.unfinished import differences, without_place
+
+Receive = Callable[[slice, F64], None]
+"""Called with each group of samples, in order, and its scores, not whitened. It may be called again with a group."""
+
+
+class Projector(Protocol):
+    """New samples to scores."""
+
+    @property
+    def n_components(self) -> int: ...
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What is read."""
+        ...
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan | None:
+        """How it is done; None where nothing streams by.
+
+        Parameters
+        ----------
+        coordinates : bytes that are held to copy or compare each before, by name in words
+        """
+        ...
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+        """Do it."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Refuse what was computed from training data that changed meanwhile."""
+        ...
+
+
+@dataclass
+class ByComponents:
+    """Scores of new samples by components: one read of them."""
+
+    fitted: Fitted
+    rules: Rules
+    source: Source
+    axis: int
+    receive_squares: Callable[[slice, F64], None] | None = None
+    """Called with each group, too, and its squared distances from the mean."""
+    made: RunPlan = field(init=False)
+
+    @property
+    def n_components(self) -> int:
+        return int(self.fitted.components.shape[0])
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        self.made = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
+        return self.made
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+        def of_group(group: slice, scores: F64, squares: F64) -> None:
+            receive(group, scores)
+            if self.receive_squares is not None:
+                self.receive_squares(group, squares)
+
+        project(self.source, self.fitted, self.rules, self.made, executor, progress, of_group, ledger)
+
+    def check_unchanged(self) -> None:
+        """Nothing: components are enough."""
+
+
+class Restorer(Protocol):
+    """Scores to samples."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """As of a projector."""
+        ...
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        """How it is done; parameters as of a projector."""
+        ...
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        """Do it."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """As of a projector."""
+        ...
+
+
+@dataclass
+class FromComponents:
+    """Samples from their scores and components."""
+
+    fit: Result
+    chosen: NDArray[np.int64]
+    n_components: int
+    out: str
+    made: RunPlan = field(init=False)
+
+    @property
+    def layout(self) -> Layout:
+        """Of what is written."""
+        components, axis = self.fit.fitted.components, self.fit.samples_axis
+        shape, chunks = list(self.fit.feature_shape), list(components.chunks[1:])
+        shape.insert(axis, len(self.chosen))
+        chunks.insert(axis, 1)
+        name = f"the reconstruction {self.out}"
+        return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def n_bytes(self) -> int:
+        return self.layout.bytes
+
+    @property
+    def sources(self) -> tuple[()]:
+        """None: scores and components are enough."""
+        return ()
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        fit = self.fit
+        self.made = plan_reconstruction(
+            self.layout, fit.samples_axis, fit.fitted, self.n_components, workers, coordinates
+        )
+        return self.made
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
+        reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, executor, progress, ledger)
+
+    def check_unchanged(self) -> None:
+        """Nothing: components are enough."""
+
+
+@dataclass(frozen=True)
+class KernelFit:
+    """A kernel that a result has, and what applies it."""
+
+    kernel: Kernel
+    alpha: F64
+    scores: F64
+    """Not whitened, (n, n_components)."""
+    centering: Centering
+    rung: Rung
+
+    @classmethod
+    def of(cls, result: Result, case: int | None) -> KernelFit:
+        """One of a result's kernels.
+
+        Raises
+        ------
+        ConfigError
+            When there is no such case, when none is named of several, or when it has no answer.
+        """
+        certificate = result.certificate
+        number, document = _case(result, certificate, case)
+        found = document["case"]
+        given = {name: found[name] for name in ("gamma", "degree", "coef0") if found[name] is not None}
+        arrays = result.arrays
+
+        def array(name: str) -> F64:
+            return np.asarray(arrays[name][... if number is None else number], np.float64)
+
+        columns = array("kernel_mean")
+        numerics = result.manifest["numerics"]
+        return cls(
+            Kernel(found["kernel"], about_mean=result.manifest["config"]["preprocess"]["center"], **given),
+            array("alpha"),
+            array("scores") * result.whitening_of(number),
+            Centering(columns, float(columns.mean())),
+            Rung(numerics["solver"], np.dtype(numerics["working_dtype"])),
+        )
+
+    def project(self, matrix: F64) -> F64:
+        """Scores of new samples by their kernel with those of the fit, (m, n), which is centred in place."""
+        return np.asarray(self.centering.apply(matrix) @ self.alpha, np.float64)
+
+
+def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tuple[int | None, dict[str, Any]]:
+    """Its number, None where there is but one, and what is known of it."""
+    if "cases" not in certificate:
+        if case not in (None, 0):
+            raise ConfigError(f"--kernel-case is {case}, but {result.name} has one kernel", "Leave it out.")
+        return None, certificate
+    documents = certificate["cases"]
+    if case is None and len(documents) > 1:
+        raise ConfigError(
+            f"{result.name}: has {len(documents)} kernels, and --kernel-case says which",
+            f"Give a number from 0 to {len(documents) - 1}, in the order of its table.",
+        )
+    number = case or 0
+    if not 0 <= number < len(documents):
+        raise ConfigError(
+            f"--kernel-case is {case}, but {result.name} has {len(documents)} kernels",
+            f"Give a number from 0 to {len(documents) - 1}.",
+        )
+    if documents[number]["case"]["problem"]:
+        raise ConfigError(
+            f"{result.name}: kernel case {number} has no answer: {documents[number]['case']['problem']}",
+            "Take another.",
+        )
+    return number, documents[number]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training data of a kernel fit, which its new samples are held against."""
+
+    source: Source
+    axis: int
+    """Of the samples."""
+    of: str
+    """What errors call the fit."""
+    fingerprint: dict[str, Any] | None
+    """Of the time of the fit; None of a copy that the result keeps, which tells by itself when it is damaged."""
+
+    def check_unchanged(self) -> None:
+        """Refuse training data that are not what the fit was made of.
+
+        Raises
+        ------
+        DataError
+            Names what differs.
+        """
+        if self.fingerprint is None:
+            return
+        now = {**self.source.fingerprint(), "samples_axis": self.axis}
+        found = differences(without_place(self.fingerprint), without_place(now))
+        if found:
+            raise DataError(
+                f"{self.source.layout.name}: the training data of {self.of} changed since it was made: "
+                f"{'; '.join(found[:5])}",
+                "Restore them, or run or fit it again.",
+            )
+
+
+def training_of(result: Result, moved_to: Input | None = None) -> Training:
+    """The training data of a result, as they were when it was made.
+
+    Parameters
+    ----------
+    moved_to : where they are now, if not where they were
+
+    Raises
+    ------
+    DataError
+        When they are not there, or are not the same any more.
+    """
+    if result.path is not None and result.manifest.get("training") and moved_to is None:
+        # Beside the arrays, wherever the result has gone.
+        inside = ZarrSource.at(str(result.path.absolute() / TRAINING), absent_chunks="damage")
+        return Training(inside, result.samples_axis, result.name, None)
+    where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
+    try:
+        source = where.open()
+    except InputError as cause:
+        raise DataError(
+            f"{result.name}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
+            "Put them back, or say where they are now with --training.",
+        ) from cause
+    found = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
+    found.check_unchanged()
+    return found
+
+
+@dataclass
+class ByKernel:
+    """Scores of new samples by a kernel with the training samples: one read of both."""
+
+    fitted: Fitted
+    """Means and scales."""
+    rules: Rules
+    kernel: KernelFit
+    training: Training
+    source: Source
+    axis: int
+    beside: Beside = field(init=False)
+
+    @property
+    def n_components(self) -> int:
+        return int(self.kernel.alpha.shape[1])
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.training.source, self.source
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        training, dtype = self.training, self.kernel.rung.dtype
+        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
+        return self.beside.made
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+        def of_group(group: slice, inner: Inner) -> None:
+            eps = float(np.finfo(self.kernel.rung.dtype).eps)
+            receive(group, self.kernel.project(self.kernel.kernel.of_new(inner, eps)))
+
+        cross(
+            self.training.source,
+            self.source,
+            self.fitted,
+            self.rules,
+            self.kernel.rung.dtype,
+            self.beside,
+            executor,
+            progress,
+            of_group,
+            ledger,
+        )
+
+    def check_unchanged(self) -> None:
+        self.training.check_unchanged()
+
+
+@dataclass
+class ByMatrix:
+    """Scores of new samples by kernel values that are given."""
+
+    kernel: KernelFit
+    source: Source
+    axis: int
+
+    @property
+    def n_components(self) -> int:
+        return int(self.kernel.alpha.shape[1])
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> None:
+        check_columns(self.source, self.axis, len(self.kernel.alpha))
+
+    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+        for rows, values in kernel_rows(self.source, self.axis):
+            receive(rows, self.kernel.project(values))
+
+    def check_unchanged(self) -> None:
+        """Nothing: there are no training data."""
+
+
+@dataclass
+class FromTraining:
+    """Samples as combinations of the training samples: one read of those."""
+
+    result: Result
+    kernel: KernelFit
+    chosen: NDArray[np.int64]
+    k: int
+    """How many components are used."""
+    training: Training
+    say: Callable[[str], None]
+    """Told what the user should know of them."""
+    made: RunPlan = field(init=False)
+
+    def __post_init__(self) -> None:
+        kernel, how = self.kernel.kernel, self.how
+        if kernel.name != "linear" and not how:
+            raise ConfigError(
+                f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
+                "false",
+                f"Run it again with model.fit_inverse_transform: true and --from-gram {self.result.path}, which reads no data.",
+            )
+
+    @property
+    def how(self) -> bool | str:
+        """As of the config's fit_inverse_transform."""
+        found: bool | str = self.result.manifest["config"]["model"]["fit_inverse_transform"]
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape = list(self.result.feature_shape)
+        shape.insert(self.result.samples_axis, len(self.chosen))
+        return tuple(shape)
+
+    @property
+    def n_bytes(self) -> int:
+        return size_of(self.shape, self.kernel.rung.dtype)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.training.source,)
+
+    def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
+        found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
+        self.made = plan_preimages(
+            self.training.source,
+            self.result.samples_axis,
+            len(self.chosen),
+            self.kernel.rung.dtype,
+            workers,
+            found,
+            coordinates,
+        )
+        return self.made
+
+    def restore(
+        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
+    ) -> None:
+        preimages(
+            self.training.source,
+            self.result.fitted,
+            self.result.rules,
+            self._combinations(),
+            self.made,
+            dims,
+            outputs if self.made.plan.regular else Outputs(outputs.store, executor.guard()),
+            executor,
+            progress,
+            self.kernel.rung.dtype,
+            ledger,
+        )
+
+    def check_unchanged(self) -> None:
+        self.training.check_unchanged()
+
+    def _combinations(self) -> Combinations:
+        fit, how, model = self.kernel, self.how, self.result.manifest["config"]["model"]
+        scores, alpha = fit.scores[:, : self.k], fit.alpha[:, : self.k]
+        gram = kept_matrix(self.result, "gram") if how == "fixed_point" else None
+        if how is True and is_flat(fit.kernel, scores):
+            self.say(
+                f"kernel {fit.kernel} is the same between all scores, so that ridge regression gives the mean for each; "
+                "model.fit_inverse_transform: fixed_point would not"
+            )
+        weights, means = weights_of(
+            fit.kernel, how, scores[self.chosen], scores, alpha, model["alpha"], gram, say=self.say
+        )
+        return Combinations(weights, means)

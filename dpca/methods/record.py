@@ -1,0 +1,149 @@
+"""What is written down of a run, or of a fit in Python: enough to repeat it, and to know what its bits depend on."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+from dpca.methods.decomposition import Decomposition
+from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
+from dpca.numerics.certificate import caveats
+from dpca.planning.runplan import RunPlan
+from dpca.sources import Source
+from dpca.system.machine import Peak
+from dpca.units import describe_memory
+
+_LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
+
+
+def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
+    """Of the input as it is read."""
+    return {**source.fingerprint(), "samples_axis": samples_axis}
+
+
+def manifest_of(
+    config: dict[str, Any],
+    source: Source,
+    made: RunPlan,
+    found: Decomposition,
+    *,
+    identity: dict[str, Any],
+    n_workers: int,
+    seconds: float,
+    peak: Peak,
+    expected: dict[str, float] | None = None,
+    gram_from: str | None = None,
+) -> dict[str, Any]:
+    """The manifest of a result, but for its run and its notes.
+
+    Parameters
+    ----------
+    config : resolved, without secrets
+    identity : `fingerprint` of the input
+    seconds : in all
+    expected : seconds of each stage, where they were forecast
+    gram_from : the result whose Gram matrix was used, if one was
+    """
+    layout = source.layout
+    model = {**config["model"], "n_components": found.spectrum.n_components}
+    return {
+        "config": {**config, "model": model},
+        "input": {
+            **identity,
+            "name": layout.name,
+            "shape": list(layout.shape),
+            "dtype": layout.dtype.str,
+            "decoded_bytes": layout.bytes,
+            "samples_axis": found.plan.samples_axis,
+        },
+        "plan": {**asdict(made.plan), "n_tiles": made.plan.n_tiles, "n_slabs": made.plan.n_slabs},
+        "reading": made.reading,
+        "gram_from": gram_from,
+        "keeps_data": made.keeps_data,
+        "memory": {
+            "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
+            "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
+            "peak_bytes_of_this_process": peak.bytes,
+            "planned_bytes_of_stages": {stage.name: stage.bytes for stage in made.processes[0].stages},
+            "peak_bytes_of_stages": {name: found for name, found in peak.stages.items() if name},
+        },
+        "numerics": {
+            "solver": found.rung.solver,
+            "working_dtype": found.rung.dtype.name,
+            "choices": list(found.choices),
+            "accumulator_dtype": "float64",
+            "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
+        },
+        "workers": n_workers,
+        "forecast_seconds": expected,
+        "task_seconds": {stage: vars(work) for stage, work in found.work.items()},
+        "network": {stage: vars(traffic) for stage, traffic in found.traffic.items()},
+        "counts": found.counts,
+        "seconds": {**found.seconds, "total": seconds},
+        "environment": environment(),
+    }
+
+
+def notes_of(source: Source, made: RunPlan, found: Decomposition) -> list[str]:
+    """What the user must know of an answer."""
+    of_kernels = isinstance(found, KernelDecomposition)
+    notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
+    counts = found.counts
+    notes.extend(
+        f"memory: planned with {describe_memory(process.budget.bytes)}, {process.budget.origin}"
+        for process in made.processes
+        if process.budget.lowered
+    )
+    notes.extend(f"coordinate left out: {reason}" for reason in made.left_out)
+    if counts["absent_chunks"]:
+        notes.append(
+            f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "
+            "input.absent_chunks: error refuses that"
+        )
+    if counts["retried_reads"]:
+        notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
+    if counts["missing_values"]:
+        notes.append(
+            f"{counts['missing_values']:,} missing values were replaced by their feature's mean (a feature that has no value at "
+            "all counts as 0, and is NaN in mean and components)"
+        )
+    if counts["constant_features"]:
+        notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
+    return notes
+
+
+def environment() -> dict[str, Any]:
+    """What the bits of a result depend on besides input and plan: versions, BLAS, CPU."""
+    return {
+        **_machine(),
+        "blas": [
+            {key: info.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
+            for info in threadpool_info()
+            if info.get("user_api") == "blas"
+        ],
+    }
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """What stays the same while this process lives."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "libraries": {name: version(name) for name in _LIBRARIES},
+    }
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        return names[0] if names else platform.processor()
+    except OSError:
+        return platform.processor()

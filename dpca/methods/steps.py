@@ -1,0 +1,749 @@
+"""The steps of a decomposition: the passes, the eigensolve between them, and what is written after each.
+
+`dpca.methods.decomposition` says in which order they are taken.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dpca.config.model import Model
+from dpca.errors import DataError, PrecisionError
+from dpca.execution.engine import run_stage
+from dpca.execution.executors import Executor, Traffic
+from dpca.execution.progress import Progress
+from dpca.methods.passes import (
+    Pass,
+    Sweep,
+    components_span,
+    extremes_span,
+    first_span_of_features,
+    first_span_of_samples,
+    left_vectors_span,
+    orthogonalize_span,
+    present_span,
+    scores_span,
+    written_first,
+)
+from dpca.numerics.accumulators import SOLVERS, Accumulator, gram, tally_of
+from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
+from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
+from dpca.numerics.certificate import check_products, confirmed
+from dpca.numerics.dimension import Chosen, Eigenvalues, choose, suggestions
+from dpca.numerics.ladder import Rung
+from dpca.numerics.preprocess import Means
+from dpca.numerics.preview import Preview, leading_shares
+from dpca.numerics.sketch import SAFETY, Sketch, norms
+from dpca.numerics.spectrum import Spectrum, judged, ranked, reciprocal, spectrum_of
+from dpca.planning.runplan import Attempt, RunPlan
+from dpca.planning.search import reads_means, second_pass
+from dpca.sources import Source
+from dpca.sources.base import Layout
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Dims, Outputs
+from dpca.system.signals import THREADS
+
+REFINED = 1e-4
+"""Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four
+digits are more than statistics need, and it costs a quarter of that pass."""
+
+P = TypeVar("P")
+Merge = Callable[[P, P], P]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summed:
+    """What the first pass gave."""
+
+    attempt: Attempt
+    found: Any
+    """The accumulator, while its matrix is needed."""
+    exact: bool
+    counts: Counts
+    """What was met while the data were read."""
+    squares: float
+    """Sum of squares of X_c, added up without products."""
+    difference: float
+    """Relative, of what the products sum to from that."""
+    n_constant: int
+    n_empty: int = 0
+    """Features without any value."""
+    sketch: Sketch | None = None
+    """Of the matrix; None where nothing streamed by, or an earlier version kept none."""
+    fill: Means | None = None
+    """Where features are kept: what missing values were replaced by; None where there are none."""
+    standard: Standard | None = None
+    """Where features are kept: their means and divisors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved(Summed):
+    """What the first pass and the eigensolve gave."""
+
+    spectrum: Spectrum
+    chosen: Chosen
+    suggested: dict[str, int | str]
+    bounds: F64
+    """How far lambda is off at most where the solver squares sigma, else sigma, (n_components,)."""
+    power: int
+    """2 or 1."""
+    missed: float
+    """What another eigenvalue, that was lost, may be at most."""
+    expected: Spectrum
+    """With the errors that a second pass in double precision would leave, where one follows; else as it is."""
+    measured: Measured | None = None
+    """From the second pass, once it is done."""
+
+    @property
+    def weakest(self) -> Spectrum:
+        """The spectrum that decides whether the solver supports what was asked for."""
+        return self.expected if self.measured is None else self.spectrum
+
+
+@dataclass(frozen=True)
+class TaskSeconds:
+    """What the tasks of a stage did, in all; also of a run that was gone on with."""
+
+    reading: float
+    """From the request for a slab until its values are there, decoded."""
+    computing: float
+    """The rest: preprocessing, products, writing."""
+    tasks: int
+    """At the same time."""
+
+
+class Decomposed(Protocol):
+    """What comes of what a pass summed up."""
+
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def weakest(self) -> Spectrum: ...
+
+
+D = TypeVar("D", bound=Decomposed)
+
+
+class Steps:
+    """The steps of one decomposition, and what they cost."""
+
+    def __init__(
+        self,
+        source: Source,
+        model: Model,
+        made: RunPlan,
+        outputs: Outputs,
+        dims: Dims,
+        executor: Executor,
+        progress: Progress,
+        ledger: Ledger | None,
+        components: bool = False,
+    ) -> None:
+        self._ledger, self._components = ledger, components
+        self._source, self._model, self._made = source, model, made
+        self.outputs, self._dims = outputs, dims
+        self._executor, self._progress = executor, progress
+        self.seconds: dict[str, float] = {}
+        self.traffic: dict[str, Traffic] = {}
+        self.work: dict[str, TaskSeconds] = {}
+        self.choices: list[str] = []
+        self.passes = self.bytes_decoded = self.retries = 0
+        self._completed = 0
+        """Solvers that came to a second pass, in this process or before it."""
+
+    # The first pass, and what follows from it.
+
+    def climb(self, work: Pass, decompose: Callable[[Summed], D], complete: Callable[[Pass, D], D] | None = None) -> D:
+        """Try the plan's solvers in turn until one supports every component that was asked for.
+
+        Parameters
+        ----------
+        decompose : in memory, of what a pass summed up
+        complete : the second pass, if there is one: it may refute what the first one promised
+        """
+        made, plan = self._made, self._made.plan
+        self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
+        present = self._present(work) if reads_means(plan, self._model, self._source.layout) else None
+        solved: D | None = None
+        if plan.keeps == "samples":
+            work = replace(work, writes=written_first(work.rules))
+        for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+            if attempt is not made.attempts[0]:
+                self._progress.expect(2)
+            solved = None  # its matrix is not held while the next one is made
+            work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
+            try:
+                solved = decompose(self._sum(work, attempt, present))
+            except PrecisionError as error:
+                if following is None:
+                    raise PrecisionError(f"{self._source.layout.name}: {error.message}", error.remedy) from error
+                self._choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
+                continue
+            work = replace(work, writes=())  # means and scales are written
+            if following is not None and solved.weakest.lacking.any():
+                self._choose(f"{attempt.rung.name}: {_lacking(solved.weakest)}, so {following.rung.name} is tried")
+                continue
+            if complete is None:
+                break
+            self._completed += 1
+            if following is None or not self._refuted(attempt.rung):
+                solved = complete(work, solved)
+                if following is None or not solved.weakest.lacking.any():
+                    break
+                self._refute(attempt.rung)
+            self._choose(f"{attempt.rung.name}: the second pass refuted it, so {following.rung.name} is tried")
+        assert solved is not None  # the last attempt returned or raised
+        self._choose(_verdict(solved.attempt.rung, solved.weakest, made))
+        return solved
+
+    def _present(self, work: Pass) -> Present:
+        """Means of the present values."""
+        found = self._read(
+            "means",
+            self._made.attempts[0],
+            present_span,
+            work,
+            total=Present.empty(work.plan.n_kept),
+            merge=Present.merge,
+        )
+        self._count("means", self._made.attempts[0], found.counts)
+        return found
+
+    def _sum(self, work: Pass, attempt: Attempt, present: Present | None) -> Summed:
+        """Add up what a solver needs, and check it against sums without products."""
+        solver, plan, rules = SOLVERS[attempt.rung.solver], work.plan, work.rules
+        samples = plan.keeps == "samples"
+        columns = work.random_columns
+        total: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
+        fill = None if present is None else present.means
+        found = self._read(
+            attempt.rung.name,
+            attempt,
+            first_span_of_features if samples else first_span_of_samples,
+            work,
+            *(() if samples else (fill,)),
+            total=total,
+            merge=solver.merge,
+            preview=partial(self._preview, present),
+        )
+        _check_present(self._source.layout, found.tally.counts)
+        by_products, tally = found.squares(rules.center and samples), found.tally
+        self._count(attempt.rung.name, attempt, tally.counts)
+        sketch = Sketch(columns, tally.sketch)
+        if not tally.varies:  # samples that are all equal: what is left of them is rounding
+            for sums in (found.matrix, tally.sketch, tally.squares, by_products):
+                sums[...] = 0.0
+        difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
+        standard: Standard | None = None
+        if isinstance(tally, Moments):
+            standard = Standard.of(tally, rules, present)
+            squares = self._scaled(found, by_products, tally, standard, attempt)
+            n_constant, n_empty = int((standard.constant & ~standard.empty).sum()), int(standard.empty.sum())
+            if rules.scale != "none":
+                sketch = sketch.scaled(standard.about.factor)
+        else:
+            assert isinstance(tally, FeatureTally)
+            squares, n_constant, n_empty = tally.total, tally.n_constant, tally.n_empty
+        if rules.center and samples:
+            found.recenter()
+            sketch.product[...] -= sketch.product.mean(axis=0)
+        return Summed(
+            attempt=attempt,
+            found=found,
+            exact=found.exact,
+            counts=tally.counts,
+            squares=squares,
+            difference=difference,
+            n_constant=n_constant,
+            n_empty=n_empty,
+            sketch=sketch,
+            fill=fill,
+            standard=standard,
+        )
+
+    def _preview(self, present: Present | None, found: Accumulator, spans: int) -> Preview:
+        """What has been added up so far."""
+        rules, tally, factors = self._model.rules, found.tally, None
+        samples = self._made.plan.keeps == "samples"
+        if isinstance(tally, Moments) and rules.scale != "none":
+            factors = Standard.of(tally, rules, present).about.factor
+        shares = leading_shares(found, rules.center and samples, factors)
+        return Preview(spans, self._made.plan.n_spans, shares)
+
+    def _scaled(
+        self, found: Accumulator, by_products: F64, moments: Moments, standard: Standard, attempt: Attempt
+    ) -> float:
+        """Scale the kept features, if they are to be; returns the sum of squares of X_c then."""
+        if self._model.rules.scale == "none":
+            return moments.total
+        squares = moments.squares if moments.centered else moments.squares + moments.count * moments.mean**2
+        factors = standard.about.factor
+        # A small feature counts as much as any other now, so what products lost of it must be known.
+        check_products(by_products[factors > 0], squares[factors > 0], attempt.rung.dtype)
+        found.scale(factors)
+        return float((squares * factors**2).sum())
+
+    def decomposed(self, summed: Summed) -> Solved:
+        """The small decomposition in memory; how many components were chosen, and what other rules say."""
+        plan, center, rung = self._made.plan, self._model.rules.center, summed.attempt.rung
+        n, d = plan.n_samples, plan.n_features - summed.n_empty
+        sketch, power = summed.sketch, SOLVERS[rung.solver].power
+        assert sketch is not None
+        product = summed.found.times(sketch.columns)
+        seen: list[tuple[Eigenvalues, Chosen]] = []
+
+        def backward(eigenvalues: F64) -> float:
+            """Of a factor, which has no sigma below it."""
+            if power == 2:
+                return 0.0
+            return sketch.backward_error(product, float(np.sqrt(eigenvalues[0])))
+
+        def choosing(eigenvalues: F64, floor: float, _: float) -> int:
+            floor = max(floor, backward(eigenvalues) ** 2)
+            values, rank, _ = ranked(eigenvalues, floor, n, d, center)
+            # The total is added up without products: it has the digits of float64.
+            given = Eigenvalues(values, rank, n, max(1, d - summed.n_constant), center, summed.squares)
+            seen.append((given, choose(self._model.n_components, given)))
+            return seen[-1][1].n_components
+
+        factors = self.eigensolve(rung.name, lambda: summed.found.finish(choosing))
+        if not seen:
+            choosing(factors.eigenvalues, factors.floor, factors.total)  # from what was found before
+        given, chosen = seen[-1]
+        off = backward(factors.eigenvalues)
+        spectrum = spectrum_of(
+            replace(factors, floor=max(factors.floor, off**2), total=summed.squares),
+            n_samples=n,
+            n_features=d,
+            center=center,
+            ddof=self._model.rules.ddof,
+        )
+        if plan.keeps == "samples":
+            spectrum = spectrum.signed(spectrum.signs)
+        if power == 2:
+            bounds = sketch.residuals(spectrum.vectors, spectrum.eigenvalues[: spectrum.n_components])
+        else:
+            bounds = np.full(spectrum.n_components, off)
+        spectrum = judged(spectrum, bounds, power)
+        missed = 0.0
+        if power == 2 and (plan.keeps == "samples" or self._model.rules.scale == "none"):
+            missed = sketch.missed(product, spectrum.vectors)
+        spectrum = _without(spectrum, missed)
+        second = second_pass(plan, self._components) is not None and self._in_double is not None
+        return Solved(
+            **vars(summed),
+            spectrum=spectrum,
+            chosen=chosen,
+            suggested=suggestions(given),
+            bounds=bounds,
+            power=power,
+            missed=missed,
+            expected=_without(judged(spectrum, bounds, power, before=bounds), missed) if second else spectrum,
+        )
+
+    def _second_attempt(self, solved: Solved) -> Attempt:
+        """What the second pass runs by: in double precision where that gives digits that are lacking, and fits."""
+        spectrum, attempt = solved.spectrum, solved.attempt
+        wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
+        return self._in_double or attempt if wanted.any() else attempt
+
+    @property
+    def _in_double(self) -> Attempt | None:
+        """The first of the plan's attempts in double precision."""
+        return next((attempt for attempt in self._made.attempts if attempt.rung.dtype == np.float64), None)
+
+    def eigensolve(self, name: str, finish: Callable[[], Factors]) -> Factors:
+        """A small decomposition in memory, or what the ledger holds of it."""
+        gram.load(self._made.plan.n_kept)
+
+        def solve() -> Factors:
+            stage = self._progress.stage("eigensolve")
+            # In a thread, so that a signal is answered while LAPACK runs.
+            pool = ThreadPoolExecutor(1, THREADS)
+            with self._timed("eigensolve"), stage, threadpool_limits(self._made.eigensolve_threads, user_api="blas"):
+                solving = pool.submit(finish)
+                pool.shutdown(wait=False)
+                return solving.result()
+
+        if self._ledger is None:
+            return solve()
+        return self._ledger.once(f"eigensolve of {name}", solve, Factors.nothing())
+
+    # What is written of the kept side, before the second pass.
+
+    def write_kept_samples(self, solved: Solved, keep_gram: bool) -> None:
+        """Scores and alpha, and the small matrix if it is to be kept."""
+        self.write_scores(solved.spectrum)
+        if keep_gram:
+            self.write_gram(solved)
+
+    def write_scores(self, spectrum: Spectrum) -> None:
+        """Scores and alpha from memory."""
+        scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
+        self.outputs.write("scores", scores, (self._dims.sample, "component"), {"whitened": self._model.whiten})
+        self.outputs.write("alpha", spectrum.alpha, (self._dims.sample, "component"))
+
+    def write_gram(self, summed: Summed) -> None:
+        """The small matrix, and what makes X X' of it."""
+        outputs, found = self.outputs, summed.found
+        if summed.attempt.rung.solver == "tsqr":
+            outputs.write("r_factor", found.matrix, ("row", self._dims.sample))
+        else:
+            outputs.write("gram", found.matrix, (self._dims.sample, self._dims.sample_b))
+        outputs.write("gram_mean_product", found.tally.mean_product, (self._dims.sample,))
+        outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+        if summed.sketch is not None:
+            outputs.write("gram_sketch", summed.sketch.product, (self._dims.sample, "random_column"))
+            outputs.write("gram_norms2", found.tally.squares, (self._dims.sample,))
+
+    def write_kept_features(self, solved: Solved) -> None:
+        """Means and scales."""
+        assert solved.standard is not None
+        outputs, standard = self.outputs, solved.standard
+        shape = self._made.plan.feature_shape
+        outputs.write("mean", standard.mean.reshape(shape), self._dims.features)
+        outputs.write("scale", standard.divisor.reshape(shape), self._dims.features)
+        outputs.write("weights", np.ones(shape), self._dims.features)
+
+    def write_components(self, solved: Solved) -> None:
+        """Components from memory: 0 beyond the rank, NaN for a feature without any value."""
+        assert solved.standard is not None
+        spectrum = solved.spectrum
+        values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
+        values[:, solved.standard.empty] = np.nan
+        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self._made.plan.feature_shape)
+        self.outputs.write("components", values, ("component", *self._dims.features))
+
+    # The second pass.
+
+    def components(self, work: Pass, solved: Solved) -> Solved:
+        """Components from a second pass over features, made orthonormal where they are not.
+
+        In double precision it gives Ritz values, too, and turns components by what they are better for.
+        """
+        spectrum, attempt, plan, outputs = solved.spectrum, self._second_attempt(solved), work.plan, self.outputs
+        k, dtype, stored = spectrum.n_components, attempt.rung.dtype, solved.attempt.rung.dtype
+        nonzero = spectrum.singular_values > 0
+        stage, sweep = self._stages("components", "orthogonalize", solved)
+        raw, turned = in_hand("components", stage), in_hand("components", sweep)
+        over = self._over(stage, sweep, raw, ["components"])
+        if not over:
+            outputs.create_tiled(raw, plan, self._dims.features, stored, k)
+        partial = self._read(
+            stage,
+            attempt,
+            components_span,
+            replace(
+                work,
+                working_dtype=dtype,
+                stored_dtype=stored,
+                writes=() if over else (raw,),
+                backwards=True,
+            ),
+            spectrum.alpha.astype(dtype),
+            total=BackprojectionPartial.empty(plan.n_kept, k, work.random_columns),
+            merge=BackprojectionPartial.merge,
+        )
+        self._count(stage, attempt, partial.counts)
+        projection, overlap, before = partial.projection, partial.overlap, None
+        if self._model.rules.center:
+            projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
+        orthonormal = is_orthonormal(overlap, nonzero, stored)
+        ritz = Ritz.of(overlap, projection, nonzero) if dtype == np.float64 else None
+        transform: F64 | None = None
+        if ritz is not None:
+            turns = ritz.turns or not orthonormal
+            signs = replace(spectrum, vectors=ritz.kept).signs
+            refined = self._refined(solved, ritz, partial)
+            if turns:
+                transform = ritz.transform * signs[:, None]
+                refined = replace(refined, coefficients=spectrum.alpha @ transform.T).signed(signs)
+            else:
+                refined = replace(refined, vectors=spectrum.vectors)
+            spectrum = refined
+        elif not orthonormal:
+            transform = orthogonalizer(overlap, nonzero)
+        if transform is not None:
+            self._progress.expect(1)
+            if not over:
+                outputs.create_tiled(turned, plan, self._dims.features, stored, k)
+            before = overlap
+            overlap = self._sum_up(
+                sweep,
+                k * plan.n_features * stored.itemsize,
+                attempt,
+                orthogonalize_span,
+                Sweep(plan, outputs, () if over else (turned,), raw),
+                transform,
+                total=np.zeros_like(overlap),
+                merge=operator.iadd,
+            )
+            projection = projection @ transform.T
+        if not over:
+            outputs.rename(raw if transform is None else turned, "components")
+            outputs.remove(raw)
+        measured = Measured(
+            overlap=overlap,
+            scores_overlap=spectrum.vectors.T @ spectrum.vectors,
+            before=before,
+            captured=projection.T @ projection,
+            misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
+            refined=ritz is not None,
+        )
+        return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
+
+    def scores(self, work: Pass, solved: Solved) -> Solved:
+        """Scores and alpha from a second pass over samples, in double precision; components too, if they are wanted."""
+        assert solved.standard is not None
+        spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self.outputs
+        k, nonzero, standard = spectrum.n_components, spectrum.singular_values > 0, solved.standard
+        stage, sweep = self._stages("scores", "signs", solved)
+        left, written = in_hand("left_vectors", stage), ("scores", "alpha")
+        over = self._over(stage, sweep, left, written)
+        if not over:
+            outputs.create_tiled(left, plan, (self._dims.sample,), np.float64, k)
+        columns = work.random_columns
+        partial = self._read(
+            stage,
+            attempt,
+            left_vectors_span,
+            replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (left,), backwards=True),
+            spectrum.alpha,
+            solved.fill,
+            standard.about,
+            total=BackprojectionPartial.empty(plan.n_kept, k, columns),
+            merge=BackprojectionPartial.merge,
+        )
+        self._count(stage, attempt, partial.counts)
+        signs = partial.signs
+        ritz = Ritz.of(partial.overlap, partial.projection, nonzero)
+        transform = np.diag(nonzero.astype(float))
+        if ritz is not None:
+            transform = ritz.transform
+            if ritz.turns:  # the largest entries may be others now
+                self._progress.expect(1)
+                extremes = self._sum_up(
+                    f"{sweep}, looked for",
+                    8 * k * plan.n_samples,
+                    attempt,
+                    extremes_span,
+                    Sweep(plan, outputs, reads=left),
+                    transform,
+                    total=np.zeros((2, k)),
+                    merge=np.maximum,
+                )
+                signs = np.where(extremes[0] > extremes[1], -1.0, 1.0)
+            # Of features as they are scaled, which the first pass did not know yet.
+            sketch = Sketch(columns, partial.sketch)
+            before = solved.bounds
+            if solved.power == 2:
+                before = sketch.residuals(spectrum.vectors, spectrum.eigenvalues[:k])
+            spectrum = self._refined(replace(solved, sketch=sketch, bounds=before), ritz, partial)
+        sigma = spectrum.singular_values
+        repair = transform.T * signs
+        to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
+        made = tuple(in_hand(name, sweep) for name in written)
+        for name in () if over else made:
+            attributes = {"whitened": self._model.whiten} if name == made[0] else {}
+            outputs.create_tiled(
+                name, plan, (self._dims.sample,), np.float64, k, component_axis=1, attributes=attributes
+            )
+        overlap = self._sum_up(
+            sweep,
+            8 * k * plan.n_samples,
+            attempt,
+            scores_span,
+            Sweep(plan, outputs, () if over else made, left),
+            repair * to_scores,
+            repair * reciprocal(sigma),
+            total=np.zeros((k, k)),
+            merge=operator.iadd,
+        )
+        if not over:
+            for name, final in zip(made, written, strict=True):
+                outputs.rename(name, final)
+            outputs.remove(left)
+        spectrum = spectrum.signed(signs)
+        weights = reciprocal(to_scores)
+        scores_overlap = weights[:, None] * overlap * weights
+        measured = Measured(
+            overlap=spectrum.vectors.T @ spectrum.vectors,
+            scores_overlap=scores_overlap,
+            before=None if is_orthonormal(partial.overlap, nonzero, np.dtype(np.float64)) else partial.overlap,
+            captured=sigma[:, None] * scores_overlap * sigma,
+            misfit=np.linalg.norm(partial.projection @ repair - spectrum.scaled, axis=0),
+            refined=ritz is not None,
+        )
+        return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
+
+    def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial) -> Spectrum:
+        """Ritz values and vectors in the place of what the first pass gave, and how far they are off."""
+        first, sketch, k = solved.spectrum, solved.sketch, solved.spectrum.n_components
+        assert sketch is not None
+        squares = ritz.values**2
+        bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds
+        checked = (partial.checked - sketch.columns.T @ partial.projection) @ ritz.transform.T
+        products = SAFETY * norms(checked)
+        vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
+        found = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
+        found = judged(found, bounds, solved.power, before=solved.bounds, products=products)
+        found = _without(found, solved.missed)
+        # Where the first pass knew a value as well, it stays as it was when their number was chosen.
+        better = found.errors < first.errors
+        values = np.append(np.where(better, squares, first.eigenvalues[:k]), first.eigenvalues[k:])
+        errors = np.where(better, found.errors, first.errors)
+        return replace(found, eigenvalues=np.minimum.accumulate(values), errors=errors)
+
+    # What every step does.
+
+    def _choose(self, sentence: str) -> None:
+        """Record why a solver was taken or left, and say so."""
+        self.choices.append(sentence)
+        self._progress.say(sentence)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        """Count what a stage sends over the network of a cluster."""
+        before = self._executor.traffic
+        yield
+        after = self._executor.traffic
+        if before is not None and after is not None:
+            self.traffic[name] = self.traffic.get(name, Traffic()) + (after - before)
+
+    def _read(
+        self,
+        name: str,
+        attempt: Attempt,
+        task: Callable[..., P],
+        work: Any,
+        *shared: Any,
+        total: P,
+        merge: Merge[P],
+        preview: Callable[[P, int], Preview] | None = None,
+    ) -> P:
+        """A stage that reads all of the data."""
+        self.passes += 1
+        size = self._source.layout.bytes
+        return self._sum_up(name, size, attempt, task, work, *shared, total=total, merge=merge, preview=preview)
+
+    def _sum_up(
+        self,
+        name: str,
+        n_bytes: int,
+        attempt: Attempt,
+        task: Callable[..., P],
+        work: Any,
+        *shared: Any,
+        total: P,
+        merge: Merge[P],
+        preview: Callable[[P, int], Preview] | None = None,
+    ) -> P:
+        """A stage, with what the plan says of an attempt."""
+        with self._timed(name), self._watched(name):
+            return run_stage(
+                name,
+                n_bytes,
+                task,
+                work,
+                *shared,
+                total=total,
+                merge=merge,
+                executor=self._executor,
+                progress=self._progress,
+                at_once=attempt,
+                ledger=self._ledger,
+                preview=preview,
+            )
+
+    def _count(self, stage: str, attempt: Attempt, found: Counts) -> None:
+        self.work[stage] = TaskSeconds(found.read_seconds, found.compute_seconds, attempt.n_tasks)
+        self.bytes_decoded += found.bytes_read
+        self.retries += found.retries
+
+    def _stages(self, second: str, sweep: str, solved: Solved) -> tuple[str, str]:
+        """Names of the second pass and its sweep: each solver that comes to it has its own, also in a run gone on with."""
+        if self._completed == 1:
+            return second, sweep
+        return f"{second} of {solved.attempt.rung.name}", f"{sweep} of {solved.attempt.rung.name}"
+
+    def _refuted(self, rung: Rung) -> bool:
+        """Whether the second pass of a solver was done before, and what it found was not good enough."""
+        return self._ledger is not None and self._ledger.stage(f"{rung.name}, refuted").has(0)
+
+    def _refute(self, rung: Rung) -> None:
+        """Remember that, so that a run which is gone on with does not do it again."""
+        if self._ledger is not None:
+            self._ledger.stage(f"{rung.name}, refuted").keep(0, np.zeros(0))
+
+    def _over(self, stage: str, sweep: str, between: str, written: Sequence[str]) -> bool:
+        """Whether a stage and the sweep over what it wrote, `between`, had ended before, and that is gone.
+
+        Then no part of it can be done alone: where what has taken its place is damaged, both begin anew.
+        """
+        if self._ledger is None or between in self.outputs:
+            return False
+        if not self._ledger.stage(stage).complete(self._made.plan.n_spans):
+            return False
+        damage = next((found for name in written if (found := self.outputs.damage(name))), None)
+        if damage is None:
+            return True
+        self._progress.say(f"{damage}: it is computed again")
+        for name in (stage, sweep):
+            self._ledger.stage(name).clear()
+        return False
+
+
+def in_hand(name: str, stage: str) -> str:
+    """What an array is called while a stage writes it: whoever comes late, when that is over, writes to nobody's array."""
+    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
+
+
+def _check_present(layout: Layout, counts: Counts) -> None:
+    """Refuse data without any value."""
+    if counts.n_missing == layout.n_values:
+        raise DataError(
+            f"{layout.name}: all {counts.n_missing:,} values are missing: there is nothing to analyse",
+            "Look at the file, and at input.missing_values.",
+        )
+
+
+def _without(spectrum: Spectrum, missed: float) -> Spectrum:
+    """The same; what may come after an eigenvalue that was lost has no digits."""
+    kept = spectrum.eigenvalues[: spectrum.n_components]
+    return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
+
+
+def _lacking(spectrum: Spectrum) -> str:
+    """Which component is the first that a solver does not support, and by how much."""
+    index = int(np.argmax(spectrum.lacking))
+    ratio = spectrum.singular_values[index] / (spectrum.singular_values[0] or 1.0)
+    size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
+    return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
+
+
+def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
+    """What the answer is from, and what it lacks."""
+    if not spectrum.lacking.any():
+        return f"{rung.name} supports every component that was asked for"
+    if made.too_large:
+        return f"{rung.name}: {_lacking(spectrum)}; {made.too_large[0].name} does not fit the memory"
+    return f"{rung.name}: {_lacking(spectrum)}"

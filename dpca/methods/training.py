@@ -1,0 +1,346 @@
+"""A kernel fit with its training data: planned, and carried out.
+
+New samples are projected by their inner products with the training samples, which stream by once more beside them;
+pre-images are combinations of the training samples, which stream by to be combined.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dpca.errors import writing
+from dpca.execution.engine import run_stage
+from dpca.execution.executors import Executor
+from dpca.execution.progress import Progress
+from dpca.kernels.kernel import Inner
+from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
+from dpca.methods.passes import Pass
+from dpca.methods.projection import Groups
+from dpca.numerics import preprocess
+from dpca.numerics.preprocess import Rules
+from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
+from dpca.planning.search import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, plan_layout
+from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
+from dpca.sources import Source
+from dpca.sources.base import EVERY, Layout
+from dpca.store import outputs as results
+from dpca.store.fitted import Fitted
+from dpca.store.ledger import Ledger, held_to_keep
+from dpca.store.outputs import Outputs
+
+GROUP_SAMPLES = 2**13
+"""New samples, or pre-images, that go beside the training data at a time, at most: these are read once for each group."""
+NO_SCRATCH = Scratch("", 0)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A plan of the training data, and the same cuts of other samples."""
+
+    made: RunPlan
+    new: Plan
+
+
+def plan_cross(
+    training: Source,
+    axis: int,
+    new: Source,
+    new_axis: int,
+    dtype: np.dtype[Any],
+    workers: Workers,
+    coordinates: Mapping[str, int] = {},
+) -> Beside:
+    """The plan of inner products of new samples with those of a fit.
+
+    Slabs end where chunks of both end, so that each is decoded once; where such slabs do not fit the memory, those of
+    the training data decide, and chunks of the new samples may be decoded more than once.
+
+    Parameters
+    ----------
+    training, axis : the training data, and their samples axis
+    new, new_axis : new samples with the same features
+    dtype : of the products
+    coordinates : as of `dpca.methods.projection.plan_projection`
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+    n = training.layout.shape[axis]
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        assert made.groups is not None
+        m = made.groups.step
+        plan, other = made.plan, _plan_beside(made.plan, new.layout, new_axis, m)
+        slab, beside = (_held(p, source) for p, source in ((plan, training), (other, new)))
+        cross = 8 * m * n
+        task = {
+            **{f"training samples: {name}": size for name, size in slab.items()},
+            **{f"new samples: {name}": size for name, size in beside.items()},
+            "panels": (n + m) * max(plan.panel_width, plan.block_width) * dtype.itemsize,
+            "blocks being centred": sum(sum(preprocess.held_to_apply(p).values()) for p in (plan, other)),
+            "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+            "inner products of a span, and of a panel": cross + dtype.itemsize * m * n,
+            "part being written to the ledger": held_to_keep(cross),
+        }
+        sums = [
+            Array("inner products", cross, 2 + made.window - made.n_tasks),
+            Array("kernel and its parts", 2 * cross),
+        ]
+        return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
+
+    readings = _cross_readings(training.layout, axis, new.layout, new_axis)
+    made = first_that_fits(training.layout, readings, workers, NO_SCRATCH, forecast)
+    check_sharing(training, replace(made, groups=None))
+    return Beside(made, _plan_beside(made.plan, new.layout, new_axis, _largest(made)))
+
+
+def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> Iterator[RunPlan]:
+    """Slabs that suit both, then the training data; groups from large to small; slabs likewise."""
+    together = list(new.chunks[:new_axis] + new.chunks[new_axis + 1 :])
+    together.insert(axis, 1)
+    common = replace(
+        training,
+        chunks=tuple(
+            mine if number == axis else _common(length, mine, other)
+            for number, (length, mine, other) in enumerate(zip(training.shape, training.chunks, together, strict=True))
+        ),
+    )
+    along = Cuts.of(new.shape[new_axis], new.chunks[new_axis])
+    seen = []
+    for layout, divide in ((common, False), (training, False), (training, True)):
+        if divide and not training.divisible:
+            continue
+        for shift, group in product(SLAB_SHIFTS, range(0, 14, 2)):
+            groups = along.coarsen(GROUP_SAMPLES >> group)
+            plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
+            if (plan, groups) not in seen:
+                seen.append((plan, groups))
+                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+
+
+def _common(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    """Chunks that end where chunks of both do."""
+    if isinstance(mine, int) and isinstance(other, int):
+        return min(length, math.lcm(mine, other))
+
+    def edges(cuts: Cuts) -> set[int]:
+        return {0, *(piece.stop for piece in cuts.within(slice(0, length)))}
+
+    ends = sorted(edges(Cuts.of(length, mine)) & edges(Cuts.of(length, other)))
+    return tuple(stop - start for start, stop in pairwise(ends))
+
+
+def _largest(made: RunPlan) -> int:
+    assert made.groups is not None
+    return made.groups.step
+
+
+def _plan_beside(plan: Plan, layout: Layout, axis: int, n_samples: int) -> Plan:
+    """The same cuts of features, of so many samples that are stored otherwise."""
+    shape = list(plan.feature_shape)
+    shape.insert(axis, n_samples)
+    fastest = 0 if layout.order == "F" else len(shape) - 1
+    return replace(
+        plan,
+        shape=tuple(shape),
+        samples_axis=axis,
+        kept_fastest=len(shape) > 1 and fastest == axis,
+        block_width=block_width(n_samples),
+    )
+
+
+def _held(plan: Plan, source: Source) -> dict[str, int]:
+    """What a reader of all samples of the largest slab holds."""
+    region = plan.region(tuple(slice(0, cut.step) for cut in plan.slabs))
+    return source.held(tuple(piece.stop - piece.start for piece in region))
+
+
+def cross(
+    training: Source,
+    new: Source,
+    fitted: Fitted,
+    rules: Rules,
+    dtype: np.dtype[Any],
+    beside: Beside,
+    executor: Executor,
+    progress: Progress,
+    receive: Callable[[slice, Inner], None],
+    ledger: Ledger | None = None,
+) -> None:
+    """Inner products of new samples with those of a fit, both less its means and divided by its scales, in one pass.
+
+    Parameters
+    ----------
+    training, new, beside : of `plan_cross`
+    fitted : means and divisors of the fit
+    rules : of the fit
+    dtype : of the products
+    receive : called for each group of new samples, in order. It may be called again with a group that it had
+    ledger : where finished parts are kept and found again
+    """
+    made = beside.made
+    assert made.groups is not None
+    empty = Cross.empty(0, made.plan.n_samples)
+    run_stage(
+        "transform",
+        training.layout.bytes * len(made.groups) + new.layout.bytes,
+        cross_span,
+        Against(
+            training,
+            made.plan,
+            rules,
+            dtype,
+            groups=made.groups,
+            new=Pass(new, beside.new, rules, dtype),
+        ),
+        fitted,
+        total=Groups.of(made, empty, Cross.add, lambda group, found: receive(group, found.inner)),
+        merge=Groups.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+        like=empty,
+    )
+
+
+def write_training(training: Source, axis: int, path: Path) -> None:
+    """Copy training data to a new Zarr array, in chunks of all samples; what can't be read is an error, there and later.
+
+    Parameters
+    ----------
+    axis : of the samples
+    """
+    layout = training.layout
+    plan = plan_layout(layout, axis, 1)
+    chunks = [cut.step for cut in plan.slabs]
+    chunks.insert(axis, layout.shape[axis])
+    low, high = layout.valid_range
+    factor, offset = layout.packing
+    attributes: dict[str, Any] = {
+        **({"missing_value": list(layout.missing_values)} if layout.missing_values else {}),
+        **({"valid_range": [low, high]} if (low, high) != EVERY else {}),
+        **({"scale_factor": factor, "add_offset": offset} if (factor, offset) != (1.0, 0.0) else {}),
+    }
+    with writing(str(path)):
+        array = zarr.create_array(
+            results.SyncedStore(path),
+            shape=layout.shape,
+            chunks=tuple(chunks),
+            dtype=layout.dtype.newbyteorder("="),
+            compressors=results.CHECKED,
+            dimension_names=layout.dims if any(layout.dims) else None,
+            attributes=attributes,
+        ).with_config({"write_empty_chunks": True})
+        for tile in (tile for span in range(plan.n_spans) for tile in plan.tiles_of(span)):
+            for region in map(plan.region, plan.slabs_of(tile)):
+                part: Any = training.restrict(region)
+                if futures := getattr(part, "futures", {}):  # blocks on a cluster
+                    part = part.supply({key: future.result() for key, future in futures.items()})
+                with part.open() as reader:
+                    array[region] = reader.read(region)
+
+
+def plan_preimages(
+    training: Source,
+    axis: int,
+    n_wanted: int,
+    dtype: np.dtype[Any],
+    workers: Workers,
+    to_find: int,
+    coordinates: Mapping[str, int] = {},
+) -> RunPlan:
+    """The plan of pre-images of so many points, whose weights take `to_find` bytes to be found.
+
+    Parameters
+    ----------
+    coordinates : as of `dpca.methods.projection.plan_projection`
+
+    Raises
+    ------
+    OverBudgetError
+        When nothing fits.
+    """
+    layout, n = training.layout, training.layout.shape[axis]
+
+    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan, m = made.plan, _largest(made)
+        slab = m * plan.slab_width * dtype.itemsize
+        task = {
+            **_held(plan, training),
+            **preprocess.held(plan, dtype),
+            "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+            "weights of a group": m * n * dtype.itemsize,
+            "samples of a slab": slab + 2 * m * plan.panel_width * 8,
+            "chunk being written": results.held_to_write(slab),
+        }
+        sums = [Array("weights, and what they are found with", to_find)]
+        return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads, coordinates)
+
+    def readings() -> Iterator[RunPlan]:
+        for divide in (False, True) if layout.divisible else (False,):
+            for shift, group in product(SLAB_SHIFTS, range(0, 14, 2)):
+                plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
+                groups = Cuts.of(n_wanted, min(n_wanted, max(1, GROUP_SAMPLES >> group)))
+                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+
+    made = first_that_fits(layout, readings(), workers, NO_SCRATCH, forecast)
+    check_sharing(training, replace(made, groups=None))
+    return made
+
+
+def preimages(
+    training: Source,
+    fitted: Fitted,
+    rules: Rules,
+    wanted: Combinations,
+    made: RunPlan,
+    dims: tuple[str, ...],
+    outputs: Outputs,
+    executor: Executor,
+    progress: Progress,
+    dtype: np.dtype[Any],
+    ledger: Ledger | None = None,
+) -> None:
+    """Combinations of the training samples, written as an array of `outputs`, in the axes of the training data.
+
+    Parameters
+    ----------
+    training, made : of `plan_preimages`
+    fitted, rules : of the fit
+    wanted : which combinations
+    dims : names of all dimensions
+    dtype : of the products, and of what is written
+    ledger : where finished parts are kept and found again
+    """
+    assert made.groups is not None
+    plan, axis = made.plan, made.plan.samples_axis
+    shape, chunks = list(plan.feature_shape), [cut.step for cut in plan.slabs]
+    shape.insert(axis, len(wanted.weights))
+    chunks.insert(axis, made.groups.step)
+    outputs.create_array(PREIMAGE, shape, chunks, dtype, dims)
+    run_stage(
+        "reconstruct",
+        training.layout.bytes * len(made.groups),
+        preimage_span,
+        Against(training, plan, rules, dtype, outputs=outputs, writes=(PREIMAGE,), groups=made.groups),
+        fitted,
+        wanted,
+        total=0,
+        merge=operator.add,
+        executor=executor,
+        progress=progress,
+        at_once=made,
+        ledger=ledger,
+    )

@@ -1,0 +1,158 @@
+"""R of X_c' = Q R, n x n (of X_c = Q R, d x d, where features are fewer), panel after panel.
+
+It gives the singular values without squaring their condition number.
+
+Tall-skinny QR (Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012): R of [R; P'] is R of
+all panels so far, within a span and from span to span, in their order. Q is never formed: X_c' = Q R and
+R = U S V' give sigma and the right singular vectors V, which are the score directions. Householder QR is
+backward stable, so that each sigma is off by a small multiple of eps sigma_1, where the Gram matrix gives
+eps sigma_1^2 / sigma_j (Golub and Van Loan, Matrix Computations, 4th ed., 8.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.numerics.accumulators.factors import F64, Choose, Factors
+from dpca.numerics.accumulators.tallies import Corrections, Tally
+from dpca.numerics.preprocess import Panel
+from dpca.numerics.sketch import norms
+
+STACK_BYTES = 2**27
+
+
+@dataclass
+class Tsqr:
+    """The R factor of what streamed by so far."""
+
+    matrix: F64
+    """R, (m, m), upper triangular."""
+    tally: Tally
+    exact = False
+    power = 1
+    _stack: F64 | None = field(default=None, repr=False)
+    """R, and under it the rows that wait to be factored."""
+    _waiting: int = 0
+
+    @classmethod
+    def empty(cls, m: int, tally: Tally) -> Self:
+        """The factor of nothing."""
+        return cls(np.zeros((m, m)), tally)
+
+    def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
+        """Factor the panels of a slab; yields each when it is in."""
+        for panel in panels:
+            self._push(panel.matrix.T)
+            self._push(self._rows(self.tally.add(panel)))
+            yield panel
+
+    def close(self) -> Self:
+        """The end of a span: factor what waits."""
+        self._factor()
+        self._stack = None
+        return self
+
+    def merge(self, other: Tsqr) -> Self:
+        """R of this one's rows and another's."""
+        correction = self._rows(self.tally.merge(other.tally))
+        self.matrix = _r_of(np.vstack([self.matrix, other.matrix, correction]))
+        return self
+
+    def squares(self, center: bool) -> F64:
+        """What the sum of squares of each of the m is by R, (m,)."""
+        rows = self.matrix - self.matrix.mean(axis=1)[:, None] if center else self.matrix
+        return np.asarray(np.einsum("ij,ij->j", rows, rows), np.float64)
+
+    def times(self, vectors: F64) -> F64:
+        """R'R V."""
+        product: F64 = self.matrix.T @ (self.matrix @ vectors)
+        return product
+
+    def scale(self, factors: F64) -> None:
+        """Multiply features by factors, (m,), in place: R D of X_c D = Q R D."""
+        self.matrix *= factors
+
+    def recenter(self) -> None:
+        """R H, in place: removes what rounding left of the mean."""
+        self.matrix -= self.matrix.mean(axis=1)[:, None]
+
+    def finish(self, choose: Choose) -> Factors:
+        """SVD of R."""
+        m = len(self.matrix)
+        left, sigma, right = np.linalg.svd(self.matrix)
+        floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
+        total = float(np.einsum("ij,ij->", self.matrix, self.matrix))
+        n_components = choose(sigma**2, floor, total)
+        vectors = np.ascontiguousarray(right[:n_components].T)
+        residuals = norms(self.matrix @ vectors - left[:, :n_components] * sigma[:n_components])
+        largest = float(sigma[0])
+        return Factors(
+            sigma**2,
+            vectors,
+            residuals / largest if largest else residuals,
+            floor=floor,
+            total=total,
+        )
+
+    def _rows(self, corrections: Corrections) -> F64:
+        """What R lacks, as rows: R'R + c c' is of [R; c']."""
+        return np.empty((0, len(self.matrix))) if corrections.lacks is None else corrections.lacks[None]
+
+    def _push(self, rows: NDArray[Any]) -> None:
+        m = len(self.matrix)
+        if self._stack is None:
+            self._stack = np.empty((m + waiting_rows(m), m))
+        while len(rows):
+            start = m + self._waiting
+            taken = rows[: len(self._stack) - start]
+            self._stack[start : start + len(taken)] = taken
+            self._waiting += len(taken)
+            rows = rows[len(taken) :]
+            if m + self._waiting == len(self._stack):
+                self._factor()
+
+    def _factor(self) -> None:
+        if not self._waiting:
+            return
+        assert self._stack is not None
+        m = len(self.matrix)
+        self._stack[:m] = self.matrix
+        self.matrix = _r_of(self._stack[: m + self._waiting])
+        self._waiting = 0
+
+    @staticmethod
+    def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:  # noqa: ARG004  always float64
+        """Bytes of what the accumulation of a span holds, by name."""
+        rows = m + waiting_rows(m)
+        return {"R factor of a span": 2 * 8 * m * m, "rows to be factored, and LAPACK's copy": 2 * 8 * rows * m}
+
+    @staticmethod
+    def held_to_merge(m: int) -> dict[str, int]:
+        """Bytes of what merging spans holds, by name, besides those that wait."""
+        return {"R factor": 8 * m * m, "two of them stacked, and LAPACK's copy": 2 * 2 * 8 * m * m}
+
+    @staticmethod
+    def held_to_finish(m: int, n_components: int) -> dict[str, int]:
+        """Bytes of what `finish` holds, by name: LAPACK's dgesdd with all vectors, which needs 4 m^2 + 7 m."""
+        return {
+            "R factor": 8 * m * m,
+            "its copy for LAPACK": 8 * m * m,
+            "singular vectors": 2 * 8 * m * m,
+            "LAPACK's workspace": 8 * (4 * m * m + 7 * m + 64 * 2 * m),
+            "chosen vectors and their residuals": 3 * 8 * m * n_components,
+        }
+
+
+def _r_of(rows: F64) -> F64:
+    factor: F64 = np.asarray(np.linalg.qr(rows, mode="r"))
+    return factor
+
+
+def waiting_rows(m: int) -> int:
+    """Rows that are factored together: 4 m, which costs 1.2 times the least; fewer where that takes 128 MiB, but m."""
+    return max(m, min(4 * m, STACK_BYTES // (8 * m)), 1)

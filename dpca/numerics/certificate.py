@@ -1,0 +1,240 @@
+"""What was measured about the answer, in plain numbers and in one line of words.
+
+Every figure is a measurement of this run: none costs a read of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import DataError, PrecisionError
+from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.backproject import Measured
+from dpca.numerics.ladder import Rung
+from dpca.numerics.spectrum import Spectrum
+
+FORMAT_VERSION = 3
+CONFIRMED = 1e-2
+"""A residual on the data beyond which a component is wrong: what precision supports stays far below."""
+TRACE_LIMIT = 1e-3
+SMALLEST_SQUARES = 1e-280
+"""A sum of squares below this has lost digits to underflow."""
+
+
+def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
+    """Relative difference of sums of squares by the products, such as trace(K), and added up without products.
+
+    Raises
+    ------
+    PrecisionError
+        When they differ by more than 1e-3: the products lost the data, by underflow for instance.
+    DataError
+        When the squares are not held by float64 either.
+    """
+    if not found.size:
+        return 0.0
+    if not np.isfinite(squares).all() or (0 < squares.min() < SMALLEST_SQUARES):
+        extreme = "large" if not np.isfinite(squares).all() else "small"
+        raise DataError(
+            f"the data hold values so {extreme} that the sum of their squares can't be held in float64",
+            "Store the data in other units.",
+            key="input.uri",
+        )
+    differences = np.abs(found - squares)
+    differences = np.divide(differences, squares, out=differences, where=squares > 0)
+    worst = int(np.argmax(differences))
+    if not differences[worst] <= TRACE_LIMIT:  # nor when it is not a number
+        raise PrecisionError(
+            f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {found[worst]:.6g}, "
+            f"where float64 without products gives {squares[worst]:.6g}"
+            + (f", in feature {worst}" if found.size > 1 else ""),
+            "Set model.precision: double, or store the data in other units.",
+        )
+    return float(differences[worst])
+
+
+def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
+    """The same; a component that the data refute in a second pass has no digits."""
+    refuted = measured.misfit > CONFIRMED * spectrum.singular_values
+    return replace(spectrum, errors=np.where(refuted, np.inf, spectrum.errors))
+
+
+def certify(
+    spectrum: Spectrum,
+    rung: Rung,
+    exact: bool,
+    trace_difference: float,
+    squares: float,
+    measured: Measured | None,
+    effective_samples: float | None = None,
+) -> dict[str, Any]:
+    """The certificate of a decomposition.
+
+    Parameters
+    ----------
+    spectrum : what the solver found, and how far it is off
+    rung, exact : solver and dtype of the products, and whether none of them was rounded
+    trace_difference : from `check_products`
+    squares : sum of squares of X_c, added up without products
+    measured : from the second pass; None where there was none
+    effective_samples : number of independent samples, for sampling errors; the number of samples if None
+
+    Returns
+    -------
+    dict with keys
+        format_version : 3
+        solver, precision : that gave the answer
+        exact_products : whether no product was rounded, as with small integers
+        rank : eigenvalues that differ from rounding
+        largest_rank : what the rank can be at most, min(n - 1, d) for centred data
+        refined : whether singular values are Ritz values of a second pass in double precision
+        supported_ratio : smallest sigma_j / sigma_1 that has two digits, at the error that the last component has
+        trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
+        orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
+        scores_orthogonality : the same of the scores, each divided by its singular value
+        orthogonality_before : of the side that streamed by (components, or scores under covariance_eigh) before it
+            was made orthonormal; null where that was not needed
+        effective_samples : as given
+        projection_error_predicted, projection_error_measured : variance that all components together leave, from
+            the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
+        components : for each its
+            index, singular_value
+            digits : decimal digits of the singular value, from its residual against the data on random vectors
+                (`dpca.numerics.sketch`), and after a second pass in double precision from that of its Ritz value
+            residual_small : how well it fits the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
+            residual_data : |X_c w - sigma u| / sigma, or |X_c' u - sigma w| / sigma under covariance_eigh; null
+                without components
+            orthogonality : largest entry of its row of |W'W - I|; null without components
+            gap : (lambda_j - lambda_{j+1}) / lambda_j
+            sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
+            distinct : whether both neighbours are further than the sampling error; else the components may mix
+                (North et al., Monthly Weather Review 110, 1982, eq. 24)
+            reliable : whether it has two digits or more, and the data confirm it
+        reliable_components : how many are
+        verdict : all of it in words
+    """
+    sigma, reliable, nonzero = spectrum.singular_values, spectrum.reliable, spectrum.singular_values > 0
+    before = after = uncorrelated = None
+    by_component: list[float | None] = [None] * sigma.size
+    data_side: list[float | None] = [None] * sigma.size
+    error_measured: float | None = None
+    if measured is not None:
+        after = _deviation(measured.overlap, nonzero)
+        before = None if measured.before is None else _deviation(measured.before, nonzero)
+        uncorrelated = _deviation(measured.scores_overlap, nonzero)
+        by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
+        data_side = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
+        captured = measured.captured
+        left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
+        error_measured = max(left, 0.0) / spectrum.divisor
+    samples = effective_samples or spectrum.n_samples
+    gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
+    predicted = spectrum.projection_error
+    certificate = {
+        "format_version": FORMAT_VERSION,
+        "solver": rung.solver,
+        "precision": "single" if rung.dtype == np.float32 else "double",
+        "exact_products": exact,
+        "rank": spectrum.rank,
+        "largest_rank": spectrum.largest_rank,
+        "refined": measured is not None and measured.refined,
+        "supported_ratio": spectrum.supported,
+        "trace_check": trace_difference,
+        "orthogonality": None if after is None else float(after.max(initial=0.0)),
+        "orthogonality_before": None if before is None else float(before.max(initial=0.0)),
+        "scores_orthogonality": None if uncorrelated is None else float(uncorrelated.max(initial=0.0)),
+        "effective_samples": samples,
+        "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
+        "projection_error_measured": error_measured,
+        "components": [
+            {
+                "index": index,
+                "singular_value": float(sigma[index]),
+                "digits": float(np.floor(10 * spectrum.digits[index]) / 10),
+                "residual_small": float(spectrum.residuals[index]),
+                "residual_data": data_side[index],
+                "orthogonality": by_component[index],
+                "gap": float(gaps[index]),
+                "sampling_error": sampling,
+                "distinct": bool(min(gaps[index], spectrum.gap_above(index)) > sampling),
+                "reliable": bool(reliable[index]),
+            }
+            for index in range(sigma.size)
+        ],
+        "reliable_components": int(reliable.sum()),
+    }
+    return {**certificate, "verdict": _verdict(certificate)}
+
+
+def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
+    """|W'W - I|, 0 where a component is a zero row."""
+    difference = np.abs(overlap - np.eye(len(overlap)))
+    return np.where(np.outer(nonzero, nonzero), difference, 0.0)
+
+
+def _verdict(certificate: dict[str, Any]) -> str:
+    components = certificate["components"]
+    total, good = len(components), certificate["reliable_components"]
+    refined = ", refined in double" if certificate["refined"] and certificate["precision"] == "single" else ""
+    words = [f"{good} of {total} components reliable ({certificate['solver']}, {certificate['precision']}{refined})"]
+    residuals = [c["residual_data"] for c in components if c["reliable"] and c["residual_data"] is not None]
+    if certificate["orthogonality"] is not None:
+        words.append(f"orthogonal to {max(certificate['orthogonality'], certificate['scores_orthogonality']):.1e}")
+    if residuals:
+        words.append(f"largest residual {max(residuals):.1e}")
+    words.append(f"total variance checked to {certificate['trace_check']:.1e}")
+    return ", ".join(words)
+
+
+def caveats(certificate: dict[str, Any]) -> list[str]:
+    """What the user must be told: which components are not to be trusted, why, and what helps."""
+    components = certificate["components"]
+    single = certificate["precision"] == "single" and not certificate["exact_products"]
+    squared = certificate["solver"] != "tsqr"
+    remedy = "ask for fewer components"
+    if "case" in certificate:  # of a kernel
+        remedy = "set model.precision: double, or leave it to auto" if single else remedy
+    elif squared:
+        # Where both are auto, what follows this solver did not fit the memory.
+        more = "model.precision: double" if single else "model.svd_solver: tsqr"
+        remedy = f"set {more}, or leave both to auto, with a larger compute.memory if it is so already"
+    wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
+    weak = [c["index"] for c in components if not c["reliable"] and c["singular_value"] > 0 and c["index"] not in wrong]
+    zero = [c["index"] for c in components if c["singular_value"] == 0]
+    if components and len(zero) == len(components):
+        return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
+    found = []
+    if wrong:
+        cause = (
+            f"{certificate['solver']} in {certificate['precision']} precision lost {'it' if len(wrong) == 1 else 'them'}: {remedy}"
+            if single or squared
+            else "the two passes did not see the same data; run it again with --overwrite"
+        )
+        found.append(
+            f"{_named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): {cause}"
+        )
+    if weak:
+        fewest = min(c["digits"] for c in components if c["index"] in weak)
+        found.append(
+            f"{_named(weak, 'has a singular value that', 'have singular values that')} {certificate['solver']} in "
+            f"{certificate['precision']} precision knows to less than two digits (the least {fewest:g}; two from "
+            f"{certificate['supported_ratio']:.1e} of the largest on): {remedy}"
+        )
+    if zero:
+        lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate
+        found.append(
+            f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
+            "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
+        )
+    return found
+
+
+def _named(indices: list[int], one: str = "", many: str = "") -> str:
+    """Components in words, with a verb."""
+    if len(indices) == 1:
+        return f"component {indices[0]} {one}".rstrip()
+    return f"components {indices[0]} to {indices[-1]} {many}".rstrip()

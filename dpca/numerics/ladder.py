@@ -1,0 +1,39 @@
+"""The rungs that a decomposition climbs: a solver, and the precision of its products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Precision = Literal["auto", "single", "double"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A solver and the dtype of its products."""
+
+    solver: str
+    """A key of `dpca.numerics.accumulators.SOLVERS`."""
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """As people say it, and as its stage of a run is called: gram, covariance in double, tsqr."""
+        short = self.solver.removesuffix("_eigh")
+        return short if self.solver == "tsqr" or self.dtype == np.float32 else f"{short} in double"
+
+
+def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
+    """The dtype of products.
+
+    "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
+    exactly, and float64 for wider types. Products in float32, added up in float64, leave K off by a part of float32's
+    eps as a rule, and by up to 13 eps where columns repeat (`dpca.numerics.accumulators.gram`). How far they are off is
+    measured in each run (`dpca.numerics.sketch`), and decides which components are what the next rung is for.
+    """
+    if precision == "auto":
+        narrow = dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 2)
+        precision = "single" if narrow or (dtype.kind == "f" and dtype.itemsize <= 4) else "double"
+    return np.dtype(np.float32 if precision == "single" else np.float64)

@@ -1,0 +1,229 @@
+"""What a solver found, as singular values and vectors of the side that was kept; how far each is to be trusted.
+
+With rows as samples and K = X_c X_c' = V diag(lambda) V' (the method of snapshots: Sirovich, Quart. Appl.
+Math. 45, 1987): sigma_j = sqrt(lambda_j), scores Z = V diag(sigma), alpha_k = v_k / sigma_k, components
+w_k = X_c' alpha_k. The eigenvalues of the covariance X_c' X_c / (n - ddof) are lambda_j / (n - ddof).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.sketch import RELIABLE, SMALLEST, claimed, first_order, second_order
+
+SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The decomposition of the m x m matrix of the side that was kept, samples or features."""
+
+    eigenvalues: F64
+    """lambda = sigma^2, descending, (min(n, d),); 0 beyond the numerical rank."""
+    vectors: F64
+    """(m, n_components); columns beyond the rank are orthonormal and arbitrary."""
+    total: float
+    """trace(K): the total variance times the divisor."""
+    rank: int
+    """Eigenvalues that are distinguishable from rounding."""
+    largest_rank: int
+    """What the rank can be at most: min(n, d), one less of n where the data were centred."""
+    errors: F64
+    """Bounds of the relative errors of the singular values, measured, (n_components,)."""
+    supported: float
+    """Smallest sigma_j / sigma_1 whose error would be no more than `RELIABLE`, as errors are of the last component."""
+    n_samples: int
+    ddof: int
+    residuals: F64
+    """How well each fits the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram."""
+    coefficients: F64 | None = None
+    """alpha, where the second pass turned components among themselves."""
+
+    @property
+    def n_components(self) -> int:
+        return int(self.vectors.shape[1])
+
+    @property
+    def divisor(self) -> float:
+        return self.n_samples - self.ddof
+
+    @property
+    def singular_values(self) -> F64:
+        """sigma, (n_components,)."""
+        return np.sqrt(self.eigenvalues[: self.n_components])
+
+    @property
+    def scaled(self) -> F64:
+        """Vectors times sigma, (m, n_components): of samples the scores Z = V diag(sigma), of features X_c' U."""
+        return self.vectors * self.singular_values
+
+    @property
+    def alpha(self) -> F64:
+        """Vectors over sigma, (m, n_components), 0 where sigma is: what the other side's vectors are found with."""
+        if self.coefficients is not None:
+            return self.coefficients
+        return self.vectors * reciprocal(self.singular_values)
+
+    @property
+    def signs(self) -> F64:
+        """What makes the entry of largest magnitude in each vector positive, (n_components,)."""
+        largest = np.argmax(np.abs(self.vectors), axis=0)
+        return np.where(self.vectors[largest, np.arange(self.n_components)] < 0, -1.0, 1.0)
+
+    def signed(self, signs: F64) -> Spectrum:
+        """The same with vectors multiplied by signs, (n_components,)."""
+        return replace(self, vectors=self.vectors * signs)
+
+    @property
+    def explained_variance(self) -> F64:
+        """lambda_j / (n - ddof), (n_components,)."""
+        return self.eigenvalues[: self.n_components] / self.divisor
+
+    @property
+    def explained_variance_ratio(self) -> F64:
+        """lambda_j / trace(K), over the total variance, not over the computed part; 0 where there is none."""
+        kept = self.eigenvalues[: self.n_components]
+        return kept / self.total if self.total > 0 else np.zeros_like(kept)
+
+    @property
+    def projection_error(self) -> F64:
+        """Variance that the first k components leave, sum_{j>k} lambda_j / (n - ddof), (n_components,)."""
+        # Added up from the smallest, so that the tail keeps its digits.
+        left = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0)
+        return left[1 : self.n_components + 1] / self.divisor
+
+    def components_for(self, share: float) -> int:
+        """The fewest components that have this share of the variance."""
+        if not self.total > 0:
+            return 0
+        return min(int(np.searchsorted(np.cumsum(self.eigenvalues) / self.total, share)) + 1, self.rank)
+
+    @property
+    def effective_rank(self) -> float:
+        """exp of the entropy of lambda / sum(lambda): how many components share the variance, as if evenly; 0 for none.
+
+        Roy and Vetterli, The effective rank, EUSIPCO 2007.
+        """
+        positive = self.eigenvalues[self.eigenvalues > 0]
+        shares = positive / positive.sum()
+        return float(np.exp(-(shares * np.log(shares)).sum())) if positive.size else 0.0
+
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Which singular values have two digits or more, (n_components,)."""
+        return (self.singular_values > 0) & (self.errors <= RELIABLE)
+
+    @property
+    def digits(self) -> F64:
+        """Decimal digits of each singular value, (n_components,)."""
+        return claimed(np.where(self.singular_values > 0, self.errors, np.inf))
+
+    @property
+    def gaps(self) -> F64:
+        """(lambda_j - lambda_{j+1}) / lambda_j, (n_components,); 0 where lambda_j is 0."""
+        below = np.append(self.eigenvalues, 0.0)[1 : self.n_components + 1]
+        kept = self.eigenvalues[: self.n_components]
+        gaps: F64 = np.divide(kept - below, kept, out=np.zeros_like(kept), where=kept > 0)
+        return gaps
+
+    def gap_above(self, index: int) -> float:
+        """(lambda_{j-1} - lambda_j) / lambda_j of component j; infinite for the first."""
+        here = self.eigenvalues[index]
+        return float((self.eigenvalues[index - 1] - here) / here) if index and here > 0 else np.inf
+
+    @property
+    def lacking(self) -> NDArray[np.bool_]:
+        """Which components another solver might find, (n_components,): not reliable, below the largest rank.
+
+        Those that came out as 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
+        """
+        return ~self.reliable & (np.arange(self.n_components) < self.largest_rank) & (self.total > 0)
+
+    @property
+    def whitening(self) -> F64:
+        """What whitened scores are divided by: sqrt(explained variance), 1 where it is 0."""
+        deviation = np.sqrt(self.explained_variance)
+        return np.where(deviation > 0, deviation, 1.0)
+
+
+def reciprocal(values: F64) -> F64:
+    """1 / values, and 0 where they are 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, center: bool) -> tuple[F64, int, int]:
+    """The min(n, d) eigenvalues that the data have, 0 beyond the numerical rank; that rank, and the largest it can be."""
+    limit = min(n_samples - center, n_features)
+    values = eigenvalues[: min(n_samples, n_features)]
+    rank = min(int(np.count_nonzero(values > floor)), limit)
+    return np.where(np.arange(values.size) < rank, values, 0.0), rank, limit
+
+
+def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bool, ddof: int) -> Spectrum:
+    """What a solver found, as a spectrum of the data; how far it is off is not known yet.
+
+    Parameters
+    ----------
+    factors : of `finish`
+    n_samples, n_features : their smaller one bounds the rank, which centring takes one sample from
+    center, ddof : of the data; the divisor is n - ddof
+    """
+    eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
+    k = factors.vectors.shape[1]
+    return Spectrum(
+        # There may be more components than features that have values.
+        eigenvalues=np.append(eigenvalues, np.zeros(max(0, k - eigenvalues.size))),
+        vectors=factors.vectors,
+        total=factors.total,
+        rank=rank,
+        largest_rank=limit,
+        errors=np.full(k, np.inf),
+        supported=1.0,
+        n_samples=n_samples,
+        ddof=ddof,
+        residuals=factors.residuals,
+    )
+
+
+def judged(
+    spectrum: Spectrum, bounds: F64, power: int, *, before: F64 | None = None, products: F64 | None = None
+) -> Spectrum:
+    """The same with errors.
+
+    Parameters
+    ----------
+    bounds : how far lambda is off at most where `power` is 2, sigma where it is 1, (n_components,)
+    before : where values are Ritz values of a second pass, or are going to be: the bounds that the first one had
+    products : how far the products of that pass put sigma, (n_components,)
+    """
+    kept, k = spectrum.eigenvalues[: spectrum.n_components], spectrum.n_components
+    # In the units of what is bounded: eigenvalues, or singular values, squared for first_order.
+    values = kept if power == 2 else np.sqrt(kept)
+    following = float(spectrum.eigenvalues[k]) if k < spectrum.eigenvalues.size else 0.0
+    errors = first_order(values, bounds) if power == 2 else np.square(1 + first_order(values, bounds)) - 1
+    if before is not None and k:
+        last = before[-1] + (following if power == 2 else np.sqrt(following))
+        errors = np.minimum(errors, second_order(values - last, before, bounds))
+    if products is not None:
+        errors = errors + products * reciprocal(np.sqrt(kept))
+    errors = np.where(kept > 0, np.maximum(errors, SMALLEST), np.inf)
+    return replace(spectrum, errors=errors, supported=_supported(spectrum, bounds, power, before, products))
+
+
+def _supported(spectrum: Spectrum, bounds: F64, power: int, before: F64 | None, products: F64 | None) -> float:
+    """The smallest sigma_j / sigma_1 of error RELIABLE, were its bounds those of the last component that is not 0."""
+    last = min(spectrum.rank, spectrum.n_components) - 1
+    if last < 0:
+        return 1.0
+    # Eigenvalues where power is 2, so singular values are their root: as of `first_order`, and of `second_order` far from others.
+    smallest = bounds[last] / (1 - (1 + RELIABLE) ** -power)
+    if before is not None:
+        smallest = min(smallest, np.sqrt(before[last] / (2 * RELIABLE)) * np.sqrt(bounds[last]))
+    found = float(smallest ** (1 / power))
+    if products is not None:
+        found = max(found, float(products[last]) / RELIABLE)
+    return min(1.0, max(found / float(np.sqrt(spectrum.eigenvalues[0])), SMALLEST / RELIABLE))

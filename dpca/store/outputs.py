@@ -1,0 +1,530 @@
+"""The arrays of a result: a Zarr v3 group with named dimensions, written tile by tile or whole."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import Store
+from zarr.codecs import ZstdCodec
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
+
+from dpca.errors import StorageError, writing
+from dpca.numerics.spectrum import SIGN_RULE, Spectrum
+from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
+from dpca.sources.base import Coordinate, Reader, Source, describe
+from dpca.sources.zarr_array import CHUNKS_AT_ONCE
+from dpca.sources.zarr_store import watched
+from dpca.store.stored import RESERVED_DIMS, Stored, described
+from dpca.system import durable
+
+FORMAT_VERSION = 2
+"""Of results. 1 called the dimension of samples `sample` always, and kept no inventory."""
+_NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
+"""A dimension's coordinate is an array of that name: one that is no path, nor a name that Zarr keeps for itself."""
+SAMPLE = "sample"
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Names of the axes of a result."""
+
+    sample: str
+    features: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dims: Sequence[str | None], samples_axis: int) -> Dims:
+        """The source's own where it has any, else `sample`, and `feature` or `feature_<i>`."""
+        others = [*dims[:samples_axis], *dims[samples_axis + 1 :]]
+        default = ["feature"] if len(others) == 1 else [f"feature_{axis}" for axis in range(len(others))]
+        names = [_usable(dim, fallback) for dim, fallback in zip(others, default, strict=True)]
+        if len(set(names)) < len(names):
+            names = default
+        sample = _usable(dims[samples_axis], SAMPLE)
+        taken = {sample, f"{sample}_b"} & set(names)
+        return cls(SAMPLE if taken or f"{sample}_b" in RESERVED_DIMS else sample, tuple(names))
+
+    @property
+    def sample_b(self) -> str:
+        """Of the samples, where they are the second axis too."""
+        return f"{self.sample}_b"
+
+    def placed(self, samples_axis: int) -> tuple[str, ...]:
+        """Of all axes, in the order of the input."""
+        return (*self.features[:samples_axis], self.sample, *self.features[samples_axis:])
+
+
+def _usable(dim: str | None, fallback: str) -> str:
+    return dim if dim and dim not in RESERVED_DIMS and _NAME.fullmatch(dim) else fallback
+
+
+def held_to_write(n_bytes: int) -> int:
+    """Bytes that zarr holds to write so many: the chunks in hand as they are, and encoded."""
+    return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
+
+
+_CHUNK = re.compile(r"(?:(.+)/)?c(?:/\d+)*")
+"""The key of a chunk, and of its array."""
+
+
+class SyncedStore(LocalStore):
+    """A directory whose files are on the disk once they are written: what a ledger counts on.
+
+    Once it, or an array, is gone nothing is written there any more, by a task that comes late, say.
+    """
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._put(key, value)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        await asyncio.to_thread(self._put, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        if not await self.exists(key):
+            await self.set(key, value)
+
+    def delete_sync(self, key: str) -> None:
+        self._check_writable()
+        durable.remove(self.root / key)
+
+    async def delete(self, key: str) -> None:
+        await asyncio.to_thread(self.delete_sync, key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        await self.delete(prefix)
+
+    def _put(self, key: str, value: Buffer) -> None:
+        path, view = self.root / key, value.as_buffer_like()
+        match = _CHUNK.fullmatch(key)
+        array = self.root / match[1] if match and match[1] else self.root
+        if not array.is_dir():
+            raise FileNotFoundError(f"{array} is gone")
+        durable.make_directories(path.parent)
+        durable.write(path, lambda file: file.write(view))
+
+
+TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
+"""Arrays whose chunks may be tiles."""
+
+ASIDE = "_in_other_chunks"
+"""What an array is called that is about to take the place of another."""
+
+CHECKED = ZstdCodec(level=0, checksum=True)
+"""zarr's own choice, with a checksum, so that no reader takes damaged chunks for numbers."""
+
+
+class Outputs:
+    """A group of arrays under construction, or half made by a run that is gone on with.
+
+    Parameters
+    ----------
+    store : a store, the path of a directory, or a dict for results that stay in this process
+    guard : held while a tile is written whose chunks other tasks may write too, which happens only
+        where slabs have no regular grid; picklable if tasks run in other processes
+    """
+
+    def __init__(self, store: Store | str | dict[str, Any], guard: AbstractContextManager[Any] | None = None) -> None:
+        self.store = store
+        self._guard = guard
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": {}}
+
+    def create(self, attributes: Mapping[str, Any]) -> None:
+        """Make the group, unless it is there."""
+        attributes = {"format_version": FORMAT_VERSION, **attributes}
+        with writing(self._called("")):
+            try:
+                group = zarr.open_group(self.store, mode="a", attributes=attributes)
+            except (ValueError, KeyError, TypeError):  # its metadata is damaged
+                durable.remove(self._root / "zarr.json")
+                group = zarr.open_group(self.store, mode="a", attributes=attributes)
+            if dict(group.attrs) != attributes:
+                group.attrs.put(attributes)
+
+    def create_tiled(
+        self,
+        name: str,
+        plan: Plan,
+        dims: Sequence[str],
+        dtype: Any,
+        n_components: int | None = None,
+        component_axis: int = 0,
+        fill: float = 0.0,
+        attributes: Mapping[str, Any] = {},
+    ) -> None:
+        """Make an array over the streamed axes, and one of components if `n_components` is given.
+
+        A chunk is a tile, so no two tasks write one chunk. What is never written reads as `fill`.
+        """
+        itemsize = np.dtype(dtype).itemsize
+        shape, chunks, dims = list(plan.streamed_shape), [cut.step for cut in plan.tiles], list(dims)
+        if n_components is not None:
+            together = max(1, min(n_components, TILE_BYTES // (math.prod(chunks) * itemsize)))
+            for values, value in ((shape, n_components), (chunks, together)):
+                values.insert(component_axis, value)
+            dims.insert(component_axis, "component")
+        self.create_array(name, shape, chunks, dtype, dims, fill, attributes)
+
+    def create_array(
+        self,
+        name: str,
+        shape: Sequence[int],
+        chunks: Sequence[int],
+        dtype: Any,
+        dims: Sequence[str],
+        fill: float = 0.0,
+        attributes: Mapping[str, Any] = {},
+    ) -> None:
+        """Make an array that is written in parts; what is never written reads as `fill`.
+
+        Of one that is there its chunks stay, which have checksums. What is said of them is written anew, as it has none.
+        """
+        with writing(self._called(name)):
+            kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
+            found = self._kind(name)
+            if found != kind and self._gathered(name, kind):
+                self._rechunk(name, tuple(chunks), attributes)
+                return
+            self._arrays.pop(name, None)
+            make = partial(
+                zarr.create_array,
+                name=name,
+                shape=tuple(shape),
+                chunks=tuple(chunks),
+                dtype=dtype,
+                fill_value=fill,
+                compressors=CHECKED,
+                dimension_names=tuple(dims),
+                attributes=dict(attributes),
+            )
+            if found != kind:
+                make(self.store, overwrite=True)  # one whose metadata is damaged, or of another array
+                return
+            aside: dict[str, Any] = {}
+            make(aside)
+            self._say(name, aside[f"{name}/zarr.json"])
+
+    def _say(self, name: str, metadata: Buffer) -> None:
+        """Write what is said of an array anew, in one step, where it differs; its chunks stay."""
+        if isinstance(self.store, dict):
+            self.store[f"{name}/zarr.json"] = metadata
+            return
+        path = self._root / name / "zarr.json"
+        if path.read_bytes() != metadata.to_bytes():
+            durable.write(path, lambda file: file.write(metadata.to_bytes()))
+
+    def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
+        """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""
+        array = self.array(name)
+        with self._guard or nullcontext(), writing(self._called(name)):
+            array[_whole(array, region)] = values
+
+    def read_part(self, name: str, region: Box) -> NDArray[Any]:
+        """A part of an array, of a tile all components; the caller's own.
+
+        Raises
+        ------
+        StorageError
+            When it is not what was written.
+        """
+        array = self.array(name)
+        try:
+            return np.ascontiguousarray(array[_whole(array, region)])
+        except (OSError, ValueError, RuntimeError) as cause:
+            raise StorageError(
+                f"{self._called(name)}: region {describe(region)} can't be read back: {cause}", "Check the disk."
+            ) from cause
+
+    def damage(self, name: str, region: Box | None = None) -> str | None:
+        """What is wrong with a part that was written before, or with all of an array; None where it is whole.
+
+        A chunk is found damaged by the checksum that zstd keeps in it.
+        """
+        try:
+            array, store = watched(self.array(name))
+            for box in [_whole(array, region)] if region else _chunks_of(array):
+                array[box]
+        except (StorageError, OSError, ValueError, RuntimeError, KeyError) as cause:
+            return f"{self._called(name)} is damaged ({cause})"
+        return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
+
+    def inventory(self) -> dict[str, Any]:
+        """What each array is, and how many of its chunks were written; nothing where the group can't be opened."""
+        try:
+            # As they are: a run that is gone on with may have made some anew since metadata were consolidated.
+            arrays = dict(zarr.open_group(self.store, mode="r", use_consolidated=False).arrays())
+            return {
+                name: {"array": described(array), "chunks_written": self._written(name)}
+                for name, array in sorted(arrays.items())
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def _written(self, name: str) -> int:
+        """How many chunks of an array are there; zarr's own count takes the keys of `x_b` for those of `x`."""
+        if isinstance(self.store, dict):
+            return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
+        chunks = self._root / name / "c"
+        return int(chunks.is_file()) or sum(path.is_file() for path in chunks.rglob("*"))
+
+    def damage_of_any(self) -> str | None:
+        """What is wrong with any array of which something was written."""
+        names = [name for name, found in self.inventory().items() if found["chunks_written"]]
+        found = (self.damage(name) for name in names)
+        return next((damage for damage in found if damage), None)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether an array is there, and can be opened."""
+        return self._kind(name) is not None
+
+    def _kind(self, name: str) -> tuple[Any, ...] | None:
+        """What an array is; None where it is not there, or can't be opened."""
+        try:
+            array = zarr.open_array(self.store, path=name, mode="r")
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return array.shape, array.chunks, array.dtype, array.fill_value
+
+    def remove(self, name: str) -> None:
+        """Remove an array, if it is there."""
+        self._arrays.pop(name, None)
+        with writing(self._called(name)):
+            if isinstance(self.store, dict):
+                for key in [key for key in self.store if key.startswith(f"{name}/")]:
+                    del self.store[key]
+            else:
+                durable.remove(self._root / name)
+
+    def rename(self, name: str, new: str) -> None:
+        """Put an array in the place of another."""
+        self.remove(new)
+        self._arrays.pop(name, None)
+        with writing(self._called(name)):
+            if isinstance(self.store, dict):
+                for key in [key for key in self.store if key.startswith(f"{name}/")]:
+                    self.store[new + key.removeprefix(name)] = self.store.pop(key)
+            else:
+                durable.move(self._root / name, self._root / new)
+
+    @property
+    def _root(self) -> Path:
+        return self.store.root if isinstance(self.store, LocalStore) else Path(str(self.store))
+
+    def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
+        """Write an array without feature axes, whole, in chunks of whole rows."""
+        values = np.asarray(values)
+        row = max(1, values[:1].nbytes) if values.ndim else 1
+        chunks = (
+            (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else None
+        )
+        with writing(self._called(name)):
+            array = zarr.create_array(
+                self.store,
+                name=name,
+                overwrite=True,
+                shape=values.shape,
+                dtype=values.dtype,
+                chunks=chunks or "auto",
+                compressors=CHECKED,
+                dimension_names=tuple(dims),
+                attributes=dict(attributes or {}),
+            )
+            # Zeros are written too, so that a chunk that is gone is not taken for them.
+            array.with_config({"write_empty_chunks": True})[...] = values
+
+    def copy(self, name: str, stored: Stored, values: NDArray[Any] | None = None) -> None:
+        """Copy an array of another result, chunk by chunk, in the place of what is there.
+
+        Parameters
+        ----------
+        values : in the place of the stored ones
+
+        Raises
+        ------
+        InputError
+            When something of it is gone or damaged.
+        """
+        if stored.text:
+            self.write_coordinate(name, stored.as_coordinate, stored.dims[0])
+            return
+        self.remove(name)
+        self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
+        array = self.array(name)
+        if stored.whole or values is not None:
+            with writing(self._called(name)):
+                for box in _chunks_of(array):
+                    array[box] = stored[box] if values is None else values[box]
+
+    def write_text(self, name: str, values: Sequence[str], dim: str) -> None:
+        """Write strings along a dimension."""
+        with writing(self._called(name)):
+            array = zarr.create_array(
+                self.store,
+                name=name,
+                overwrite=True,
+                shape=(len(values),),
+                dtype=str,
+                compressors=CHECKED,
+                dimension_names=(dim,),
+            )
+            array.with_config({"write_empty_chunks": True})[:] = np.array(values, object)
+
+    def write_coordinate(self, name: str, coordinate: Coordinate, dim: str | None = None) -> None:
+        """Copy a coordinate of the source under the name of its dimension, or another array along one."""
+        target = zarr.create_array(
+            self.store,
+            name=name,
+            overwrite=True,
+            shape=coordinate.values.shape,
+            chunks=(max(1, min(coordinate.piece, coordinate.values.shape[0])),),
+            dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
+            compressors=CHECKED,
+            dimension_names=(dim or name,),
+            attributes=dict(coordinate.attributes),
+        )
+        target = target.with_config({"write_empty_chunks": True})
+        for piece, values in coordinate.pieces():
+            target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
+
+    def array(self, name: str) -> zarr.Array[Any]:
+        """An array of the group, open.
+
+        Raises
+        ------
+        StorageError
+            When it is not there, such as for a task that comes late, or can't be opened.
+        """
+        if name not in self._arrays:
+            try:
+                found = zarr.open_array(self.store, path=name, mode="r+")
+            except (OSError, ValueError, KeyError, TypeError) as cause:
+                raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", "Check the disk.") from cause
+            # A chunk that holds nothing but the fill value is written too: else it would look like one that was lost.
+            self._arrays[name] = found.with_config({"write_empty_chunks": True})
+        return self._arrays[name]
+
+    def _called(self, name: str) -> str:
+        root = self.store.root if isinstance(self.store, LocalStore) else self.store
+        return name if isinstance(root, dict) else f"{root}/{name}"
+
+    def gather(self) -> None:
+        """Put chunks of less than 1 MiB together: those of an array of which each of a few tasks wrote a small part.
+
+        A run that is gone on with after that finds them as they were planned again.
+        """
+        for name in TILED & set(self.inventory()):
+            array = self.array(name)
+            shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
+            small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape
+            if array.size and small and math.prod(shape) * itemsize <= MIN_SPANS * CHUNK_BYTES:
+                cuts = [Cuts.of(length, chunk) for length, chunk in zip(shape, chunks, strict=True)]
+                grown = grow(cuts, range(len(shape) - 1, -1, -1), 2 * CHUNK_BYTES // itemsize)
+                self._rechunk(name, tuple(cut.step for cut in grown))
+
+    def _gathered(self, name: str, kind: tuple[Any, ...]) -> bool:
+        """Whether an array is there whole, in other chunks; or was about to take its place."""
+        for found in (name, name + ASIDE):
+            stored = self._kind(found)
+            if stored is not None and (stored[0], *stored[2:]) == (kind[0], *kind[2:]) and self.damage(found) is None:
+                if found != name:
+                    self.rename(found, name)
+                return True
+        return False
+
+    def _rechunk(self, name: str, chunks: tuple[int, ...], attributes: Mapping[str, Any] | None = None) -> None:
+        """Write an array again, in other chunks; what was never written is not."""
+        array, aside = self.array(name), name + ASIDE
+        attributes = dict(array.attrs) if attributes is None else attributes
+        dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
+        values = array[...] if self._written(name) else None
+        self.remove(aside)
+        self.create_array(aside, array.shape, chunks, array.dtype, dims, array.fill_value, attributes)
+        if values is not None:
+            self.array(aside)[...] = values
+        self.rename(aside, name)
+
+    def finish(self) -> None:
+        """Consolidate the metadata, so that xarray opens the group at one read."""
+        with warnings.catch_warnings():
+            # The v3 specification does not name consolidated metadata yet; xarray warns where it is missing.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(self.store)
+
+
+def _whole(array: zarr.Array[Any], region: Box) -> Box:
+    """A region with all components, where it names none."""
+    if len(region) == array.ndim:
+        return region
+    axis = list(array.metadata.dimension_names or ()).index("component")  # type: ignore[union-attr]
+    return (*region[:axis], slice(None), *region[axis:])
+
+
+def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:
+    """The regions of an array's chunks."""
+    cuts = [Cuts.of(length, chunk) for length, chunk in zip(array.shape, array.chunks, strict=True)]
+    yield from product(*(cut.within(slice(0, cut.length)) for cut in cuts))
+
+
+def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> Dims:
+    """Make the group, its coordinates and the arrays that the first pass fills; returns the names of the axes."""
+    dims = Dims.of(source.layout.dims, plan.samples_axis)
+    outputs.create({"sign_rule": SIGN_RULE, **attributes})
+    if plan.keeps == "samples":
+        outputs.create_tiled("mean", plan, dims.features, np.float64)
+        # Chunks that are never written read as 1: no scaling and no weights cost nothing.
+        outputs.create_tiled("scale", plan, dims.features, np.float64, fill=1.0)
+        outputs.create_tiled("weights", plan, dims.features, np.float64, fill=1.0)
+    write_coordinates(outputs, source, dims, dict(enumerate(dims.placed(plan.samples_axis))))
+    return dims
+
+
+def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mapping[int, str]) -> None:
+    """Copy the coordinates that an input has along some axes, by what these are called in the result."""
+    with source.open() as reader:
+        for name, coordinate in _coordinates_of(reader, dims, names):
+            outputs.write_coordinate(name, coordinate)
+
+
+def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:
+    for axis, name in names.items():
+        coordinate = reader.coordinate(axis)
+        if coordinate is not None and (name == dims.sample or name == coordinate.name):
+            yield name, coordinate
+
+
+def coordinates_to_copy(source: Source, dims: Dims, names: Mapping[int, str]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What `write_coordinates` holds for each, one after the other, by name in words; and which it leaves out, and why."""
+    if not any(source.layout.dims[axis] for axis in names):
+        return {}, ()
+    with source.open() as reader:
+        held = held_to_copy(dict(_coordinates_of(reader, dims, names)))
+        return held, tuple(reader.left_out)
+
+
+def held_to_copy(coordinates: Mapping[str, Coordinate]) -> dict[str, int]:
+    """Bytes that are held to copy each of some coordinates, one after the other, by name in words."""
+    return {f"coordinate {name}, copied in pieces": coordinate.held for name, coordinate in coordinates.items()}
+
+
+def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:
+    """Write what has neither a sample axis nor feature axes."""
+    for name in ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error"):
+        outputs.write(name, getattr(spectrum, name), ("component",))
+    outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))

@@ -1,0 +1,247 @@
+"""The arrays of a result, open for reading: what was written is there, whole, or it is an error.
+
+zarr reads a chunk that is gone as its fill value. Of a result nothing may be gone: its manifest says what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import Store
+from zarr.storage import LocalStore, MemoryStore
+
+from dpca.errors import InputError
+from dpca.sources.base import Coordinate
+from dpca.sources.zarr_array import parts_of
+from dpca.sources.zarr_store import watched
+
+RESERVED_DIMS = frozenset(
+    {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
+    | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
+    | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
+    | {"gram_sketch", "gram_norms2", "random_column"}
+    | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
+    | {"effective_rank", "neighbour_accuracy"}
+)
+RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
+MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
+"""Where there is no centering, no scaling and no weights: chunks that are never written read as 0, 1 and 1."""
+
+
+class Stored:
+    """An array of a result. It travels to tasks, and to other processes, as the place where it is.
+
+    Parameters
+    ----------
+    array : open for reading
+    where : what errors call the result
+    whole : whether every chunk of it was written; else none was, and it reads as its fill value
+    """
+
+    def __init__(self, array: zarr.Array[Any], where: str, whole: bool) -> None:
+        self._array, self._where, self._whole = array, where, whole
+        self._watched, self._store = watched(array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stored, (self._array, self._where, self._whole)
+
+    @property
+    def name(self) -> str:
+        return self._array.basename
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        return self._array.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of its values."""
+        return self._array.nbytes
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        return self._array.chunks
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of its axes."""
+        return tuple(str(dim) for dim in getattr(self._array.metadata, "dimension_names", None) or ())
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self._array.attrs)
+
+    @property
+    def fill(self) -> Any:
+        """What is not written reads as."""
+        return self._array.fill_value
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values were written."""
+        return self._whole
+
+    @property
+    def text(self) -> bool:
+        """Whether values are strings."""
+        return self.dtype.kind not in "biuf"
+
+    @property
+    def as_coordinate(self) -> Coordinate:
+        """The same, of one axis, as what is copied and compared piece by piece."""
+        return Coordinate(self.name, self, parts_of(self._array, self._store), self.attributes)
+
+    def __getitem__(self, region: Any) -> Any:
+        """Values of a region, as NumPy has them.
+
+        Raises
+        ------
+        InputError
+            When they are not there, or not what was written.
+        """
+        return self._read(lambda array: array[region])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """All of its values, where NumPy wants an array."""
+        return np.asarray(self[...], dtype)
+
+    def rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows, in any order."""
+        found: NDArray[Any] = self._read(lambda array: array.oindex[numbers])
+        return found
+
+    def lazy(self) -> Any:
+        """The same as a Dask array, in chunks as they are stored."""
+        import dask.array as da
+
+        chunks = tuple(min(chunk, length) or 1 for chunk, length in zip(self.chunks, self.shape, strict=True))
+        return da.from_array(self, chunks, name=False)  # type: ignore[no-untyped-call]
+
+    def _read(self, read: Callable[[Any], Any]) -> Any:
+        try:
+            values = read(self._watched)
+        except (OSError, ValueError, RuntimeError, KeyError) as cause:
+            raise InputError(f"{self._where}: its {self.name} can't be read: {cause}", RESTORE) from cause
+        if self._whole and self._store.absent:
+            raise InputError(f"{self._where}: {min(self._store.absent)} is gone", RESTORE)
+        return values
+
+
+class Arrays(Mapping[str, Stored]):
+    """The arrays of a result by name, and the attributes of their group. Nothing is opened before it is asked for.
+
+    Parameters
+    ----------
+    store : a directory, or files by name, of a result that is in memory
+    where : what errors call the result
+    inventory : of each array that was written what `dpca.store.outputs.described` tells; None of results of version 1
+    check : called before anything is opened; raises where this is not the result any more
+    """
+
+    def __init__(
+        self,
+        store: str | dict[str, Any],
+        where: str,
+        inventory: Mapping[str, Any] | None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._store, self._where, self._inventory, self._check = store, where, inventory, check
+        self._group: zarr.Group | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_group": None}
+
+    @property
+    def group(self) -> zarr.Group:
+        """The Zarr group, as it is.
+
+        Raises
+        ------
+        InputError
+            When it is not there, or can't be opened.
+        """
+        if self._group is None:
+            if self._check is not None:
+                self._check()
+            try:
+                self._group = zarr.open_group(self._opened(), mode="r")
+            except (OSError, ValueError, KeyError, TypeError) as cause:
+                problem = "is gone" if isinstance(cause, FileNotFoundError) else f"can't be read: {cause}"
+                raise InputError(f"{self._where}: its result.zarr {problem}", RESTORE) from cause
+        return self._group
+
+    def _opened(self) -> Store:
+        if isinstance(self._store, dict):
+            return MemoryStore(self._store, read_only=True)
+        return LocalStore(self._store, read_only=True)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.group.attrs)
+
+    def __getitem__(self, name: str) -> Stored:
+        if name not in self:
+            raise KeyError(name)
+        try:
+            array = self.group[name]
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            raise InputError(f"{self._where}: its {name} is gone or damaged ({cause})", RESTORE) from cause
+        if not isinstance(array, zarr.Array):
+            raise InputError(f"{self._where}: its {name} is no array", RESTORE)
+        if self._inventory is None:
+            return Stored(array, self._where, name in RESERVED_DIMS and not _unwritten(name, array))
+        expected = self._inventory[name]
+        found = described(array)
+        if found != expected["array"]:
+            raise InputError(
+                f"{self._where}: its {name} is not the one that was written: {found}, not {expected['array']}", RESTORE
+            )
+        return Stored(array, self._where, bool(expected["chunks_written"]))
+
+    def let_go(self, name: str) -> None:
+        """Forget the values of an array, where they are in memory: it can't be read any more."""
+        if isinstance(self._store, dict):
+            for key in [key for key in self._store if key.startswith(f"{name}/c")]:
+                del self._store[key]
+
+    def __contains__(self, name: object) -> bool:
+        return name in (self.group if self._inventory is None else self._inventory)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self.group.array_keys() if self._inventory is None else self._inventory))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _unwritten(name: str, array: zarr.Array[Any]) -> bool:
+    return name in MAY_BE_UNWRITTEN and array.nchunks_initialized == 0
+
+
+def described(array: zarr.Array[Any]) -> dict[str, Any]:
+    """What an array is, as plain values that no version of zarr spells otherwise."""
+    number = getattr(array.dtype, "kind", "T") in "biuf"
+    return {
+        "shape": list(array.shape),
+        "dtype": np.dtype(array.dtype).str if number else "text",
+        "chunks": list(array.chunks),
+        "dims": list(getattr(array.metadata, "dimension_names", None) or ()),
+        "attributes": dict(array.attrs),
+    }

@@ -1,0 +1,225 @@
+"""What a run that has not ended must still be, to be gone on with: its input, its config, its arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from dpca.errors import LedgerError, writing
+from dpca.system import durable
+from dpca.system.scratch import ScratchFolder
+
+FORMAT_VERSION = 3
+RUN = re.compile(r"[0-9a-f]{32}")
+"""The word of a run, which names its folder."""
+NUMERICS = 4
+"""Raised with every change of dpca after which the same plan may give other bits."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How a run began: all that its finished parts depend on."""
+
+    run: str
+    """A random word that only this run has."""
+    config: dict[str, Any]
+    """What of the config decides the result, resolved."""
+    input: dict[str, Any]
+    """Fingerprint of the input."""
+    numerics: dict[str, Any]
+    plan: dict[str, Any]
+    """What of the plan decides bits, in plain values."""
+    scratch: str = ""
+    """Where it says that a copy of the input is."""
+    job: str | None = None
+    """The job of a batch system that began it."""
+
+    @classmethod
+    def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], plan: dict[str, Any]) -> Begun:
+        """A run that begins here."""
+        job = os.environ.get("SLURM_JOB_ID")
+        return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), _plain(plan), job=job)
+
+    def scratch_folder(self, output: Path) -> ScratchFolder:
+        """The folder of its copy; one that is another run's is left alone."""
+        return replace(ScratchFolder.of("", self.run, output), path=Path(self.scratch))
+
+    def write(self, path: Path) -> None:
+        """Write it durably."""
+        with writing(str(path)):
+            durable.write_checked(path, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "run": self.run,
+            "config": self.config,
+            "input": self.input,
+            "numerics": self.numerics,
+            "plan": self.plan,
+            "scratch": self.scratch,
+            "job": self.job,
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Begun | None:
+        """How the run of a ledger began; None where there is none.
+
+        Raises
+        ------
+        LedgerError
+            When it can't be read, or another version of dpca wrote it.
+        """
+        try:
+            stored = durable.read_checked(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as cause:
+            raise useless(path, str(cause)) from cause
+        try:
+            if stored["format_version"] != FORMAT_VERSION:
+                raise useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
+            return cls(
+                run_of(stored),
+                stored["config"],
+                stored["input"],
+                stored["numerics"],
+                stored["plan"],
+                str(stored["scratch"]),
+                stored.get("job"),
+            )
+        except (KeyError, TypeError, ValueError) as cause:
+            if isinstance(cause, LedgerError):
+                raise
+            raise useless(path, f"{type(cause).__name__}: {cause}") from cause
+
+    def check(self, place: Path, now: Begun, free: Sequence[str] = ()) -> list[str]:
+        """Refuse to go on with what is not the same any more; returns what is worth a note.
+
+        Parameters
+        ----------
+        free : keys of the model that may differ
+
+        Raises
+        ------
+        LedgerError
+            Names what differs: of the config, of the input, of the arithmetic.
+        """
+        for what, before, after, remedy in (
+            (
+                "the config changed",
+                _bare(self.config, free),
+                _bare(now.config, free),
+                "Set it back, or start anew with --overwrite.",
+            ),
+            (
+                f"the input {now.input.get('uri')} changed",
+                without_place(self.input),
+                without_place(now.input),
+                "Restore it, or start anew with --overwrite: parts of two inputs can't be added up.",
+            ),
+            (
+                "the arithmetic changed",
+                _without(self.numerics, "cpu"),
+                _without(now.numerics, "cpu"),
+                "Go on with the libraries of before, or start anew with --overwrite: parts would not have the same bits.",
+            ),
+        ):
+            found = differences(before, after)
+            if found:
+                raise LedgerError(f"{place}: {what} since the run began: {'; '.join(found[:5])}", remedy)
+        found = differences(self.numerics["cpu"], now.numerics["cpu"])
+        return [
+            f"begun on another kind of CPU ({'; '.join(found)}): the last bits may differ from those of a run on one kind"
+        ] * bool(found)
+
+
+def run_of(document: dict[str, Any]) -> str:
+    """The word of a run, which names its folder.
+
+    Raises
+    ------
+    ValueError, KeyError
+        When it is no such word.
+    """
+    run = str(document["run"])
+    if not RUN.fullmatch(run):
+        raise ValueError(f"run is {run!r}")
+    return run
+
+
+def differences(before: Any, after: Any, name: str = "") -> list[str]:
+    """What differs between two documents, key by key: `model.ddof: 1, now 0`."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            sentence
+            for key in keys
+            for sentence in differences(before.get(key), after.get(key), f"{name}.{key}" if name else str(key))
+        ]
+    if before == after:
+        return []
+    if name.endswith("modified_ns"):
+        was, now = (_moment(value) for value in (before, after))
+        return [f"the file was written at {was}, now at {now} (a copy keeps its time by cp -p or rsync -t)"]
+    if name.endswith("chunks_sha256"):
+        return ["sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
+    return [f"{name}: {_shown(before)}, now {_shown(after)}"]
+
+
+def _moment(nanoseconds: int | None) -> str:
+    return "some time" if nanoseconds is None else str(datetime.fromtimestamp(nanoseconds / 1e9, UTC))
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _numerics() -> dict[str, Any]:
+    """What the bits of a sum depend on besides the plan. The kind of CPU decides which code of BLAS runs."""
+    found = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    # SciPy may have loaded another, which multiplies nothing here.
+    blas = [info for info in found if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or found
+    return {
+        "version": NUMERICS,
+        "numpy": np.__version__,
+        "blas": [f"{info.get('internal_api')} {info.get('version')}" for info in blas],
+        "cpu": {"architecture": [info.get("architecture") for info in blas]},
+    }
+
+
+def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """A fingerprint without where the input lies, or how that is spelled: what it holds decides."""
+    return _without(fingerprint, "uri")
+
+
+def _bare(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
+    model = {name: value for name, value in config["model"].items() if name not in free}
+    return {**config, "model": model}
+
+
+def _without(document: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
+
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(document))
+    return plain
+
+
+def useless(path: Path, reason: str) -> LedgerError:
+    """The error of a record that can't be used."""
+    return LedgerError(f"{path}: can't be used: {reason}", "Start anew with --overwrite.")

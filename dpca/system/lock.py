@@ -1,0 +1,238 @@
+"""One run at a time on a directory, also across hosts on a shared filesystem.
+
+No clocks are compared, no modification times and no flock, which network filesystems keep badly. A lock is a file
+`lock.<number>` that names its owner, a random word, and counts up while the owner lives. It is made by linking a
+file that is whole already to that name, which fails where the name is taken (also over NFS). Who finds one watches
+it on a clock of its own: while the counter moves the owner lives. One that has not moved for `STALE_SECONDS` is
+taken over by making the next number, which only one can. An owner that sleeps through that finds a higher number,
+or another's name in its own file, and stops (`Lock.check`) before it changes anything that another could be reading.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from dpca.errors import LockedError, OutputExistsError, writing
+from dpca.system import durable
+
+BEAT_SECONDS = 2.0
+STALE_SECONDS = 15.0
+POLL_SECONDS = 0.2
+
+_NAME = re.compile(r"lock\.(\d+)")
+
+
+class Lock:
+    """The right to change a directory.
+
+    Parameters
+    ----------
+    path : the directory; the lock's file is in `.lock` inside
+    out : what is made of it, where it is no run's: of --out
+    """
+
+    def __init__(self, path: Path, out: Path | None = None) -> None:
+        self._path, self._directory, self._out = path, path / ".lock", out
+        self._owner = uuid.uuid4().hex
+        self._number = self._count = 0
+        self._ended = threading.Event()
+        self._lost = False
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises
+        ------
+        LockedError
+            When a run that lives holds it. Takes up to `STALE_SECONDS` to know, unless the holder was on this machine.
+        OutputExistsError
+            When the directory may not be written to.
+        """
+        while True:
+            try:
+                known = {self._read(number).get("owner") for number in self._numbers()}
+                number, held = self._highest()
+            except NotADirectoryError:
+                raise OutputExistsError(
+                    f"{self._directory}: is a file, where dpca keeps its lock", "Remove it.", key="output.path"
+                ) from None
+            if number and not _died_here(held) and self._moves(number, held):
+                where = f"process {held.get('pid')} on {held.get('host')}" if held else "another process"
+                if self._out:
+                    raise LockedError(
+                        f"{self._out}: another command is writing it, {where}",
+                        "Wait for it, stop it, or choose another --out.",
+                    )
+                raise LockedError(
+                    f"{self._path}: a run is going on there, in {where}",
+                    "Wait for it (see dpca status), stop it, or choose another output.path.",
+                    key="output.path",
+                )
+            if self._make(number + 1) and self._alone(known | {held.get("owner")}):
+                break
+        for old in self._numbers():
+            if old < self._number:
+                (self._directory / f"lock.{old}").unlink(missing_ok=True)
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def check(self) -> None:
+        """Find out that the lock was taken over while this process slept.
+
+        Raises
+        ------
+        LockedError
+            When it is.
+        """
+        if not self.held():
+            raise LockedError(*self.taken_over)
+
+    @property
+    def taken_over(self) -> tuple[str, str]:
+        """What to say when it is: message and remedy."""
+        return (
+            f"{self._path}: another run has taken it over, since this one did not move for a while",
+            "Leave it to the other, or start this one again with --resume when that has ended.",
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to have been taken over: of the last look at it, which costs nothing."""
+        return self._lost
+
+    def held(self) -> bool:
+        """Whether it is this process's; looks."""
+        number, held = self._highest()
+        self._lost |= number != self._number or bool(held and held.get("owner") != self._owner)
+        return not self._lost
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._ended.set()
+        with suppress(OSError):
+            if not self._lost and self._read(self._number).get("owner") == self._owner:
+                for left in self._directory.glob(".*.partial"):
+                    left.unlink(missing_ok=True)  # of owners that were killed
+                (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
+                self._directory.rmdir()  # unless another has begun to wait in it
+
+    def _alone(self, known: set[Any]) -> bool:
+        """Whether nobody but owners that are gone had a lock when this one was made; else it is given back.
+
+        A holder may have released it, and a newcomer begun at 1 again, while this one waited to make the next number.
+        """
+        for number in self._numbers():
+            owner = self._read(number).get("owner")
+            if owner is not None and owner != self._owner and owner not in known:
+                (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
+                return False
+        return True
+
+    def _make(self, number: int) -> bool:
+        """Make the lock of a number; False if another was faster."""
+        whole = self._directory / f".{self._owner}.partial"
+        shown = self._out or self._path
+        with writing(str(shown)):
+            try:
+                durable.make_directories(self._directory.parent)  # which stays when the lock goes
+                self._directory.mkdir(exist_ok=True)
+            except PermissionError as cause:
+                raise OutputExistsError(
+                    f"{shown}: may not be written: {cause.strerror}",
+                    f"Choose another {'--out' if self._out else 'output.path'}.",
+                    key="output.path",
+                ) from cause
+            try:
+                whole.write_text(json.dumps(self._content()), encoding="utf-8")
+                os.link(whole, self._directory / f"lock.{number}")
+            except FileExistsError:
+                # Over NFS also where a request that was sent twice finds what it did itself (open(2), O_EXCL).
+                if whole.stat().st_nlink < 2:
+                    return False
+            except FileNotFoundError:
+                return False  # the last owner has just removed the directory
+            finally:
+                whole.unlink(missing_ok=True)
+        self._number = number
+        return True
+
+    def _beat(self) -> None:
+        path = self._directory / f"lock.{self._number}"
+        while not self._ended.wait(BEAT_SECONDS):
+            self._count += 1
+            with suppress(OSError):  # a full disk ends the run elsewhere, and says so
+                if not self.held():
+                    return
+                durable.write_briefly(path, self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {"owner": self._owner, "count": self._count, **_this_process()}
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
+        return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+
+    def _highest(self) -> tuple[int, dict[str, Any]]:
+        number = max(self._numbers(), default=0)
+        return number, self._read(number) if number else {}
+
+    def _read(self, number: int) -> dict[str, Any]:
+        try:
+            found = json.loads((self._directory / f"lock.{number}").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _moves(self, number: int, held: dict[str, Any]) -> bool:
+        """Whether the lock changes while it is watched."""
+        until = time.monotonic() + STALE_SECONDS
+        while time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+            now, content = self._highest()
+            if now == 0:
+                return False  # released
+            if now != number or (content and content != held):
+                return True
+        return False
+
+
+def _this_process() -> dict[str, Any]:
+    """What tells a process from any other: of this boot, among the processes that it can see."""
+    with suppress(OSError):
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "began": psutil.Process().create_time(),
+            "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+            "processes": os.readlink("/proc/self/ns/pid"),
+        }
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _died_here(held: dict[str, Any]) -> bool:
+    """Whether the holder was a process of this boot that this one would see, and is gone. No need to wait then."""
+    here = _this_process()
+    if not held.get("boot") or any(held.get(key) != here.get(key) for key in ("host", "boot", "processes")):
+        return False
+    try:
+        process = psutil.Process(int(held["pid"]))
+        # The time of a process's start is off by a little when the clock was set since.
+        reused = abs(process.create_time() - float(held["began"])) > 2
+        return reused or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+    except (psutil.Error, KeyError, ValueError):
+        return False
