@@ -5,11 +5,13 @@ import numpy as np
 from dpca.config.model import Model
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner
 from dpca.methods.decomposition import decompose
 from dpca.numerics.preprocess import Rules
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.planning.search import plan_layout
 from dpca.sources import as_source
+from dpca.sources.base import Source
 from dpca.store.outputs import Outputs
 from dpca.system.machine import Budget
 
@@ -48,10 +50,8 @@ def decompose_array(
         model,
         made,
         Outputs({} if store is None else str(store)),
-        executor,
-        progress or Progress(),
+        Runner(executor, progress or Progress(), ledger),
         components=components,
-        ledger=ledger,
     )
 
 
@@ -72,7 +72,7 @@ def arrays_of(found):
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
-class RecordingSource:
+class RecordingSource(Source):
     """A source that keeps the regions it is asked for. In one process only."""
 
     def __init__(self, source):
@@ -80,6 +80,9 @@ class RecordingSource:
 
     def restrict(self, region):
         return self
+
+    def held(self, shape):
+        return self.source.held(shape)
 
     def fingerprint(self):
         return self.source.fingerprint()

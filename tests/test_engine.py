@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import ClusterError, DataError
-from dpca.execution.engine import _Watch, fold
-from dpca.execution.executors import Distributed, Session, Threads
+from dpca.execution.engine import Calls, Session, Watch, fold
+from dpca.execution.executors import Distributed, Threads
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.preprocess import Rules
@@ -75,7 +75,20 @@ def test_the_bits_do_depend_on_the_spans_so_the_tests_above_can_fail(stored, und
     assert arrays_of(found)["gram"] != undisturbed["gram"]
 
 
-class Scripted:
+class Adding(Calls):
+    """Calls whose futures are there already, and whose results are numbers or lists."""
+
+    def __init__(self, *futures):
+        self.given = futures
+
+    def submit(self, number):
+        return self.given[number]
+
+    def add(self, total, found):
+        return total + found
+
+
+class Scripted(Adding):
     """Futures that are done when the script says so, in any order."""
 
     def __init__(self, finish_order):
@@ -90,9 +103,9 @@ class Scripted:
             self.futures[done].set_result([done])
         return future
 
-    def merge(self, total, partial):
+    def add(self, total, found):
         self.added += 1
-        return total + partial
+        return super().add(total, found)
 
 
 @given(st.data())
@@ -106,7 +119,7 @@ def test_results_are_added_in_order_whatever_finishes_first_and_never_more_than_
             next_ += 1
         order.append(open_.pop(data.draw(st.integers(0, len(open_) - 1))))
     script = Scripted(order)
-    assert fold(script.submit, range(n), [], script.merge, window) == list(range(n))
+    assert fold(script, range(n), [], window) == list(range(n))
     assert script.most <= window
 
 
@@ -114,7 +127,7 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
     futures = [Future() for _ in range(3)]
     futures[2].set_exception(KeyError("third"))
     with pytest.raises(KeyError, match="third"):
-        fold(lambda number: futures[number], range(3), 0, lambda a, b: a + b, 3)
+        fold(Adding(*futures), range(3), 0, 3)
 
 
 def test_a_result_that_was_added_is_let_go_of(stored):
@@ -143,7 +156,7 @@ def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
     with local_cluster(tmp_path, 2, processes=True) as cluster, Client(cluster) as client:
         persisted = (da.from_array(x, chunks=(20, 100)) + 0).persist()
         source = as_source(persisted)
-        assert len(source.restrict((slice(0, 20), slice(0, 200))).futures) == 2
+        assert len(source.restrict((slice(0, 20), slice(0, 200))).blocks) == 2
         found = decompose_array(source, 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN)
         assert arrays_of(found) == expected
 
@@ -158,7 +171,7 @@ def test_a_pass_submits_a_task_a_span_and_no_data(stored, tmp_path):
             with super().session(progress, n_tasks) as session:
 
                 def submit(function, *arguments):
-                    submitted.append(len(pickle.dumps(arguments[1])))
+                    submitted.append(len(pickle.dumps(arguments[0])))
                     return session.submit(function, *arguments)
 
                 yield Session(submit, lambda value: shared.append(value) or session.share(value))
@@ -238,14 +251,14 @@ def test_what_was_done_and_is_lost_is_waited_for_again(monkeypatch):
     monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
     future = Lost()
     threading.Timer(0.1, future.set_result, [7]).start()
-    assert fold(lambda _: future, range(1), 0, lambda a, b: a + b, 1) == 7
+    assert fold(Adding(future), range(1), 0, 1) == 7
     assert future.asked == 2
 
 
 def test_what_is_lost_for_good_is_no_wait_without_an_end(monkeypatch):
     monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
     with pytest.raises(TimeoutError):
-        fold(lambda _: Lost(), range(1), 0, lambda a, b: a + b, 1, watch=_Watch(0.1))
+        fold(Adding(Lost()), range(1), 0, 1, Watch(0.1))
 
 
 def test_what_a_task_carries_does_not_grow_with_chunks():

@@ -16,7 +16,7 @@ from tests.stores import random_array
 
 def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
     said = []
-    stage = Ledger(tmp_path / "parts", "run", 10**9, said.append).stage("gram")
+    stage = Ledger(tmp_path / "parts", "run", 10**9, said.append).checkpoint("gram")
     value = np.arange(6.0).reshape(2, 3)
     stage.keep(0, value)
     path = tmp_path / "parts" / "1-gram" / "0.npz"
@@ -32,7 +32,7 @@ def test_every_flipped_byte_of_a_part_is_found_or_harmless(tmp_path):
 
 
 def test_an_object_array_is_never_unpickled(tmp_path):
-    stage = Ledger(tmp_path, "run", 1, print).stage("gram")
+    stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
     stage.keep(0, np.zeros(2))
     np.savez(
         tmp_path / "1-gram" / "0.npz",
@@ -49,7 +49,7 @@ def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
     gram = Gram.empty(n, FeatureTally.empty(n))
     for dtype in ("f4", "f8"):
         gram.add(random_array(0, (n, 100), dtype))
-    stage = Ledger(tmp_path, "run", 1, print).stage("gram")
+    stage = Ledger(tmp_path, "run", 1, print).checkpoint("gram")
     stage.keep(0, gram)
     found = stage.load(0, Gram.empty(n, FeatureTally.empty(n)))
     np.testing.assert_array_equal(found.matrix, gram.matrix)

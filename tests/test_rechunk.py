@@ -13,6 +13,7 @@ from dpca.config.model import Model
 from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner
 from dpca.methods.decomposition import streamed
 from dpca.planning.rechunk import plan_copy
 from dpca.planning.runplan import Attempt, RunPlan, Scratch, Workers
@@ -40,7 +41,7 @@ def stored(draw):
 def copied(source, copy, tmp_path, n_tasks=2):
     plan = plan_layout(copy.layout, 0, 1, divide=True)
     made = RunPlan(plan, "copy", copy, n_tasks, 2 * n_tasks)
-    return streamed(source, made, str(tmp_path), Threads(n_tasks), Progress())
+    return streamed(source, made, str(tmp_path), Runner(Threads(n_tasks), Progress()))
 
 
 @given(stored())

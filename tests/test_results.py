@@ -71,7 +71,7 @@ def test_an_unfinished_run_is_not_replaced_unless_asked(directory):
         directory.check_free(False)
     directory.check_free(True)
     assert directory.unfinished().run == run
-    assert directory.unfinished().settled == SETTLED
+    assert settled_of(directory.unfinished(), directory) == SETTLED
     directory.begin(Begun.now({}, {}, SETTLED.as_json()))
     assert not directory.staged_arrays(run).exists()
 

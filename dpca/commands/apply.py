@@ -19,9 +19,8 @@ from dpca.config.loading import load_input
 from dpca.config.schema import Input
 from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
 from dpca.execution.clusters import SchedulerPlace, connect
-from dpca.execution.engine import changed
-from dpca.execution.executors import Executor
 from dpca.execution.progress import Display, Progress, Vitals
+from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
@@ -131,6 +130,7 @@ def transform(
             check_coordinates(fit, source, axis)
         what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, made, source.layout.bytes, progress, projector.sources)
+        runner = Runner(executor, progress, ledger)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
         k = projector.n_components
@@ -146,11 +146,11 @@ def transform(
             alike.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
             outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
 
-        projector.project(executor, progress, receive, ledger)
+        projector.project(runner, receive)
         if damage := outputs.damage("scores"):  # of what was written before this command went on
             progress.say(f"{damage}: they are computed again")
-            ledger.stage("transform").clear()
-            projector.project(executor, progress, receive, ledger)
+            ledger.checkpoint("transform").clear()
+            projector.project(runner, receive)
         if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
             aside.forget()
             raise changed(source.layout.name, "in the end or for a while it was another")
@@ -220,7 +220,7 @@ def reconstruct_samples(
         outputs.create({"result": str(result), "n_components": k})
         for dim, coordinate in coordinates.items():
             outputs.write_coordinate(dim, coordinate)
-        restorer.restore(outputs, dims, executor, progress, ledger)
+        restorer.restore(outputs, dims, Runner(executor, progress, ledger))
         with _forgetting(aside):
             restorer.check_unchanged()
         _check_same_fit(fit, aside)

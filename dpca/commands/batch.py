@@ -177,7 +177,7 @@ def status(place: Path) -> dict[str, Any]:
     document, before = _read(place), directory.unfinished()
     if before is None:
         raise _none(place)
-    stage = Ledger(directory.parts(before.run), before.run, 0, lambda _: None).stage(document["stage"])
+    stage = Ledger(directory.parts(before.run), before.run, 0, lambda _: None).checkpoint(document["stage"])
     n_parts = int(document["n_parts"])
     missing = [(number, "missing") for number in range(n_parts) if not (number < stage.n_added or stage.has(number))]
     return Waiting(document["stage"], n_parts, int(document["partitions"]), tuple(missing), False).document

@@ -12,9 +12,9 @@ from dpca.commands.prepare import Prepared, place_of, prepared
 from dpca.config.loading import Loaded
 from dpca.config.schema import Config
 from dpca.errors import ConfigError, OutputExistsError
-from dpca.execution.executors import Executor
 from dpca.execution.jobqueue import SPAN_SHARE, SlurmJobs, check_here
 from dpca.execution.partitions import Collecting
+from dpca.execution.stage import Executor
 from dpca.methods.probe import probe
 from dpca.planning.forecast import forecast
 from dpca.store.results import ResultDirectory

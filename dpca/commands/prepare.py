@@ -16,8 +16,8 @@ from dpca.config.model import Model
 from dpca.config.schema import DEFAULT_COMPONENTS, Config
 from dpca.errors import ConfigError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
-from dpca.execution.executors import Executor
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
+from dpca.execution.stage import Executor
 from dpca.kernels.kernel import Kernels
 from dpca.methods.kept_gram import RecordedSource, check_same, rung_of
 from dpca.numerics.ladder import Rung

@@ -26,12 +26,11 @@ from dpca.errors import (
     StorageError,
     WorkerDied,
 )
-from dpca.execution.engine import changed
-from dpca.execution.executors import Executor
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
 from dpca.execution.partitions import Collecting, Ended, Incomplete, Partition
 from dpca.execution.partitions import Prepared as PreparedOutputs
 from dpca.execution.progress import Display, Progress
+from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.kept_gram import adopt, kept_gram
@@ -175,7 +174,7 @@ def run(
             if ready.made.copy is not None:
                 scratch.make()
             outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
-            found = _decompose(config, ready, outputs, executor, progress, scratch.copy, ledger)
+            found = _decompose(config, ready, outputs, Runner(executor, progress, ledger), scratch.copy)
             identity = _check_unchanged(begun, ready, ledger)
             seconds = time.perf_counter() - began
             notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
@@ -266,7 +265,7 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         ready = replace(ready, made=replace(ready.made, keeps_data=False))
         scratch = before.scratch_folder(directory.path)
         try:
-            _decompose(loaded.config, ready, outputs, executor, progress, scratch.copy, ledger)
+            _decompose(loaded.config, ready, outputs, Runner(executor, progress, ledger), scratch.copy)
         except Ended as ended:
             with loaded.located():
                 _check_unchanged(begun, ready)
@@ -286,21 +285,19 @@ def _decompose(
     config: Config,
     ready: Prepared,
     outputs: Outputs,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     scratch: str,
-    ledger: Ledger,
 ) -> Decomposition:
     """PCA, or that of kernels, as asked for."""
-    of = (ready.source, ready.model, ready.made, outputs, executor, progress)
+    of = (ready.source, ready.model, ready.made, outputs, runner)
     keep_gram = config.output.gram
     if ready.model.kernels is None:
-        return decompose(*of, scratch=scratch, components=ready.components, keep_gram=keep_gram, ledger=ledger)
+        return decompose(*of, scratch=scratch, components=ready.components, keep_gram=keep_gram)
     kept = None
     if ready.gram is not None:
         adopt(ready.gram, outputs)
         kept = kept_gram(ready.gram, ready.made.attempts[0])
-    return decompose_kernels(*of, scratch=scratch, keep_gram=keep_gram, ledger=ledger, labels=ready.labels, kept=kept)
+    return decompose_kernels(*of, scratch=scratch, keep_gram=keep_gram, labels=ready.labels, kept=kept)
 
 
 def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:

@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpca.config.schema import Config, Input, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
-from dpca.execution.executors import Executor
+from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents

@@ -21,8 +21,8 @@ from dpca.config.schema import Input
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.base import NotPortable, Streaming, in_python
 from dpca.execution.clusters import of_client
-from dpca.execution.executors import Executor
 from dpca.execution.progress import Progress
+from dpca.execution.stage import Executor, Runner
 from dpca.kernels.kernel import USES, Kernels
 from dpca.kernels.preimages import held_to_find, weights_of
 from dpca.methods.against import PREIMAGE, Combinations
@@ -296,7 +296,7 @@ class KernelPCA(Streaming):
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose_kernels(source, model, made, outputs, executor, Progress(), **how)
+                found = decompose_kernels(source, model, made, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
             result = self._recorded(source, made, found, executor, seconds, peak)
         kernel = KernelFit.of(result, None)
@@ -382,7 +382,7 @@ class KernelPCA(Streaming):
 
     def __getstate__(self) -> dict[str, Any]:
         training: Training | None = self.__dict__.get("_training")
-        if training is not None and getattr(training.source, "futures", None):
+        if training is not None and training.source.blocks:
             raise NotPortable(
                 "the training data are blocks on a cluster, which a pickle can't carry",
                 "save(path) writes them beside the model; or fit to an array that is stored.",
@@ -458,7 +458,7 @@ class KernelPCA(Streaming):
         def receive(group: slice, found: NDArray[np.float64]) -> None:
             scores[group] = found
 
-        projector.project(executor, Progress(), receive)
+        projector.project(Runner(executor, Progress()), receive)
         projector.check_unchanged()
         return scores
 
@@ -488,8 +488,7 @@ class KernelPCA(Streaming):
                 made,
                 self._result.dims.placed(training.axis),
                 outputs,
-                executor,
-                Progress(),
+                Runner(executor, Progress()),
                 dtype,
             )
             training.check_unchanged()

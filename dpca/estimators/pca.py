@@ -16,6 +16,7 @@ from dpca.errors import InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import Streaming, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
@@ -256,7 +257,7 @@ class PCA(Streaming):
 
             projector = ByComponents(self._fitted_arrays, self._rules(), source, axis, receive_squares)
             projector.plan(executor.workers(self._memory_bytes()))
-            projector.project(executor, Progress(), receive_scores)
+            projector.project(Runner(executor, Progress()), receive_scores)
             return scores, squares
 
     @property
@@ -335,7 +336,7 @@ class PCA(Streaming):
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": False}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose(source, model, made, outputs, executor, Progress(), **how)
+                found = decompose(source, model, made, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
             self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
         return found

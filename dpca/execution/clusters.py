@@ -16,8 +16,9 @@ import dask
 from dask.system import CPU_COUNT
 
 from dpca.errors import ClusterError, ConfigError
-from dpca.execution.executors import Distributed, Executor, Threads, hush
+from dpca.execution.executors import Distributed, Threads, hush
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
+from dpca.execution.stage import Executor
 
 CONNECT_SECONDS = 30
 

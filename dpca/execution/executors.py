@@ -1,6 +1,6 @@
 """Where spans run: threads of this process, or the workers of a Dask scheduler. The only file that knows either.
 
-Both hand out futures, and `dpca.execution.engine`, which gives them work, does not depend on which.
+Both hand out futures; what is common to both is in `dpca.execution.engine`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import Cancelled, ClusterError, DpcaError
+from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
+from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
 from dpca.system.machine import Budget, memory_budget
 from dpca.system.signals import THREADS
@@ -37,95 +38,7 @@ ABANDON_SECONDS = 8.0
 T = TypeVar("T")
 
 
-class Future(Protocol):
-    """What futures of a thread pool and of Dask have in common."""
-
-    def done(self) -> bool: ...
-    def result(self, timeout: float | None = None) -> Any: ...
-    def exception(self) -> BaseException | None: ...
-    def add_done_callback(self, function: Callable[[Any], Any], /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Session:
-    """A pass under way."""
-
-    submit: Callable[..., Future]
-    """Start `function(*arguments, report)`."""
-    share: Callable[[Any], Any]
-    """Make a value an argument that many tasks take, so that it travels to a worker once."""
-    waits: Callable[[], bool] = lambda: False
-    """Whether there is no worker yet, or none any more, but more may come."""
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes of data that have travelled over a network."""
-
-    between_workers: int = 0
-    from_workers: int = 0
-    """To the scheduler, or through it to who asked."""
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.between_workers + other.between_workers, self.from_workers + other.from_workers)
-
-    def __sub__(self, other: Traffic) -> Traffic:
-        return Traffic(self.between_workers - other.between_workers, self.from_workers - other.from_workers)
-
-
-@dataclass(frozen=True)
-class Alive:
-    """Who computes, at a moment."""
-
-    workers: int
-    """Workers of a scheduler, or threads of this process."""
-    fullest_bytes: int | None = None
-    """Memory of the worker that takes most of it; None for threads."""
-    dashboard: str | None = None
-    """The address of the scheduler's dashboard, where it has one."""
-
-
-class Executor(Protocol):
-    """Where spans run."""
-
-    @property
-    def n_workers(self) -> int:
-        """Tasks that can run at the same time."""
-        ...
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether tasks run in this process and see its memory."""
-        ...
-
-    def workers(self, memory: int | None) -> Workers:
-        """Where tasks run, for planning; `memory` in bytes is what a process may take, None for the default."""
-        ...
-
-    @property
-    def traffic(self) -> Traffic | None:
-        """What has travelled so far; None where there is no network between tasks."""
-        ...
-
-    def alive(self) -> Alive:
-        """Who computes now."""
-        ...
-
-    @property
-    def stand_in(self) -> Executor | None:
-        """Where a short measurement is made instead, if nothing can be started for it; one task at a time."""
-        ...
-
-    def guard(self) -> Any:
-        """A lock that all tasks can take, as a context manager that travels to them."""
-        ...
-
-    def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
-        """A pass of at most `n_tasks` tasks at the same time; leaving it stops those that still run."""
-        ...
-
-
-class Threads:
+class Threads(TaskExecutor):
     """The embedded default: threads in this process, nothing to start.
 
     NumPy's products, Zarr's decoding and file reads all release the GIL, so threads are as fast as
@@ -174,7 +87,7 @@ class Threads:
                 wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
 
 
-class Distributed:
+class Distributed(TaskExecutor):
     """A Dask scheduler. Tasks report through its events.
 
     Parameters

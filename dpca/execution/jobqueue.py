@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import dask
 
 from dpca.errors import ClusterError
-from dpca.execution.executors import Alive, Distributed, Session, Threads, Traffic, hush, worker_budget
-from dpca.execution.progress import Report
+from dpca.execution.executors import Distributed, Threads, hush, worker_budget
+from dpca.execution.progress import Progress
+from dpca.execution.stage import Alive, P, Stage, T, Traffic
 from dpca.planning.runplan import Workers
+from dpca.store.ledger import Checkpoint
 from dpca.system.machine import memory_budget
 from dpca.units import walltime_seconds
 
@@ -141,8 +143,9 @@ class Promised:
     def guard(self) -> Any:
         return self._there.guard()
 
-    def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
-        return self._there.session(progress, n_tasks)
+    def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
+        """As `Executor.run`."""
+        return self._there.run(stage, progress, checkpoint)
 
     def close(self) -> None:
         """End what was started."""

@@ -1,23 +1,23 @@
 """Spans without a scheduler: a process computes some of a stage and ends; another looks at what is there, and adds it up.
 
-Two executors for `dpca.execution.engine.run_pass`, over a ledger that all processes see. Either goes through a run from its
+Two executors, over a ledger that all processes see. Either goes through a run from its
 beginning and finds what is finished, so that a partition knows by itself which stage it is of, whatever the solver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import ClusterError, ConfigError, DpcaError
-from dpca.execution.engine import Work, part_of
-from dpca.execution.executors import Alive, Threads
-from dpca.execution.progress import Report
+from dpca.execution.engine import Part
+from dpca.execution.executors import Threads
+from dpca.execution.progress import Progress
+from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
-from dpca.store.ledger import Damaged, Stage
+from dpca.store.ledger import Checkpoint, Damaged
 from dpca.store.outputs import Outputs
 from dpca.system.machine import memory_budget
 
@@ -41,8 +41,8 @@ class Ended(Exception):
         self.stage, self.computed, self.found = stage, computed, found
 
 
-class _ByParts:
-    """What both have of an executor: this process, one task at a time."""
+class _JobArray:
+    """Base of both: this process, one task at a time."""
 
     n_workers, shares_memory, traffic = 1, True, None
 
@@ -63,87 +63,65 @@ class _ByParts:
             "Use dpca run.",
         )
 
-    def session(self, progress: Report, n_tasks: int) -> NoReturn:
-        raise AssertionError("stages are gone through by parts")
 
-
-class Collecting(_ByParts):
+class Collecting(_JobArray):
     """Adds up what others have computed, and computes nothing; all that is missing is told at once."""
 
-    def by_parts(
-        self,
-        task: Callable[..., P],
-        work: Work,
-        shared: tuple[Any, ...],
-        total: T,
-        merge: Callable[[T, P], T],
-        stage: Stage,
-        like: Any,
-        report: Report,
-        window: int,
-    ) -> T:
-        """A stage, as of `dpca.execution.engine.run_pass`.
+    def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
+        """As `Executor.run`.
 
         Raises
         ------
         Incomplete
             Names every part that is missing or damaged.
         """
-        begin, total = stage.begin(total)
-        n_parts, missing = work.n_parts, list[tuple[int, str]]()
-        for number in range(0 if work.writes else begin, n_parts):
-            damage = work.damage(number) if work.writes and (number < begin or stage.has(number)) else None
-            report(0)
-            if number >= begin and not stage.has(number):
+        assert checkpoint is not None
+        work, n_parts, missing = stage.work, stage.work.n_parts, list[tuple[int, str]]()
+        n_added, total = checkpoint.begin(stage.empty)
+        for number in range(0 if work.writes else n_added, n_parts):
+            there = number < n_added or checkpoint.has(number)
+            damage = work.damage(number) if work.writes and there else None
+            progress.advance(0)
+            if not there:
                 missing.append((number, "missing"))
             elif damage is not None:
-                stage.forget(number)  # what it found counts again, where it is in the sum already
+                checkpoint.forget(number)  # what it found counts again, where it is in the sum already
                 missing.append((number, damage))
-            elif number >= begin:
+            elif number >= n_added:
                 try:
-                    partial = stage.load(number, like)
+                    partial = checkpoint.load(number, stage.types)
                 except Damaged as found:
-                    stage.forget(number)
+                    checkpoint.forget(number)
                     missing.append((number, str(found)))
                     continue
                 if not missing:  # parts are added up in their order
-                    total = merge(total, partial)
-                    stage.added(number, total, number == n_parts - 1, window)
+                    total = stage.merge(total, partial)
+                    checkpoint.added(number, total, number == n_parts - 1, stage.window)
         if missing:
             raise Incomplete(stage.name, n_parts, missing)
         return total
 
 
 @dataclass(frozen=True)
-class Partition(_ByParts):
+class Partition(_JobArray):
     """Computes some parts of the first stage that is not complete, and ends there."""
 
     index: int
     of: int
     """How many partitions a stage has."""
 
-    def by_parts(
-        self,
-        task: Callable[..., P],
-        work: Work,
-        shared: tuple[Any, ...],
-        total: T,
-        merge: Callable[[T, P], T],
-        stage: Stage,
-        like: Any,
-        report: Report,
-        window: int,
-    ) -> T:
-        """A stage, as of `dpca.execution.engine.run_pass`.
+    def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
+        """As `Executor.run`, of a stage that is complete.
 
         Raises
         ------
         Ended
             When this partition's parts are in the ledger, now or before.
         """
-        n_parts = work.n_parts
-        begin, total = stage.begin(total)
-        if begin == n_parts:
+        assert checkpoint is not None
+        work, n_parts = stage.work, stage.work.n_parts
+        n_added, total = checkpoint.begin(stage.empty)
+        if n_added == n_parts:
             return total
         if not 0 <= self.index < self.of:
             raise ConfigError(
@@ -153,14 +131,13 @@ class Partition(_ByParts):
         found, computed = [], []
         with threadpool_limits(1, user_api="blas"):
             for number in range(self.index, n_parts, self.of):
-                added = number < begin
-                there = (added or stage.whole(number, like)) and work.damage(number) is None
-                if there:
+                added = number < n_added
+                if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:
                     found.append(number)
                     continue
                 if not added:
-                    stage.forget(number)
-                part_of(task, work.part(number), shared, number, stage, added, report)
+                    checkpoint.forget(number)
+                Part(stage.task, work.part(number), number, checkpoint, added).computed(stage.shared, progress.advance)
                 computed.append(number)
         raise Ended(stage.name, computed, found)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpca.errors import OverBudgetError
-from dpca.execution.executors import Executor
 from dpca.execution.progress import Vitals
+from dpca.execution.stage import Executor
 from dpca.planning.runplan import Process, RunPlan
 from dpca.system.machine import Peak
 from dpca.units import describe_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -58,14 +59,12 @@ class Against(Pass):
         return (*super().inputs(part), *new)
 
     @property
-    def futures(self) -> dict[Any, Any]:
-        return {**super().futures, **(self.new.futures if self.new else {})}
+    def blocks(self) -> Mapping[Any, Any]:
+        return {**super().blocks, **(self.new.blocks if self.new else {})}
 
-    def supply(self, blocks: dict[Any, Any]) -> Self:
-        found = super().supply(blocks) if hasattr(self.source, "supply") else self
-        if self.new is not None and hasattr(self.new.source, "supply"):
-            found = replace(found, new=self.new.supply(blocks))
-        return found
+    def with_blocks(self, blocks: Mapping[Any, Any]) -> Self:
+        found = super().with_blocks(blocks)
+        return found if self.new is None else replace(found, new=self.new.with_blocks(blocks))
 
     def damage(self, part: int) -> str | None:
         samples, span = self.of_part(part)

@@ -28,20 +28,17 @@ from numpy.typing import NDArray
 
 from dpca.config.model import Model
 from dpca.errors import AssumptionError
-from dpca.execution.engine import run_stage
-from dpca.execution.executors import Executor, Traffic
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner, Stage, Traffic
+from dpca.methods.copying import CopyTask, copy_unit
 from dpca.methods.passes import Pass
 from dpca.methods.steps import Solved, Steps, TaskSeconds
 from dpca.numerics.certificate import certify
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
-from dpca.planning.rechunk import CopyTask, copy_unit
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.kept import KeptSource
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs, create_outputs, write_spectrum
 from dpca.system import durable
 
@@ -78,13 +75,11 @@ def decompose(
     model: Model,
     made: RunPlan,
     outputs: Outputs,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     *,
     scratch: str | None = None,
     components: bool = True,
     keep_gram: bool = True,
-    ledger: Ledger | None = None,
 ) -> Decomposition:
     """Compute a PCA and write its arrays.
 
@@ -93,12 +88,11 @@ def decompose(
     source, made : the input, and how to go through it (`dpca.planning.search.plan_run`)
     model : what is asked for
     outputs : the group to make; its arrays and dimensions are the result directory's
-    executor : where tasks run
-    progress : told of the stages: copy where the plan has one, those of the solver, eigensolve, components
+    runner : where stages run: copy where the plan has one, those of the solver, eigensolve, components. With a ledger,
+        `outputs` and `scratch` are those of the same run
     scratch : where a copy of the input goes, a path that does not exist; None only where none is planned
     components : False for no components, which saves the second pass where samples are kept
     keep_gram : write K, r and c too, where samples are kept
-    ledger : where finished parts are kept and found again; `outputs` and `scratch` are then those of the same run
 
     Raises
     ------
@@ -111,11 +105,11 @@ def decompose(
     """
     plan, n_bytes = made.plan, source.layout.bytes
     if not plan.regular:
-        outputs = Outputs(outputs.store, executor.guard())
+        outputs = Outputs(outputs.store, runner.executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger, components)
+    steps = Steps(source, model, made, outputs, dims, runner, components)
     began = time.perf_counter()
-    with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
+    with streamed(source, made, scratch, runner) as (streams, copied_absent):
         if made.copy is not None:
             steps.seconds["copy"] = time.perf_counter() - began
         work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
@@ -194,9 +188,7 @@ def streamed(
     source: Source,
     made: RunPlan,
     scratch: str | None,
-    executor: Executor,
-    progress: Progress,
-    ledger: Ledger | None = None,
+    runner: Runner,
 ) -> Iterator[tuple[Source, int]]:
     """What the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
 
@@ -210,21 +202,21 @@ def streamed(
         yield KeptSource(source) if made.keeps_data else source, 0
         return
     assert scratch is not None
-    finished = False
+    finished, ledger = False, runner.ledger
     try:
         if made.copy.create(scratch) and ledger:
-            ledger.stage("copy").clear()  # the copy that it tells of is gone
-        absent = run_stage(
-            "copy",
-            source.layout.bytes,
-            copy_unit,
-            CopyTask(source, made.copy, scratch, synced=ledger is not None),
-            total=0,
-            merge=operator.add,
-            executor=executor,
-            progress=progress,
-            at_once=made,
-            ledger=ledger,
+            ledger.checkpoint("copy").clear()  # the copy that it tells of is gone
+        absent = runner.run(
+            Stage(
+                name="copy",
+                task=copy_unit,
+                work=CopyTask(source, made.copy, scratch, synced=ledger is not None),
+                empty=0,
+                merge=operator.add,
+                n_tasks=made.n_tasks,
+                window=made.window,
+                n_bytes=source.layout.bytes,
+            )
         )
         yield made.copy.open(scratch), absent
         finished = True

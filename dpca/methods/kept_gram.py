@@ -19,7 +19,7 @@ from dpca.numerics.accumulators.tallies import Counts, FeatureTally
 from dpca.numerics.ladder import Rung
 from dpca.numerics.sketch import Sketch, random_columns
 from dpca.planning.runplan import Attempt
-from dpca.sources.base import Coordinate, Layout, Reader, Region
+from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
 from dpca.sources.credentials import without_credentials
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result, kept_matrix
@@ -42,11 +42,8 @@ class _RecordedReader(Reader):
         return self._result.coordinate(str(self.layout.dims[axis]))
 
 
-class RecordedSource:
+class RecordedSource(Source):
     """The input of an earlier run, as its manifest has it; it can't be read, and need not be there any more."""
-
-    futures: dict[Any, Any] = {}  # noqa: RUF012  of a protocol
-    place = None
 
     def __init__(self, result: Result) -> None:
         given = result.manifest["input"]
@@ -56,9 +53,6 @@ class RecordedSource:
             given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=names
         )
 
-    def restrict(self, region: Region) -> RecordedSource:
-        return self
-
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         return {}
 
@@ -66,14 +60,8 @@ class RecordedSource:
     def open(self) -> Iterator[Reader]:
         yield _RecordedReader(self.layout, self._result)
 
-    def stored_bytes(self) -> int | None:
-        return None
-
     def fingerprint(self) -> dict[str, Any]:
         return {name: value for name, value in self._fingerprint.items() if name != "samples_axis"}
-
-    def state(self, region: Region) -> str | None:
-        return None
 
 
 def check_same(result: Result, config: Config) -> None:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dpca.config.model import Model
 from dpca.errors import ConfigError, DataError, InputError
-from dpca.execution.executors import Executor
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner
 from dpca.kernels import cases as kernel_cases
 from dpca.kernels.cases import Case
 from dpca.kernels.kernel import USES, Inner, Kernel, longest_row
@@ -33,7 +32,6 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.slabs import placed
 from dpca.sources import Source
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Dims, Outputs, create_outputs, write_coordinates, write_spectrum
 
 UNKNOWN = 32
@@ -76,12 +74,10 @@ def decompose_kernels(
     model: Model,
     made: RunPlan,
     outputs: Outputs,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     *,
     scratch: str | None = None,
     keep_gram: bool = True,
-    ledger: Ledger | None = None,
     labels: NDArray[Any] | None = None,
     kept: Summed | None = None,
 ) -> KernelDecomposition:
@@ -89,7 +85,7 @@ def decompose_kernels(
 
     Parameters
     ----------
-    source, model, made, outputs, executor, progress, scratch, keep_gram, ledger : as of `dpca.methods.decomposition.decompose`
+    source, model, made, outputs, runner, scratch, keep_gram : as of `dpca.methods.decomposition.decompose`
     labels : of each sample, (n_samples,): to say how well neighbours in the scores agree
     kept : what an earlier run has summed up; the arrays with feature axes are then in `outputs` already
 
@@ -103,7 +99,7 @@ def decompose_kernels(
     assert model.kernels is not None
     kernels, plan = model.kernels, made.plan
     if not plan.regular:
-        outputs = Outputs(outputs.store, executor.guard())
+        outputs = Outputs(outputs.store, runner.executor.guard())
     attributes: dict[str, Any] = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
     if kernels.sweep:
         attributes["coordinates"] = "kernel gamma degree coef0"
@@ -114,7 +110,7 @@ def decompose_kernels(
         outputs.create(attributes)
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
-    steps = Steps(source, model, made, outputs, dims, executor, progress, ledger)
+    steps = Steps(source, model, made, outputs, dims, runner)
     if kernels.precomputed:
         for name in OF_FEATURES:
             outputs.remove(name)  # of kernels that a run was begun with
@@ -123,7 +119,7 @@ def decompose_kernels(
         solved = _solve(steps, model, made, labels, kept)
     else:
         began = time.perf_counter()
-        with streamed(source, made, scratch, executor, progress, ledger) as (streams, copied_absent):
+        with streamed(source, made, scratch, runner) as (streams, copied_absent):
             if made.copy is not None:
                 steps.seconds["copy"] = time.perf_counter() - began
             work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)

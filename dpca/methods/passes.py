@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError
 from dpca.execution.progress import Report
+from dpca.execution.stage import Work
 from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
@@ -43,7 +44,7 @@ from dpca.system.machine import release_memory
 
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(Work):
     """What every span of a pass shares."""
 
     source: Source
@@ -91,22 +92,18 @@ class Pass:
     def n_parts(self) -> int:
         return self.plan.n_spans
 
-    def part(self, span: int) -> Pass:
-        """The same with what a span has to carry of its source, and no more."""
+    def part(self, span: int) -> Self:
         return replace(self, source=self.source.restrict(self.region(span)))
 
     def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
-        """What is read for a span."""
         return ((self.source, self.region(span)),)
 
     @property
-    def futures(self) -> dict[Any, Any]:
-        """Blocks on a cluster that a task needs as its inputs, by key."""
-        return getattr(self.source, "futures", {})
+    def blocks(self) -> Mapping[Any, Any]:
+        return self.source.blocks
 
-    def supply(self, blocks: dict[Any, Any]) -> Self:
-        """The same with the blocks that its futures stood for."""
-        return replace(self, source=self.source.supply(blocks))  # type: ignore[attr-defined]
+    def with_blocks(self, blocks: Mapping[Any, Any]) -> Self:
+        return replace(self, source=self.source.with_blocks(blocks))
 
     def write(self, name: str, region: Region, values: NDArray[Any]) -> None:
         """Write a part of an output."""
@@ -114,7 +111,6 @@ class Pass:
         self.outputs.write_part(name, region, values)
 
     def damage(self, span: int) -> str | None:
-        """What is wrong with what a span has written before; None where it is there, whole."""
         return damage_of(self.outputs, self.writes, self.tiles(span))
 
     @property
@@ -266,7 +262,7 @@ def left_vectors_span(
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Work):
     """What every span of a sweep over what a pass has written shares; it reads no data.
 
     It reads one array and writes others, so that it can be done again.
@@ -278,22 +274,15 @@ class Sweep:
     """The arrays that spans write, each its tiles."""
     reads: str = ""
     """What the pass has written."""
-    source: None = None
 
     @property
     def n_parts(self) -> int:
         return self.plan.n_spans
 
-    def part(self, span: int) -> Sweep:
-        """The same: there is nothing to leave out."""
+    def part(self, span: int) -> Self:
         return self
 
-    def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
-        """Nothing of the data."""
-        return ()
-
     def damage(self, span: int) -> str | None:
-        """As of a pass."""
         return damage_of(self.outputs, self.writes, self.plan.tiles_of(span))
 
 

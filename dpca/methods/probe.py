@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpca.config.model import Model
 from dpca.errors import writing
-from dpca.execution.engine import run_pass
-from dpca.execution.executors import Executor
+from dpca.execution.progress import Progress
+from dpca.execution.stage import Executor, Stage, Work
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators import SOLVERS, gram, tally_of
 from dpca.numerics.backproject import BackprojectionPartial
@@ -38,7 +39,7 @@ EIGENSOLVE_SAMPLES = 600
 
 
 @dataclass(frozen=True)
-class ProbeTask:
+class ProbeTask(Work):
     """What every task of the probe shares."""
 
     work: Pass
@@ -46,22 +47,17 @@ class ProbeTask:
     looks: Plan
     """The run's cuts, or narrower ones where a slab is of so many chunks that it would take long to read."""
     n_components: int
-    n_parts: int
-    writes: tuple[str, ...] = ()
+    n_tasks: int
 
-    def inputs(self, number: int) -> tuple[()]:
-        """Nothing that is kept."""
-        return ()
-
-    def damage(self, number: int) -> None:
-        """None: nothing is kept."""
+    @property
+    def n_parts(self) -> int:
+        return self.n_tasks
 
     @property
     def source(self) -> Source:
         return self.work.source
 
-    def part(self, number: int) -> ProbeTask:
-        """The same with the part of the source that one task reads."""
+    def part(self, number: int) -> Self:
         if self.made.copy is not None:
             return self  # bands of a copy lie apart; what is copied is in files, or the whole graph of a Dask array
         span = replace(self.work, plan=self.looks).region(self.span(number))
@@ -107,16 +103,16 @@ def probe(
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
-    rates = run_pass(
-        probe_task,
-        ProbeTask(work, made, looks, k, n_tasks),
-        total=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
+    stage = Stage(
+        name="probe",
+        task=probe_task,
+        work=ProbeTask(work, made, looks, k, n_tasks),
+        empty=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
         merge=Rates.merge,
-        executor=executor,
-        progress=lambda _: None,
         n_tasks=n_tasks,
         window=n_tasks,
     )
+    rates = executor.run(stage, Progress())
     place = Path(scratch.path).parent if made.copy is not None else output
     return replace(
         rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, made.eigensolve_threads)

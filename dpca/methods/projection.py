@@ -10,9 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.execution.engine import run_stage
-from dpca.execution.executors import Executor
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner, Stage
 from dpca.methods.applying import (
     RECONSTRUCTION,
     Projection,
@@ -30,7 +28,6 @@ from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.store import outputs as results
 from dpca.store.fitted import Fitted
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs
 
 F64 = NDArray[np.float64]
@@ -106,10 +103,8 @@ def project(
     fitted: Fitted,
     rules: Rules,
     made: RunPlan,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     receive: Callable[[slice, F64, F64], None],
-    ledger: Ledger | None = None,
 ) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
@@ -120,26 +115,25 @@ def project(
     rules : of the fit
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
         whitened, and its squared norms (samples,), both float64. It may be called again with a group that it had
-    ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
 
     def split(group: slice, found: F64) -> None:
         receive(group, found[:, :-1], found[:, -1])
 
-    run_stage(
-        "transform",
-        source.layout.bytes,
-        projection_span,
-        Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
-        fitted,
-        total=Groups.of(made, np.zeros((0, 0)), operator.add, split),
-        merge=Groups.add,
-        executor=executor,
-        progress=progress,
-        at_once=made,
-        ledger=ledger,
-        like=np.zeros((0, 0)),
+    runner.run(
+        Stage(
+            name="transform",
+            task=projection_span,
+            work=Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
+            shared=(fitted,),
+            empty=Groups.of(made, np.zeros((0, 0)), operator.add, split),
+            merge=Groups.add,
+            like=np.zeros((0, 0)),
+            n_tasks=made.n_tasks,
+            window=made.window,
+            n_bytes=source.layout.bytes,
+        )
     )
 
 
@@ -242,9 +236,7 @@ def reconstruct(
     layout: Layout,
     made: RunPlan,
     outputs: Outputs,
-    executor: Executor,
-    progress: Progress,
-    ledger: Ledger | None = None,
+    runner: Runner,
 ) -> None:
     """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), written as an array of `outputs`.
 
@@ -253,26 +245,25 @@ def reconstruct(
     fitted : means, scales and components of the fit
     scores : of the samples that are wanted, and of as many components as are to be used
     layout, made : of what is written, with names of all its dimensions, and `plan_reconstruction` of it
-    ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
     plan, axis = made.plan, made.plan.samples_axis
     chunks = [cut.step for cut in plan.slabs]
     chunks.insert(axis, plan.n_samples)
     outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
-    run_stage(
-        "reconstruct",
-        layout.bytes,
-        reconstruction_span,
-        Reconstruction(
-            plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)
-        ),
-        fitted,
-        scores,
-        total=0,
-        merge=operator.add,
-        executor=executor,
-        progress=progress,
-        at_once=made,
-        ledger=ledger,
+    work = Reconstruction(
+        plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)
+    )
+    runner.run(
+        Stage(
+            name="reconstruct",
+            task=reconstruction_span,
+            work=work,
+            shared=(fitted, scores),
+            empty=0,
+            merge=operator.add,
+            n_tasks=made.n_tasks,
+            window=made.window,
+            n_bytes=layout.bytes,
+        )
     )

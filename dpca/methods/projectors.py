@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.config.schema import Input
 from dpca.errors import ConfigError, DataError, InputError
-from dpca.execution.executors import Executor
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.kernels.preimages import held_to_find, is_flat, weights_of
 from dpca.methods.against import Combinations
@@ -30,7 +29,6 @@ from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.sources.zarr_array import ZarrSource
 from dpca.store.fitted import Fitted
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs
 from dpca.store.results import TRAINING, Result, kept_matrix
 from dpca.store.unfinished import differences, without_place
@@ -58,7 +56,7 @@ class Projector(Protocol):
         """
         ...
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+    def project(self, runner: Runner, receive: Receive) -> None:
         """Do it."""
         ...
 
@@ -91,13 +89,13 @@ class ByComponents:
         self.made = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
         return self.made
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+    def project(self, runner: Runner, receive: Receive) -> None:
         def of_group(group: slice, scores: F64, squares: F64) -> None:
             receive(group, scores)
             if self.receive_squares is not None:
                 self.receive_squares(group, squares)
 
-        project(self.source, self.fitted, self.rules, self.made, executor, progress, of_group, ledger)
+        project(self.source, self.fitted, self.rules, self.made, runner, of_group)
 
     def check_unchanged(self) -> None:
         """Nothing: components are enough."""
@@ -119,9 +117,7 @@ class Restorer(Protocol):
         """How it is done; parameters as of a projector."""
         ...
 
-    def restore(
-        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
-    ) -> None:
+    def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         """Do it."""
         ...
 
@@ -170,11 +166,9 @@ class FromComponents:
         )
         return self.made
 
-    def restore(
-        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
-    ) -> None:
+    def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
-        reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, executor, progress, ledger)
+        reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, runner)
 
     def check_unchanged(self) -> None:
         """Nothing: components are enough."""
@@ -337,7 +331,7 @@ class ByKernel:
         self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
         return self.beside.made
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+    def project(self, runner: Runner, receive: Receive) -> None:
         def of_group(group: slice, inner: Inner) -> None:
             eps = float(np.finfo(self.kernel.rung.dtype).eps)
             receive(group, self.kernel.project(self.kernel.kernel.of_new(inner, eps)))
@@ -349,10 +343,8 @@ class ByKernel:
             self.rules,
             self.kernel.rung.dtype,
             self.beside,
-            executor,
-            progress,
+            runner,
             of_group,
-            ledger,
         )
 
     def check_unchanged(self) -> None:
@@ -378,7 +370,7 @@ class ByMatrix:
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> None:
         check_columns(self.source, self.axis, len(self.kernel.alpha))
 
-    def project(self, executor: Executor, progress: Progress, receive: Receive, ledger: Ledger | None = None) -> None:
+    def project(self, runner: Runner, receive: Receive) -> None:
         for rows, values in kernel_rows(self.source, self.axis):
             receive(rows, self.kernel.project(values))
 
@@ -442,9 +434,7 @@ class FromTraining:
         )
         return self.made
 
-    def restore(
-        self, outputs: Outputs, dims: tuple[str, ...], executor: Executor, progress: Progress, ledger: Ledger
-    ) -> None:
+    def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         preimages(
             self.training.source,
             self.result.fitted,
@@ -452,11 +442,9 @@ class FromTraining:
             self._combinations(),
             self.made,
             dims,
-            outputs if self.made.plan.regular else Outputs(outputs.store, executor.guard()),
-            executor,
-            progress,
+            outputs if self.made.plan.regular else Outputs(outputs.store, runner.executor.guard()),
+            runner,
             self.kernel.rung.dtype,
-            ledger,
         )
 
     def check_unchanged(self) -> None:

@@ -21,9 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.config.model import Model
 from dpca.errors import DataError, PrecisionError
-from dpca.execution.engine import run_stage
-from dpca.execution.executors import Executor, Traffic
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner, Stage, Traffic
 from dpca.methods.passes import (
     Pass,
     Sweep,
@@ -52,7 +50,6 @@ from dpca.planning.runplan import Attempt, RunPlan
 from dpca.planning.search import reads_means, second_pass
 from dpca.sources import Source
 from dpca.sources.base import Layout
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Dims, Outputs
 from dpca.system.signals import THREADS
 
@@ -60,8 +57,7 @@ REFINED = 1e-4
 """Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four
 digits are more than statistics need, and it costs a quarter of that pass."""
 
-P = TypeVar("P")
-Merge = Callable[[P, P], P]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,15 +143,13 @@ class Steps:
         made: RunPlan,
         outputs: Outputs,
         dims: Dims,
-        executor: Executor,
-        progress: Progress,
-        ledger: Ledger | None,
+        runner: Runner,
         components: bool = False,
     ) -> None:
-        self._ledger, self._components = ledger, components
+        self._runner, self._components = runner, components
         self._source, self._model, self._made = source, model, made
         self.outputs, self._dims = outputs, dims
-        self._executor, self._progress = executor, progress
+        self._progress, self._ledger = runner.progress, runner.ledger
         self.seconds: dict[str, float] = {}
         self.traffic: dict[str, Traffic] = {}
         self.work: dict[str, TaskSeconds] = {}
@@ -211,15 +205,19 @@ class Steps:
 
     def _present(self, work: Pass) -> Present:
         """Means of the present values."""
-        found = self._read(
-            "means",
-            self._made.attempts[0],
-            present_span,
-            work,
-            total=Present.empty(work.plan.n_kept),
+        attempt = self._made.attempts[0]
+        stage = Stage(
+            name="means",
+            task=present_span,
+            work=work,
+            empty=Present.empty(work.plan.n_kept),
             merge=Present.merge,
+            n_tasks=attempt.n_tasks,
+            window=attempt.window,
+            n_bytes=self._source.layout.bytes,
         )
-        self._count("means", self._made.attempts[0], found.counts)
+        found = self._read(stage)
+        self._count(stage, found.counts)
         return found
 
     def _sum(self, work: Pass, attempt: Attempt, present: Present | None) -> Summed:
@@ -227,21 +225,24 @@ class Steps:
         solver, plan, rules = SOLVERS[attempt.rung.solver], work.plan, work.rules
         samples = plan.keeps == "samples"
         columns = work.random_columns
-        total: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
+        empty: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
         fill = None if present is None else present.means
-        found = self._read(
-            attempt.rung.name,
-            attempt,
-            first_span_of_features if samples else first_span_of_samples,
-            work,
-            *(() if samples else (fill,)),
-            total=total,
+        stage = Stage(
+            name=attempt.rung.name,
+            task=first_span_of_features if samples else first_span_of_samples,
+            work=work,
+            shared=() if samples else (fill,),
+            empty=empty,
             merge=solver.merge,
             preview=partial(self._preview, present),
+            n_tasks=attempt.n_tasks,
+            window=attempt.window,
+            n_bytes=self._source.layout.bytes,
         )
+        found = self._read(stage)
         _check_present(self._source.layout, found.tally.counts)
         by_products, tally = found.squares(rules.center and samples), found.tally
-        self._count(attempt.rung.name, attempt, tally.counts)
+        self._count(stage, tally.counts)
         sketch = Sketch(columns, tally.sketch)
         if not tally.varies:  # samples that are all equal: what is left of them is rounding
             for sums in (found.matrix, tally.sketch, tally.squares, by_products):
@@ -437,27 +438,30 @@ class Steps:
         spectrum, attempt, plan, outputs = solved.spectrum, self._second_attempt(solved), work.plan, self.outputs
         k, dtype, stored = spectrum.n_components, attempt.rung.dtype, solved.attempt.rung.dtype
         nonzero = spectrum.singular_values > 0
-        stage, sweep = self._stages("components", "orthogonalize", solved)
-        raw, turned = in_hand("components", stage), in_hand("components", sweep)
-        over = self._over(stage, sweep, raw, ["components"])
+        second, sweep = self._stages("components", "orthogonalize", solved)
+        raw, turned = in_hand("components", second), in_hand("components", sweep)
+        over = self._over(second, sweep, raw, ["components"])
         if not over:
             outputs.create_tiled(raw, plan, self._dims.features, stored, k)
-        partial = self._read(
-            stage,
-            attempt,
-            components_span,
-            replace(
+        stage = Stage(
+            name=second,
+            task=components_span,
+            work=replace(
                 work,
                 working_dtype=dtype,
                 stored_dtype=stored,
                 writes=() if over else (raw,),
                 backwards=True,
             ),
-            spectrum.alpha.astype(dtype),
-            total=BackprojectionPartial.empty(plan.n_kept, k, work.random_columns),
+            shared=(spectrum.alpha.astype(dtype),),
+            empty=BackprojectionPartial.empty(plan.n_kept, k, work.random_columns),
             merge=BackprojectionPartial.merge,
+            n_tasks=attempt.n_tasks,
+            window=attempt.window,
+            n_bytes=self._source.layout.bytes,
         )
-        self._count(stage, attempt, partial.counts)
+        partial = self._read(stage)
+        self._count(stage, partial.counts)
         projection, overlap, before = partial.projection, partial.overlap, None
         if self._model.rules.center:
             projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
@@ -481,15 +485,18 @@ class Steps:
             if not over:
                 outputs.create_tiled(turned, plan, self._dims.features, stored, k)
             before = overlap
-            overlap = self._sum_up(
-                sweep,
-                k * plan.n_features * stored.itemsize,
-                attempt,
-                orthogonalize_span,
-                Sweep(plan, outputs, () if over else (turned,), raw),
-                transform,
-                total=np.zeros_like(overlap),
-                merge=operator.iadd,
+            overlap = self._run(
+                Stage(
+                    name=sweep,
+                    task=orthogonalize_span,
+                    work=Sweep(plan, outputs, () if over else (turned,), raw),
+                    shared=(transform,),
+                    empty=np.zeros_like(overlap),
+                    merge=operator.iadd,
+                    n_tasks=attempt.n_tasks,
+                    window=attempt.window,
+                    n_bytes=k * plan.n_features * stored.itemsize,
+                )
             )
             projection = projection @ transform.T
         if not over:
@@ -510,24 +517,25 @@ class Steps:
         assert solved.standard is not None
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self.outputs
         k, nonzero, standard = spectrum.n_components, spectrum.singular_values > 0, solved.standard
-        stage, sweep = self._stages("scores", "signs", solved)
-        left, written = in_hand("left_vectors", stage), ("scores", "alpha")
-        over = self._over(stage, sweep, left, written)
+        second, sweep = self._stages("scores", "signs", solved)
+        left, written = in_hand("left_vectors", second), ("scores", "alpha")
+        over = self._over(second, sweep, left, written)
         if not over:
             outputs.create_tiled(left, plan, (self._dims.sample,), np.float64, k)
         columns = work.random_columns
-        partial = self._read(
-            stage,
-            attempt,
-            left_vectors_span,
-            replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (left,), backwards=True),
-            spectrum.alpha,
-            solved.fill,
-            standard.about,
-            total=BackprojectionPartial.empty(plan.n_kept, k, columns),
+        stage = Stage(
+            name=second,
+            task=left_vectors_span,
+            work=replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (left,), backwards=True),
+            shared=(spectrum.alpha, solved.fill, standard.about),
+            empty=BackprojectionPartial.empty(plan.n_kept, k, columns),
             merge=BackprojectionPartial.merge,
+            n_tasks=attempt.n_tasks,
+            window=attempt.window,
+            n_bytes=self._source.layout.bytes,
         )
-        self._count(stage, attempt, partial.counts)
+        partial = self._read(stage)
+        self._count(stage, partial.counts)
         signs = partial.signs
         ritz = Ritz.of(partial.overlap, partial.projection, nonzero)
         transform = np.diag(nonzero.astype(float))
@@ -535,15 +543,18 @@ class Steps:
             transform = ritz.transform
             if ritz.turns:  # the largest entries may be others now
                 self._progress.expect(1)
-                extremes = self._sum_up(
-                    f"{sweep}, looked for",
-                    8 * k * plan.n_samples,
-                    attempt,
-                    extremes_span,
-                    Sweep(plan, outputs, reads=left),
-                    transform,
-                    total=np.zeros((2, k)),
-                    merge=np.maximum,
+                extremes = self._run(
+                    Stage(
+                        name=f"{sweep}, looked for",
+                        task=extremes_span,
+                        work=Sweep(plan, outputs, reads=left),
+                        shared=(transform,),
+                        empty=np.zeros((2, k)),
+                        merge=np.maximum,
+                        n_tasks=attempt.n_tasks,
+                        window=attempt.window,
+                        n_bytes=8 * k * plan.n_samples,
+                    )
                 )
                 signs = np.where(extremes[0] > extremes[1], -1.0, 1.0)
             # Of features as they are scaled, which the first pass did not know yet.
@@ -561,16 +572,18 @@ class Steps:
             outputs.create_tiled(
                 name, plan, (self._dims.sample,), np.float64, k, component_axis=1, attributes=attributes
             )
-        overlap = self._sum_up(
-            sweep,
-            8 * k * plan.n_samples,
-            attempt,
-            scores_span,
-            Sweep(plan, outputs, () if over else made, left),
-            repair * to_scores,
-            repair * reciprocal(sigma),
-            total=np.zeros((k, k)),
-            merge=operator.iadd,
+        overlap = self._run(
+            Stage(
+                name=sweep,
+                task=scores_span,
+                work=Sweep(plan, outputs, () if over else made, left),
+                shared=(repair * to_scores, repair * reciprocal(sigma)),
+                empty=np.zeros((k, k)),
+                merge=operator.iadd,
+                n_tasks=attempt.n_tasks,
+                window=attempt.window,
+                n_bytes=8 * k * plan.n_samples,
+            )
         )
         if not over:
             for name, final in zip(made, written, strict=True):
@@ -623,59 +636,24 @@ class Steps:
     @contextmanager
     def _watched(self, name: str) -> Iterator[None]:
         """Count what a stage sends over the network of a cluster."""
-        before = self._executor.traffic
+        before = self._runner.executor.traffic
         yield
-        after = self._executor.traffic
+        after = self._runner.executor.traffic
         if before is not None and after is not None:
             self.traffic[name] = self.traffic.get(name, Traffic()) + (after - before)
 
-    def _read(
-        self,
-        name: str,
-        attempt: Attempt,
-        task: Callable[..., P],
-        work: Any,
-        *shared: Any,
-        total: P,
-        merge: Merge[P],
-        preview: Callable[[P, int], Preview] | None = None,
-    ) -> P:
-        """A stage that reads all of the data."""
+    def _read(self, stage: Stage[T, Any]) -> T:
+        """Run a stage that reads all of the data."""
         self.passes += 1
-        size = self._source.layout.bytes
-        return self._sum_up(name, size, attempt, task, work, *shared, total=total, merge=merge, preview=preview)
+        return self._run(stage)
 
-    def _sum_up(
-        self,
-        name: str,
-        n_bytes: int,
-        attempt: Attempt,
-        task: Callable[..., P],
-        work: Any,
-        *shared: Any,
-        total: P,
-        merge: Merge[P],
-        preview: Callable[[P, int], Preview] | None = None,
-    ) -> P:
-        """A stage, with what the plan says of an attempt."""
-        with self._timed(name), self._watched(name):
-            return run_stage(
-                name,
-                n_bytes,
-                task,
-                work,
-                *shared,
-                total=total,
-                merge=merge,
-                executor=self._executor,
-                progress=self._progress,
-                at_once=attempt,
-                ledger=self._ledger,
-                preview=preview,
-            )
+    def _run(self, stage: Stage[T, Any]) -> T:
+        """Run a stage, and note what it costs."""
+        with self._timed(stage.name), self._watched(stage.name):
+            return self._runner.run(stage)
 
-    def _count(self, stage: str, attempt: Attempt, found: Counts) -> None:
-        self.work[stage] = TaskSeconds(found.read_seconds, found.compute_seconds, attempt.n_tasks)
+    def _count(self, stage: Stage[Any, Any], found: Counts) -> None:
+        self.work[stage.name] = TaskSeconds(found.read_seconds, found.compute_seconds, stage.n_tasks)
         self.bytes_decoded += found.bytes_read
         self.retries += found.retries
 
@@ -687,12 +665,12 @@ class Steps:
 
     def _refuted(self, rung: Rung) -> bool:
         """Whether the second pass of a solver was done before, and what it found was not good enough."""
-        return self._ledger is not None and self._ledger.stage(f"{rung.name}, refuted").has(0)
+        return self._ledger is not None and self._ledger.checkpoint(f"{rung.name}, refuted").has(0)
 
     def _refute(self, rung: Rung) -> None:
         """Remember that, so that a run which is gone on with does not do it again."""
         if self._ledger is not None:
-            self._ledger.stage(f"{rung.name}, refuted").keep(0, np.zeros(0))
+            self._ledger.checkpoint(f"{rung.name}, refuted").keep(0, np.zeros(0))
 
     def _over(self, stage: str, sweep: str, between: str, written: Sequence[str]) -> bool:
         """Whether a stage and the sweep over what it wrote, `between`, had ended before, and that is gone.
@@ -701,14 +679,14 @@ class Steps:
         """
         if self._ledger is None or between in self.outputs:
             return False
-        if not self._ledger.stage(stage).complete(self._made.plan.n_spans):
+        if not self._ledger.checkpoint(stage).complete(self._made.plan.n_spans):
             return False
         damage = next((found for name in written if (found := self.outputs.damage(name))), None)
         if damage is None:
             return True
         self._progress.say(f"{damage}: it is computed again")
         for name in (stage, sweep):
-            self._ledger.stage(name).clear()
+            self._ledger.checkpoint(name).clear()
         return False
 
 

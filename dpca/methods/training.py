@@ -18,9 +18,7 @@ import numpy as np
 import zarr
 
 from dpca.errors import writing
-from dpca.execution.engine import run_stage
-from dpca.execution.executors import Executor
-from dpca.execution.progress import Progress
+from dpca.execution.stage import Runner, Stage
 from dpca.kernels.kernel import Inner
 from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
 from dpca.methods.passes import Pass
@@ -34,7 +32,7 @@ from dpca.sources import Source
 from dpca.sources.base import EVERY, Layout
 from dpca.store import outputs as results
 from dpca.store.fitted import Fitted
-from dpca.store.ledger import Ledger, held_to_keep
+from dpca.store.ledger import held_to_keep
 from dpca.store.outputs import Outputs
 
 GROUP_SAMPLES = 2**13
@@ -173,10 +171,8 @@ def cross(
     rules: Rules,
     dtype: np.dtype[Any],
     beside: Beside,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     receive: Callable[[slice, Inner], None],
-    ledger: Ledger | None = None,
 ) -> None:
     """Inner products of new samples with those of a fit, both less its means and divided by its scales, in one pass.
 
@@ -187,31 +183,25 @@ def cross(
     rules : of the fit
     dtype : of the products
     receive : called for each group of new samples, in order. It may be called again with a group that it had
-    ledger : where finished parts are kept and found again
     """
     made = beside.made
     assert made.groups is not None
     empty = Cross.empty(0, made.plan.n_samples)
-    run_stage(
-        "transform",
-        training.layout.bytes * len(made.groups) + new.layout.bytes,
-        cross_span,
-        Against(
-            training,
-            made.plan,
-            rules,
-            dtype,
-            groups=made.groups,
-            new=Pass(new, beside.new, rules, dtype),
-        ),
-        fitted,
-        total=Groups.of(made, empty, Cross.add, lambda group, found: receive(group, found.inner)),
-        merge=Groups.add,
-        executor=executor,
-        progress=progress,
-        at_once=made,
-        ledger=ledger,
-        like=empty,
+    runner.run(
+        Stage(
+            name="transform",
+            task=cross_span,
+            work=Against(
+                training, made.plan, rules, dtype, groups=made.groups, new=Pass(new, beside.new, rules, dtype)
+            ),
+            shared=(fitted,),
+            empty=Groups.of(made, empty, Cross.add, lambda group, found: receive(group, found.inner)),
+            merge=Groups.add,
+            like=empty,
+            n_tasks=made.n_tasks,
+            window=made.window,
+            n_bytes=training.layout.bytes * len(made.groups) + new.layout.bytes,
+        )
     )
 
 
@@ -245,9 +235,8 @@ def write_training(training: Source, axis: int, path: Path) -> None:
         ).with_config({"write_empty_chunks": True})
         for tile in (tile for span in range(plan.n_spans) for tile in plan.tiles_of(span)):
             for region in map(plan.region, plan.slabs_of(tile)):
-                part: Any = training.restrict(region)
-                if futures := getattr(part, "futures", {}):  # blocks on a cluster
-                    part = part.supply({key: future.result() for key, future in futures.items()})
+                part = training.restrict(region)
+                part = part.with_blocks({key: future.result() for key, future in part.blocks.items()})
                 with part.open() as reader:
                     array[region] = reader.read(region)
 
@@ -308,10 +297,8 @@ def preimages(
     made: RunPlan,
     dims: tuple[str, ...],
     outputs: Outputs,
-    executor: Executor,
-    progress: Progress,
+    runner: Runner,
     dtype: np.dtype[Any],
-    ledger: Ledger | None = None,
 ) -> None:
     """Combinations of the training samples, written as an array of `outputs`, in the axes of the training data.
 
@@ -322,7 +309,6 @@ def preimages(
     wanted : which combinations
     dims : names of all dimensions
     dtype : of the products, and of what is written
-    ledger : where finished parts are kept and found again
     """
     assert made.groups is not None
     plan, axis = made.plan, made.plan.samples_axis
@@ -330,17 +316,16 @@ def preimages(
     shape.insert(axis, len(wanted.weights))
     chunks.insert(axis, made.groups.step)
     outputs.create_array(PREIMAGE, shape, chunks, dtype, dims)
-    run_stage(
-        "reconstruct",
-        training.layout.bytes * len(made.groups),
-        preimage_span,
-        Against(training, plan, rules, dtype, outputs=outputs, writes=(PREIMAGE,), groups=made.groups),
-        fitted,
-        wanted,
-        total=0,
-        merge=operator.add,
-        executor=executor,
-        progress=progress,
-        at_once=made,
-        ledger=ledger,
+    runner.run(
+        Stage(
+            name="reconstruct",
+            task=preimage_span,
+            work=Against(training, plan, rules, dtype, outputs=outputs, writes=(PREIMAGE,), groups=made.groups),
+            shared=(fitted, wanted),
+            empty=0,
+            merge=operator.add,
+            n_tasks=made.n_tasks,
+            window=made.window,
+            n_bytes=training.layout.bytes * len(made.groups),
+        )
     )

@@ -13,10 +13,8 @@ with two worker processes of 700 MiB p2p did not finish. p2p also starts over wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import zarr
 
@@ -24,7 +22,6 @@ from dpca.errors import writing
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.sources.zarr_array import ZarrSource
-from dpca.sources.zarr_chunks import key_of
 from dpca.store.outputs import SyncedStore
 from dpca.system import durable
 
@@ -105,67 +102,6 @@ class Copy:
     def open(self, path: str) -> Source:
         """The copy as a source; errors name the input, whose indices are the same."""
         return ZarrSource(zarr.open_array(path, mode="r"), self.layout.name, "damage").like(self.layout)
-
-
-@dataclass(frozen=True)
-class CopyTask:
-    """What every task of a copy shares."""
-
-    source: Source
-    copy: Copy
-    path: str
-    synced: bool
-    """Whether what is written is on the disk before it counts."""
-
-    @property
-    def n_parts(self) -> int:
-        return self.copy.n_units
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return (self.path,)
-
-    @property
-    def futures(self) -> dict[Any, Any]:
-        """As of a pass."""
-        return getattr(self.source, "futures", {})
-
-    def supply(self, blocks: dict[Any, Any]) -> CopyTask:
-        """As of a pass."""
-        return replace(self, source=self.source.supply(blocks))  # type: ignore[attr-defined]
-
-    def damage(self, number: int) -> str | None:
-        """What is wrong with a band that was copied before: of an uncompressed chunk the size tells."""
-        array = zarr.open_array(self.path, mode="r")
-        pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
-        key = key_of(array, tuple(piece.start // step for piece, step in pairs))
-        path = Path(self.path) / key
-        size = path.stat().st_size if path.exists() else 0
-        expected = self.copy.layout.chunk_bytes
-        return None if size == expected else f"{path} has {size} bytes, not {expected}"
-
-    def part(self, number: int) -> CopyTask:
-        """The same with what a part has to carry of its source, and no more."""
-        return replace(self, source=self.source.restrict(self.copy.region(number)))
-
-    def inputs(self, number: int) -> tuple[tuple[Source, Region], ...]:
-        """As of a pass."""
-        return ((self.source, self.copy.region(number)),)
-
-
-def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
-    """Copy one band; returns how many chunks of it the store never wrote."""
-    region = work.copy.region(number)
-    # Else a chunk of fill values would look like one that was lost.
-    array = zarr.open_array(SyncedStore(work.path) if work.synced else work.path, mode="r+").with_config(
-        {"write_empty_chunks": True}
-    )
-    with work.source.open() as reader:
-        values = reader.read(region)
-        with writing(f"{work.path}: the copy of {work.source.layout.name}"):
-            array[region] = values
-        report(values.nbytes)
-        return reader.absent_chunks
 
 
 def plan_copy(layout: Layout, kept_axes: tuple[int, ...], budget_bytes: int) -> Copy | None:

@@ -158,7 +158,7 @@ def plan_run(
 
 def _keeping_data(made: RunPlan, source: Source) -> RunPlan:
     """A plan by which what is read stays in memory, if tasks share that, and it is not there anyway."""
-    in_memory = not source.held((1,) * len(source.layout.shape)) or getattr(source, "futures", {})
+    in_memory = not source.held((1,) * len(source.layout.shape)) or source.blocks
     if in_memory or made.copy is not None or len(made.processes) > 1:
         return made
     data = Array("data, kept for the passes that follow", source.layout.bytes)
@@ -500,11 +500,8 @@ def copied_first(coordinates: Mapping[str, int]) -> list[Stage]:
 
 def check_sharing(source: Source, made: RunPlan) -> None:
     """Refuse a lazy array of which each slab, or each band that is copied, computes most of the whole."""
-    shared = getattr(source, "check_sharing", None)
-    if shared is None:
-        return
     if made.copy is not None:
-        shared(map(made.copy.region, range(made.copy.n_units)), made.copy.n_units)
+        source.check_sharing(map(made.copy.region, range(made.copy.n_units)), made.copy.n_units)
         return
     plan, groups = made.plan, made.groups or Cuts(made.plan.n_samples, made.plan.n_samples)
     slabs = (
@@ -514,7 +511,7 @@ def check_sharing(source: Source, made: RunPlan) -> None:
         for tile in plan.tiles_of(span)
         for slab in plan.slabs_of(tile)
     )
-    shared(slabs, plan.n_slabs * len(groups))
+    source.check_sharing(slabs, plan.n_slabs * len(groups))
 
 
 def _over_budget(

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, product
 from types import EllipsisType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -635,40 +635,53 @@ def tried_again(
     raise AssertionError  # the last pause is None
 
 
-class Source(Protocol):
+class Source(ABC):
     """Where X lives. Plain values that travel to a worker; files are opened there."""
 
-    @property
-    def layout(self) -> Layout: ...
+    layout: Layout
 
-    def restrict(self, region: Region) -> Source:
-        """What a task that reads only `region` has to carry; addressed as the whole is."""
-        ...
-
+    @abstractmethod
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         """Bytes of each array that a reader holds while it reads a region of this shape, by name."""
-        ...
 
+    @abstractmethod
     def open(self) -> AbstractContextManager[Reader]:
         """Open it for reading."""
-        ...
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the input in a manifest: small, and free of credentials."""
+
+    def state(self, region: Region) -> str | None:
+        """What changes when a region is rewritten, as far as that is seen without reading it; None where nothing tells."""
+        return None
+
+    def restrict(self, region: Region) -> Self:
+        """What a task that reads only `region` has to carry; addressed as the whole is."""
+        return self
 
     def stored_bytes(self) -> int | None:
         """Bytes that it takes where it is, if that can be known cheaply."""
-        ...
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What identifies the input in a manifest: small, and free of credentials."""
-        ...
-
-    def state(self, region: Region) -> str | None:
-        """What changes when the stored values of a region do, as far as that is seen without reading them; None where nothing tells."""
-        ...
+        return None
 
     @property
     def place(self) -> tuple[str, str | None] | None:
         """Path, and array inside, by which `open_source` opens the same again; None where values are in memory or computed."""
-        ...
+        return None
+
+    # Of arrays that Dask computes.
+
+    @property
+    def blocks(self) -> Mapping[Any, Any]:
+        """Futures of blocks that live on a cluster, which reading needs, by key."""
+        return {}
+
+    def with_blocks(self, blocks: Mapping[Any, NDArray[Any]]) -> Self:
+        """The same with the blocks that its futures stood for."""
+        return self
+
+    def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:  # noqa: B027  files share nothing
+        """Refuse an array of which each of these regions computes most of the whole."""
 
 
 def describe(region: Region) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -18,6 +18,7 @@ from dpca.sources.base import (
     Layout,
     Reader,
     Region,
+    Source,
     check_dtype,
     shifted,
     size_of,
@@ -47,7 +48,7 @@ class _DaskReader(Reader):
         return unmasked(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"), self.layout.dtype)
 
 
-class DaskSource:
+class DaskSource(Source):
     """A Dask array.
 
     The graph is optimized once; each span culls it to its own blocks, so what travels to a worker does
@@ -60,8 +61,6 @@ class DaskSource:
         When chunk sizes are unknown, or when slabs share so much of the graph that computing one slab
         computes most of it.
     """
-
-    place = None
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class DaskSource:
         (self._array,) = optimize(array)
         self._offset, self._coordinates = (0,) * array.ndim, coordinates
 
-    def check_sharing(self, regions: Iterator[Region], n_regions: int) -> None:
+    def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:
         """Refuse an array of which each slab needs most of the graph, such as x - x.mean().
 
         Counts the tasks of a few slabs, evenly spaced: were nothing shared, all slabs together would
@@ -103,8 +102,8 @@ class DaskSource:
                 "(dpca centres by itself: x - x.mean() is not needed.)",
             )
 
-    def restrict(self, region: Region) -> DaskSource:
-        part = object.__new__(DaskSource)
+    def restrict(self, region: Region) -> Self:
+        part = object.__new__(type(self))
         part.layout, part._coordinates = self.layout, {}
         (part._array,) = optimize(self._array[shifted(region, self._offset)])
         part._offset = tuple(piece.start for piece in region)
@@ -116,13 +115,11 @@ class DaskSource:
         return part
 
     @property
-    def futures(self) -> dict[Any, Any]:
-        """Blocks on a cluster that a task needs as its inputs, by key."""
+    def blocks(self) -> Mapping[Any, Any]:
         return self._futures
 
-    def supply(self, blocks: dict[Any, NDArray[Any]]) -> DaskSource:
-        """The same part with the blocks that its futures stood for."""
-        part = object.__new__(DaskSource)
+    def with_blocks(self, blocks: Mapping[Any, NDArray[Any]]) -> Self:
+        part = object.__new__(type(self))
         part.layout, part._coordinates, part._offset, part._futures = self.layout, {}, self._offset, {}
         graph = {**dict(self._array.__dask_graph__() or {}), **blocks}
         part._array = da.Array(graph, self._array.name, self._array.chunks, meta=self._array._meta)
@@ -140,12 +137,6 @@ class DaskSource:
     @contextmanager
     def open(self) -> Iterator[Reader]:
         yield _DaskReader(self.layout, self._array, self._offset, self._coordinates)
-
-    def stored_bytes(self) -> int | None:
-        return None
-
-    def state(self, region: Region) -> str | None:
-        return None
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "dask", "name": self._array.name, "shape": list(self.layout.shape)}

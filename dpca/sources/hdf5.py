@@ -25,6 +25,7 @@ from dpca.sources.base import (
     Parts,
     Reader,
     Region,
+    Source,
     Vector,
     VectorTooLarge,
     cf_attributes,
@@ -122,7 +123,7 @@ class _Hdf5Reader(Reader):
         return Coordinate(name, values, values.parts, attributes)
 
 
-class Hdf5Source:
+class Hdf5Source(Source):
     """A dataset of an HDF5 file, opened anew by each task.
 
     Parameters
@@ -209,9 +210,6 @@ class Hdf5Source:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": None}
-
-    def restrict(self, region: Region) -> Hdf5Source:
-        return self
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         slab = {"slab": size_of(shape, self.layout.dtype)}

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
+from dpca.sources.base import Coordinate, Reader, Region, Source
 
 BLOCK_BYTES = 2**28
 """Memory is asked for in blocks of this size: the system clears it in huge pages then, which takes a tenth of the time."""
@@ -63,18 +63,15 @@ def _key(region: Region) -> tuple[tuple[int, int], ...]:
     return tuple((piece.start, piece.stop) for piece in region)
 
 
-class KeptSource:
+class KeptSource(Source):
     """A source whose regions are read once each, by tasks of one process that share its memory."""
 
     def __init__(self, source: Source, slabs: Slabs | None = None) -> None:
+        self.layout = source.layout
         self._source, self._slabs = source, slabs or Slabs()
 
-    @property
-    def layout(self) -> Layout:
-        return self._source.layout
-
-    def restrict(self, region: Region) -> KeptSource:
-        return KeptSource(self._source.restrict(region), self._slabs)
+    def restrict(self, region: Region) -> Self:
+        return type(self)(self._source.restrict(region), self._slabs)
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         return self._source.held(shape)

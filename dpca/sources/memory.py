@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from dpca.sources.base import (
     Layout,
     Reader,
     Region,
+    Source,
     check_dtype,
     shifted,
     size_of,
@@ -38,10 +39,8 @@ class _MemoryReader(Reader):
         return unmasked(values, self.layout.dtype) if isinstance(values, np.ma.MaskedArray) else values
 
 
-class MemorySource:
+class MemorySource(Source):
     """A NumPy array, masked or not: what is masked is missing."""
-
-    place = None
 
     def __init__(
         self,
@@ -61,8 +60,8 @@ class MemorySource:
         """The same over memory of its own."""
         return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, self._coordinates)
 
-    def restrict(self, region: Region) -> MemorySource:
-        part = object.__new__(MemorySource)
+    def restrict(self, region: Region) -> Self:
+        part = object.__new__(type(self))
         part.layout, part._coordinates = self.layout, {}
         part._array = self._array[shifted(region, self._offset)]
         part._offset = tuple(piece.start for piece in region)
@@ -79,9 +78,6 @@ class MemorySource:
 
     def stored_bytes(self) -> int | None:
         return self.layout.bytes
-
-    def state(self, region: Region) -> str | None:
-        return None
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}

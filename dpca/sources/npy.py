@@ -13,7 +13,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, check_dtype, size_of
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.runs import read_block
 
 MAGIC = b"\x93NUMPY"
@@ -36,7 +36,7 @@ class _NpyReader(Reader):
         return out.T if fortran else out
 
 
-class NpySource:
+class NpySource(Source):
     """A .npy file of format version 1 or 2, in C or Fortran order; version 3 is for named fields alone."""
 
     def __init__(self, path: str | Path) -> None:
@@ -45,9 +45,6 @@ class NpySource:
         self.layout = Layout(
             self._path, shape, check_dtype(self._path, dtype), (1,) * len(shape), order="F" if fortran else "C"
         )
-
-    def restrict(self, region: Region) -> NpySource:
-        return self
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         return {"slab": size_of(shape, self.layout.dtype)}

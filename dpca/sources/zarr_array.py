@@ -30,6 +30,7 @@ from dpca.sources.base import (
     Parts,
     Reader,
     Region,
+    Source,
     Vector,
     VectorTooLarge,
     cf_attributes,
@@ -198,7 +199,7 @@ class _ZarrReader(Reader):
         return Coordinate(dim, values, values.parts, kept)
 
 
-class ZarrSource:
+class ZarrSource(Source):
     """A Zarr array.
 
     Parameters
@@ -281,9 +282,6 @@ class ZarrSource:
         copy = object.__new__(ZarrSource)
         copy._array, copy._absent, copy._secrets, copy.layout = self._array, self._absent, self._secrets, layout
         return copy
-
-    def restrict(self, region: Region) -> ZarrSource:
-        return self
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         ahead: dict[str, int] = {}

@@ -92,25 +92,25 @@ class Ledger:
     say: Callable[[str], None]
     """Told of damaged parts."""
 
-    def stage(self, name: str) -> Stage:
-        """The parts of a stage, to go on with. Its directory says as the how many-th it began."""
+    def checkpoint(self, name: str) -> Checkpoint:
+        """The finished parts of a stage. The name of its directory says as the how many-th it began."""
         plain, begun = re.sub(r"\W+", "-", name), self._begun
         known = (directory for directory in begun if directory.name.partition("-")[2] == plain)
         directory = next(known, self.directory / f"{len(begun) + 1}-{plain}")
         with writing(str(directory)):
             durable.make_directories(directory)
-        return Stage(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
+        return Checkpoint(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
 
     def once(self, name: str, compute: Callable[[], T], like: T) -> T:
         """A value that is computed once in a run; `like` has its types."""
-        stage = self.stage(name)
-        if stage.has(0):
+        checkpoint = self.checkpoint(name)
+        if checkpoint.has(0):
             try:
-                return stage.load(0, like)
+                return checkpoint.load(0, like)
             except Damaged as damage:
                 self.say(f"{damage}: it is computed again")
         value = compute()
-        stage.keep(0, value)
+        checkpoint.keep(0, value)
         return value
 
     @property
@@ -154,7 +154,7 @@ class Ledger:
         return not any(self.directory.glob("*/*.npz"))
 
 
-class Stage:
+class Checkpoint:
     """The finished parts of a stage. Travels to tasks, which keep what they have computed."""
 
     def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:

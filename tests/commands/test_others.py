@@ -84,7 +84,11 @@ def test_demo(capsys, monkeypatch):
 
 
 def test_status_shows_what_the_spectrum_would_be_so_far(config, capsys, monkeypatch):
-    for name, value in {"slabs.TILE_WIDTH": 1, "planning.SLAB_BYTES": 1000, "planning.SLAB_WIDTH": 1}.items():
+    for name, value in {
+        "slabs.TILE_WIDTH": 1,
+        "planning.search.SLAB_BYTES": 1000,
+        "planning.search.SLAB_WIDTH": 1,
+    }.items():
         monkeypatch.setattr(f"dpca.{name}", value)
     show, seen = Progress.show, []
 

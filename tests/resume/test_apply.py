@@ -16,7 +16,7 @@ from tests.stores import random_array
 APPLY = """
 import dpca.methods.projection
 dpca.methods.projection.GROUP_SAMPLES = 3
-import dpca.{module} as module
+import dpca.methods.{module} as module
 original, seen = module.{task}, []
 def counted(*arguments):
     number = arguments[-2]
@@ -178,7 +178,7 @@ def test_what_was_read_of_changed_data_is_not_used_after_a_kill(config, kernel, 
     assert dpca("run", config, *model) == 0
     zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
     module, task = ("projection", "projection_span") if kernel == "linear" else ("training", "cross_span")
-    what = f"import dpca.methods.training\ndpca.{module}.GROUP_SAMPLES, dpca.{module}.SLAB_BYTES = 3, 8 * 600 * 3\n"
+    what = f"import dpca.methods.training\ndpca.methods.{module}.GROUP_SAMPLES, dpca.methods.{module}.SLAB_BYTES = 3, 8 * 600 * 3\n"
     what += (
         f"dpca.store.ledger.SHARE = {share}\n"
         + CHANGING

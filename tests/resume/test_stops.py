@@ -140,8 +140,8 @@ def test_a_copy_in_scratch_is_gone_on_with(undisturbed, monkeypatch):
     expected = bits("s")
     shutil.rmtree("s")
     what = """
-import dpca.planning.rechunk, dpca.methods.decomposition
-copy, seen = dpca.planning.rechunk.copy_unit, []
+import dpca.methods.copying, dpca.methods.decomposition
+copy, seen = dpca.methods.copying.copy_unit, []
 def counted(work, number, report):
     seen.append(number)
     print("band", number, flush=True)

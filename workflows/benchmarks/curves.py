@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dpca.execution.stage import Executor, Stage, Work
 from workflows.benchmarks.bench import once
 from workflows.benchmarks.data import Case, make, read_all
 from workflows.benchmarks.model import Machine, predicted
@@ -115,40 +116,36 @@ def nothing(_part: object, _number: int, report: Callable[[int], None]) -> float
     return 0.0
 
 
-class Nothing:
+class Nothing(Work):
     """A pass of spans without work."""
 
-    source, writes, n_parts = None, (), EMPTY_SPANS
+    n_parts = EMPTY_SPANS
 
     def part(self, _number: int) -> "Nothing":
         """The same."""
         return self
-
-    def damage(self, _number: int) -> None:
-        """None: it writes nothing."""
 
 
 def overheads(directory: Path) -> dict[str, float]:
     """Seconds that a span costs beside its work: in threads, on a cluster, and in a ledger."""
     from distributed import Client, LocalCluster
 
-    from dpca.execution.engine import run_pass
-    from dpca.execution.executors import Distributed, Executor, Threads
+    from dpca.execution.executors import Distributed, Threads
+    from dpca.execution.progress import Progress
     from dpca.store.ledger import Ledger
 
     def of(executor: Executor, ledger: Ledger | None = None) -> float:
         began = time.perf_counter()
-        run_pass(
-            nothing,
-            Nothing(),
-            total=0.0,
+        stage = Stage(
+            name="nothing",
+            task=nothing,
+            work=Nothing(),
+            empty=0.0,
             merge=lambda total, found: total + found,
-            executor=executor,
-            progress=lambda _: None,
             n_tasks=2,
             window=4,
-            stage=ledger.stage("nothing") if ledger else None,
         )
+        executor.run(stage, Progress(), ledger.checkpoint("nothing") if ledger else None)
         return (time.perf_counter() - began) / EMPTY_SPANS
 
     found = {"threads": of(Threads(2))}
