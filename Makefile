@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BASE ?= HEAD
 
-.PHONY: demo test clusters looks lint bench curves latency graph shells memory precision claims properties crashes faults clean
+.PHONY: demo test clusters looks lint bench curves latency graph shells memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -58,6 +59,10 @@ memory: $(READY)
 ## faults: runs that are disturbed at random moments, damaged chunks, and what came of them (a quarter of an hour)
 faults: $(READY)
 	$(BIN)/python -m tests.faults --runs 3 --seed 0
+
+## same-bits: the results of some thirty runs by another commit's code and by this, byte by byte (three minutes; BASE=commit)
+same-bits: $(READY)
+	$(BIN)/python -m tests.same_bits --base $(BASE)
 
 ## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (minutes)
 properties: $(READY)
