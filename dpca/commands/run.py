@@ -45,7 +45,7 @@ from dpca.store.results import ResultDirectory, open_result
 from dpca.store.unfinished import Begun, differences, without_place
 from dpca.system import durable
 from dpca.system.lock import Lock
-from dpca.system.machine import watched_memory
+from dpca.system.machine import Peak, watched_memory
 from dpca.system.scratch import ScratchFolder
 from dpca.system.signals import Stopped
 from dpca.units import describe_memory
@@ -106,111 +106,39 @@ def run(
     Stopped
         When a signal asked for it.
     """
-    place = place_of(loaded.config)
-    if executor is None and isinstance(place, SlurmStep) and in_step():
-        with ExitStack() as step:
-            with loaded.located():
-                executor = step.enter_context(joined(place))
-            return run(
-                loaded,
-                overwrite=overwrite,
-                resume=resume,
-                keep_ledger=keep_ledger,
-                from_gram=from_gram,
-                executor=executor,
-                display=display,
-            )
     began = time.perf_counter()
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
-    with loaded.located():
-        before = directory.unfinished() if resume else None
-        if resume and _had_ended(directory, before, loaded, keep_ledger):
-            return Finished(directory.path, time.perf_counter() - began)
-        if before is None:
-            directory.check_free(overwrite)
-    with (
-        _ready(loaded, before, from_gram, executor) as (ready, executor, expected),
-        watched_memory() as peak,
-        _locked(directory, before, loaded, overwrite) as lock,
-    ):
-        stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
-        within = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
-
-        def check() -> None:
-            within()
-            if lock.lost:
-                lock.check()
-
-        vitals = vitals_of(ready.made, peak, executor)
-        progress = Progress(display, directory.status, stages, check, vitals, peak.enter)
-
-        def ledger_of(begun: Begun) -> Ledger:
-            return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, progress.say)
-
-        begun = Begun.now(
-            _relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), ready.made.settled.as_json()
-        )
-        notes: list[str] = []
-        if before:
+    with ExitStack() as stack:
+        place = place_of(config)
+        if executor is None and isinstance(place, SlurmStep) and in_step():
             with loaded.located():
-                notes = before.check(directory.path, begun, OF_KERNELS)
-            if ledger_of(before).forget_stale([ready.source]):
-                begun = replace(before, config=begun.config)
-            else:
-                progress.say("other data were read before than are there now: what was built on them is computed again")
-                before = None
-        scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
-        begun, ledger = replace(begun, scratch=str(scratch.path)), ledger_of(begun)
-        try:
+                executor = stack.enter_context(joined(place))
+        with loaded.located():
+            before = directory.unfinished() if resume else None
+            if resume and _had_ended(directory, before, loaded, keep_ledger):
+                return Finished(directory.path, time.perf_counter() - began)
             if before is None:
-                directory.begin(begun)
-            else:
-                if before.scratch != begun.scratch:
-                    before.scratch_folder(directory.path).remove()
-                if not isinstance(executor, Collecting):  # else someone may be writing
-                    durable.remove_partials(directory.ledger)
-                if (before.config, before.scratch) != (begun.config, begun.scratch):
-                    directory.change(begun)
-            if ready.made.copy is not None:
-                scratch.make()
-            outputs = Outputs(SyncedStore(directory.staged_arrays(begun.run).absolute()))
-            found = _decompose(config, ready, outputs, Runner(executor, progress, ledger), scratch.copy)
-            identity = _check_unchanged(begun, ready, ledger)
+                directory.check_free(overwrite)
+        ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor))
+        peak = stack.enter_context(watched_memory())
+        lock = stack.enter_context(_locked(directory, before, loaded, overwrite))
+        progress = _progress(directory, ready, executor, lock, peak, display)
+        under_way = _begun(loaded, directory, ready, before, Runner(executor, progress))
+        try:
+            under_way.set_up()
+            decomposition = under_way.decompose()
             seconds = time.perf_counter() - began
-            notes += [*notes_of(ready.source, ready.made, found), *_of_kept_gram(ready, found)]
-            manifest = manifest_of(
-                without_secrets(config.model_dump()),
-                ready.source,
-                ready.made,
-                found,
-                identity=identity,
-                n_workers=executor.n_workers,
-                seconds=seconds,
-                peak=peak,
-                expected=expected,
-                gram_from=str(ready.gram.path) if ready.gram else None,
-            )
+            manifest = under_way.manifest(decomposition, seconds=seconds, peak=peak, expected=expected)
             lock.check()
-            document = {
-                "run": begun.run,
-                "job": begun.job,
-                "notes": notes,
-                **manifest,
-                "asked": begun.config,
-                "fingerprint": begun.input,
-            }
-            directory.commit(found.certificate, document)
-            scratch.remove()
+            directory.commit(decomposition.certificate, manifest)
+            under_way.scratch.remove()
             directory.publish(keep_ledger)
         except Incomplete as error:
             progress.finish("waiting", error.message)
             raise
         except BaseException as error:
             if lock.held():
-                _keep_what_is_finished(directory, ledger, scratch)
-                if isinstance(error, WorkerDied):
-                    error = _with_plan(error, ready.made.processes[-1])
-                error = _explained(error, directory, ledger, loaded, from_gram)
+                error = under_way.failed(error, from_gram)
                 progress.finish(*_last_status(error))
             elif not isinstance(error, LockedError):
                 error = LockedError(*lock.taken_over)
@@ -220,6 +148,144 @@ def run(
         if config.output.report:
             _report(directory.path, ready, progress)
     return Finished(directory.path, seconds)
+
+
+def _progress(
+    directory: ResultDirectory, ready: Prepared, executor: Executor, lock: Lock, peak: Peak, display: Display | None
+) -> Progress:
+    """The progress of a run, which ends where the run takes more memory than it may, or has lost its lock."""
+    stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
+    keep_to_budget = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+
+    def check() -> None:
+        keep_to_budget()
+        if lock.lost:
+            lock.check()
+
+    return Progress(display, directory.status, stages, check, vitals_of(ready.made, peak, executor), peak.enter)
+
+
+def _begun(
+    loaded: Loaded, directory: ResultDirectory, ready: Prepared, before: Begun | None, runner: Runner
+) -> _UnderWay:
+    """The run that begins or resumes; nothing is written yet.
+
+    Parameters
+    ----------
+    before : the run that is there to be resumed; it begins anew where its finished work is of data that changed
+    """
+    now = _now(loaded.config, ready)
+    notes: list[str] = []
+    begun = now
+    if before is not None:
+        with loaded.located():
+            notes = before.check(directory.path, now, OF_KERNELS)
+        if _ledger(directory, before, ready, runner.progress.say).forget_stale([ready.source]):
+            begun = replace(before, config=now.config)
+        else:
+            runner.progress.say("other data were read before than are there now: the run begins anew")
+            before = None
+    scratch = ScratchFolder.of(ready.scratch.path, begun.run, directory.path)
+    begun = replace(begun, scratch=str(scratch.path))
+    runner = replace(runner, ledger=_ledger(directory, begun, ready, runner.progress.say))
+    return _UnderWay(loaded, directory, ready, before, begun, now.input, scratch, runner, tuple(notes))
+
+
+def _now(config: Config, ready: Prepared) -> Begun:
+    """A run that begins now."""
+    plan = ready.made.settled.as_json()
+    return Begun.now(_relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), plan)
+
+
+def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Callable[[str], None]) -> Ledger:
+    return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, say)
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """A run from its beginning, or from where an earlier one ended, to its result."""
+
+    loaded: Loaded
+    directory: ResultDirectory
+    ready: Prepared
+    before: Begun | None
+    """The run that is resumed."""
+    begun: Begun
+    input: dict[str, Any]
+    """Fingerprint of the input where it is now."""
+    scratch: ScratchFolder
+    runner: Runner
+    notes: tuple[str, ...]
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its finished parts."""
+        assert self.runner.ledger is not None
+        return self.runner.ledger
+
+    def set_up(self) -> None:
+        """Make the directory ready."""
+        directory, before, begun = self.directory, self.before, self.begun
+        if before is None:
+            directory.begin(begun)
+        else:
+            if before.scratch != begun.scratch:
+                before.scratch_folder(directory.path).remove()
+            if not isinstance(self.runner.executor, Collecting):  # else someone may be writing
+                durable.remove_partials(directory.ledger)
+            if (before.config, before.scratch) != (begun.config, begun.scratch):
+                directory.change(begun)
+        if self.ready.made.copy is not None:
+            self.scratch.make()
+
+    def decompose(self) -> Decomposition:
+        """Compute what is asked for, of data that stayed the same meanwhile."""
+        outputs = Outputs(SyncedStore(self.directory.staged_arrays(self.begun.run).absolute()))
+        decomposition = _decompose(self.loaded.config, self.ready, outputs, self.runner, self.scratch.copy)
+        _check_unchanged(self.begun, self.ready, self.ledger)
+        return decomposition
+
+    def manifest(
+        self, decomposition: Decomposition, *, seconds: float, peak: Peak, expected: dict[str, float] | None
+    ) -> dict[str, Any]:
+        """The manifest of the result.
+
+        Parameters
+        ----------
+        expected : seconds of each stage, where they were forecast
+        """
+        ready, begun = self.ready, self.begun
+        notes = [*self.notes, *notes_of(ready.source, ready.made, decomposition), *_of_kept_gram(ready, decomposition)]
+        manifest = manifest_of(
+            without_secrets(self.loaded.config.model_dump()),
+            ready.source,
+            ready.made,
+            decomposition,
+            identity=self.input,
+            n_workers=self.runner.executor.n_workers,
+            seconds=seconds,
+            peak=peak,
+            expected=expected,
+            gram_from=str(ready.gram.path) if ready.gram else None,
+        )
+        return {
+            "run": begun.run,
+            "job": begun.job,
+            "notes": notes,
+            **manifest,
+            "asked": begun.config,
+            "fingerprint": begun.input,
+        }
+
+    def failed(self, error: BaseException, from_gram: str | Path | None) -> BaseException:
+        """What to raise of a run that failed or was stopped; where nothing is finished, nothing stays."""
+        if self.ledger.empty:
+            with suppress(OSError, StorageError):  # which may be what ended the run
+                self.scratch.remove()
+                self.directory.discard()
+        if isinstance(error, WorkerDied):
+            error = _with_plan(error, self.ready.made.processes[-1])
+        return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
 
 
 def _report(place: Path, ready: Prepared, progress: Progress) -> None:
@@ -252,15 +318,11 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")
     executor = Partition(index, of)
     with prepared(loaded, before, executor=executor) as (ready, _), watched_memory() as peak:
-        begun = Begun.now(
-            _relevant(loaded.config),
-            fingerprint(ready.source, ready.made.plan.samples_axis),
-            ready.made.settled.as_json(),
-        )
+        begun = _now(loaded.config, ready)
         with loaded.located():
             before.check(directory.path, begun)
         progress = Progress(check=keep_to(ready.made.processes[0], peak))
-        ledger = Ledger(directory.parts(before.run).absolute(), before.run, ready.source.layout.bytes, say)
+        ledger = _ledger(directory, before, ready, say)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
         ready = replace(ready, made=replace(ready.made, keeps_data=False))
         scratch = before.scratch_folder(directory.path)
@@ -364,8 +426,8 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
         lock.release()
 
 
-def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> dict[str, Any]:
-    """Refuse a result of data that changed while they were read, if only for a while; returns their fingerprint.
+def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> None:
+    """Refuse a result of data that changed while they were read, if only for a while.
 
     Raises
     ------
@@ -378,15 +440,6 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
         found = ["it is now what it was at first, but was not between"]
     if found:
         raise changed(ready.source.layout.name, "; ".join(found))
-    return now
-
-
-def _keep_what_is_finished(directory: ResultDirectory, ledger: Ledger, scratch: ScratchFolder) -> None:
-    """After a run that did not end well: leave nothing where nothing is finished."""
-    if ledger.empty:
-        with suppress(OSError, StorageError):  # which may be what ended the run
-            scratch.remove()
-            directory.discard()
 
 
 def _explained(
