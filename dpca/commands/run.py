@@ -321,7 +321,7 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         begun = _now(loaded.config, ready)
         with loaded.located():
             before.check(directory.path, begun)
-        progress = Progress(check=keep_to(ready.made.processes[0], peak))
+        progress = Progress(check=keep_to(ready.made.processes[-1], peak))
         ledger = _ledger(directory, before, ready, say)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
         ready = replace(ready, made=replace(ready.made, keeps_data=False))

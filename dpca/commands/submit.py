@@ -35,6 +35,8 @@ TIME_MARGIN, LEAST_MINUTES, LEAST_WAITING_MINUTES = 3, 10, 60
 SIGNAL_SECONDS = 120
 SPANS_A_JOB = 10
 """A job lasts for so many spans at least: what it has in hand when it ends is computed again."""
+SECOND_PASS = ("components", "orthogonalize", "scores", "signs")
+"""Stages whose tasks hold no m x m matrix; the names of those that follow another solver begin so, too."""
 MOST_TASKS = 1000
 """Slurm's default for MaxArraySize allows no more."""
 
@@ -86,22 +88,23 @@ def array_scripts(
     n = n_partitions(document, partitions)
     stages = dict(document["time"]["stages"])
     solving = stages.pop("eigensolve", 0.0)
-    run, memory = shlex.quote(str(place)), [f"--mem={_megabytes(document['memory']['peak_bytes'])}M"]
+    run, (first, second, finalizing) = shlex.quote(str(place)), _memory_of_array(document)
     array = _script(
         f"dpca-{place.name}",
         _minutes(max(max(stages.values()) / n, SPANS_A_JOB / TIME_MARGIN * document["time"]["span_seconds"])),
         directory / "%A_%a.log",
-        [f"--array=0-{n - 1}", "--ntasks=1 --cpus-per-task=1", *memory],
+        [f"--array=0-{n - 1}", "--ntasks=1 --cpus-per-task=1", f"--mem={first}M"],
         options,
         f'stoppable {_dpca()} batch partition {run} --index "$SLURM_ARRAY_TASK_ID"\n',
     )
+    second_pass = " | ".join(f"""*'"stage": "{name}'*""" for name in SECOND_PASS)
     sbatch, after = "sbatch --parsable", "--dependency=afterany:$array"
     scripts = {name: shlex.quote(str(directory / name)) for name in (ARRAY, FINALIZE)}
     finalize = _script(
         f"dpca-finalize-{place.name}",
         _minutes(solving),
         directory / "finalize-%j.log",
-        ["--ntasks=1 --cpus-per-task=1", *memory],
+        ["--ntasks=1 --cpus-per-task=1", f"--mem={finalizing}M"],
         options,
         "# A task that was requeued may still be at work, whatever the dependency says.\n"
         "array=${SLURM_JOB_DEPENDENCY#*:} array=${array%%[!0-9]*}\n"
@@ -111,11 +114,22 @@ def array_scripts(
         f"# Names what is missing and ends with 1; then: sbatch --array=... {ARRAY}, and this again.\n"
         f"stoppable {_dpca()} batch finalize {run} || exit\n"
         "# Each stage is an array of its own: scores and spectrum, components, what components need besides.\n"
-        f'if {_dpca()} batch status {run} --json | grep -q \'"state": "waiting"\'; then\n'
-        f"    array=$({sbatch} {scripts[ARRAY]}) && {sbatch} {after} {scripts[FINALIZE]}\n"
+        f"status=$({_dpca()} batch status {run} --json)\n"
+        f"memory={first}M  # of a task that adds up a matrix, or copies\n"
+        f"case $status in {second_pass}) memory={second}M ;; esac\n"
+        'if printf %s "$status" | grep -q \'"state": "waiting"\'; then\n'
+        f"    array=$({sbatch} --mem=$memory {scripts[ARRAY]}) && {sbatch} {after} {scripts[FINALIZE]}\n"
         "fi\n",
     )
     return {ARRAY: array, FINALIZE: finalize}
+
+
+def _memory_of_array(document: dict[str, Any]) -> tuple[int, int, int]:
+    """Megabytes of a task that adds up a matrix, of one of the second pass, and of who finalizes."""
+    finalizing, tasks = document["memory"]["processes"]
+    second = [stage["bytes"] for stage in tasks["stages"] if stage["name"] in SECOND_PASS]
+    first = [stage["bytes"] for stage in tasks["stages"] if stage["name"] not in SECOND_PASS]
+    return _megabytes(max(first)), _megabytes(max(second, default=0)), _megabytes(finalizing["peak_bytes"])
 
 
 def n_partitions(document: dict[str, Any], asked: int | None) -> int:

@@ -75,6 +75,7 @@ class TaskExecutor(ABC):
     """Base of the executors that are handed tasks: threads, and a Dask scheduler."""
 
     shares_memory: bool
+    adds_up = True
 
     @abstractmethod
     def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:

@@ -113,7 +113,7 @@ class Promised:
     start : starts them
     """
 
-    shares_memory = False
+    shares_memory, adds_up = False, True
 
     def __init__(self, place: SlurmJobs | SlurmStep, start: Callable[[], AbstractContextManager[Distributed]]) -> None:
         self._place, self._start = place, start

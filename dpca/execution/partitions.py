@@ -45,13 +45,15 @@ class _JobArray:
     """Base of both: this process, one task at a time."""
 
     n_workers, shares_memory, traffic = 1, True, None
+    adds_up = True
 
     @property
     def stand_in(self) -> Threads:
         return Threads(1)
 
     def workers(self, memory: int | None) -> Workers:
-        return Workers(0, 1, memory_budget(memory))
+        # As of a cluster: who computes parts and who adds them up hold different arrays.
+        return Workers(1, 1, memory_budget(memory), memory_budget(memory))
 
     def alive(self) -> Alive:
         return Alive(1)
@@ -109,6 +111,8 @@ class Partition(_JobArray):
     index: int
     of: int
     """How many partitions a stage has."""
+
+    adds_up = False
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
         """As `Executor.run`, of a stage that is complete.

@@ -99,6 +99,11 @@ class Executor(Protocol):
         """Whether tasks run in this process and see its memory."""
         ...
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether this process has the sum of a stage in the end; else what is made of it has to come from the ledger."""
+        ...
+
     def workers(self, memory: int | None) -> Workers:
         """Where tasks run, for planning; `memory` in bytes is what a process may take, None for the default."""
         ...

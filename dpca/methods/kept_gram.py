@@ -165,9 +165,10 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
         float(norm2),
         n_constant=n_constant,
     )
+    gram = Gram(matrix, tally, certificate["exact_products"])
     return Summed(
         attempt=replace(attempt, rung=rung_of(result)),
-        found=Gram(matrix, tally, certificate["exact_products"]),
+        found=gram,
         exact=certificate["exact_products"],
         counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
         squares=float(np.trace(matrix)),
@@ -175,6 +176,7 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
         n_constant=n_constant,
         n_empty=n_empty,
         sketch=sketch,
+        product=None if sketch is None else gram.times(sketch.columns),
     )
 
 

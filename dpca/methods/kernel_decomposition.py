@@ -201,10 +201,9 @@ def _request(model: Model) -> kernel_cases.Request:
 def _rounding(summed: Summed) -> float:
     """How far an inner product is off, relative to the lengths of its samples: as the sketch says."""
     eps = float(np.finfo(np.float64).eps)
-    if summed.sketch is not None:
+    if summed.sketch is not None and summed.product is not None:
         found = summed.found
-        product, diagonal = found.times(summed.sketch.columns), np.diagonal(found.matrix)
-        return max(eps, summed.sketch.entries(product, diagonal, found.tally.squares))
+        return max(eps, summed.sketch.entries(summed.product, np.diagonal(found.matrix), found.tally.squares))
     return eps if summed.exact else UNKNOWN * float(np.finfo(summed.attempt.rung.dtype).eps)
 
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -79,10 +79,64 @@ class Summed:
     """Features without any value."""
     sketch: Sketch | None = None
     """Of the matrix; None where nothing streamed by, or an earlier version kept none."""
+    product: F64 | None = None
+    """The matrix times the columns of the sketch; None where there is none."""
     fill: Means | None = None
     """Where features are kept: what missing values were replaced by; None where there are none."""
     standard: Standard | None = None
     """Where features are kept: their means and divisors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is kept of the first pass beside its sum: all that the second pass needs, but the eigensolve."""
+
+    exact: bool = False
+    counts: Counts = field(default_factory=Counts)
+    squares: float = 0.0
+    difference: float = 0.0
+    n_constant: int = 0
+    n_empty: int = 0
+    sketch: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    """The product of the sketch, (m, t)."""
+    product: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    """The matrix times the columns of the sketch, (m, t)."""
+    standard: Standard = field(default_factory=Standard.nothing)
+    """Of kept features."""
+
+    @classmethod
+    def of(cls, summed: Summed) -> Self:
+        """Of a pass that streamed the data."""
+        assert summed.sketch is not None
+        assert summed.product is not None
+        return cls(
+            exact=summed.exact,
+            counts=summed.counts,
+            squares=summed.squares,
+            difference=summed.difference,
+            n_constant=summed.n_constant,
+            n_empty=summed.n_empty,
+            sketch=summed.sketch.product,
+            product=summed.product,
+            standard=summed.standard or Standard.nothing(),
+        )
+
+    def summed(self, attempt: Attempt, columns: F64, fill: Means | None) -> Summed:
+        """The pass again, without its matrix."""
+        return Summed(
+            attempt=attempt,
+            found=None,
+            exact=self.exact,
+            counts=self.counts,
+            squares=self.squares,
+            difference=self.difference,
+            n_constant=self.n_constant,
+            n_empty=self.n_empty,
+            sketch=Sketch(columns, self.sketch),
+            product=self.product,
+            fill=fill,
+            standard=self.standard if self.standard.mean.size else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +279,10 @@ class Steps:
         solver, plan, rules = SOLVERS[attempt.rung.solver], work.plan, work.rules
         samples = plan.keeps == "samples"
         columns = work.random_columns
-        empty: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
         fill = None if present is None else present.means
+        if (summary := self._summary(attempt)) is not None:
+            return summary.summed(attempt, columns, fill)
+        empty: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
         stage = Stage(
             name=attempt.rung.name,
             task=first_span_of_features if samples else first_span_of_samples,
@@ -261,7 +317,7 @@ class Steps:
         if rules.center and samples:
             found.recenter()
             sketch.product[...] -= sketch.product.mean(axis=0)
-        return Summed(
+        summed = Summed(
             attempt=attempt,
             found=found,
             exact=found.exact,
@@ -271,9 +327,22 @@ class Steps:
             n_constant=n_constant,
             n_empty=n_empty,
             sketch=sketch,
+            product=found.times(columns),
             fill=fill,
             standard=standard,
         )
+        if self._ledger is not None:
+            self._ledger.once(_summary_of(attempt), lambda: Summary.of(summed), Summary())
+        return summed
+
+    def _summary(self, attempt: Attempt) -> Summary | None:
+        """What is kept of the first pass, where this process is not to hold its sum; None where it is not there yet."""
+        if self._runner.executor.adds_up or self._ledger is None or self._model.kernels:
+            return None
+        if not self._ledger.checkpoint(attempt.rung.name).complete(self._made.plan.n_spans):
+            return None
+        checkpoint = self._ledger.checkpoint(_summary_of(attempt))
+        return checkpoint.load(0, Summary()) if checkpoint.has(0) and checkpoint.whole(0, Summary()) else None
 
     def _preview(self, present: Present | None, found: Accumulator, spans: int) -> Preview:
         """What has been added up so far."""
@@ -302,8 +371,9 @@ class Steps:
         plan, center, rung = self._made.plan, self._model.rules.center, summed.attempt.rung
         n, d = plan.n_samples, plan.n_features - summed.n_empty
         sketch, power = summed.sketch, SOLVERS[rung.solver].power
+        product = summed.product
         assert sketch is not None
-        product = summed.found.times(sketch.columns)
+        assert product is not None
         seen: list[tuple[Eigenvalues, Chosen]] = []
 
         def backward(eigenvalues: F64) -> float:
@@ -388,7 +458,7 @@ class Steps:
     def write_kept_samples(self, solved: Solved, keep_gram: bool) -> None:
         """Scores and alpha, and the small matrix if it is to be kept."""
         self.write_scores(solved.spectrum)
-        if keep_gram:
+        if keep_gram and solved.found is not None:
             self.write_gram(solved)
 
     def write_scores(self, spectrum: Spectrum) -> None:
@@ -688,6 +758,11 @@ class Steps:
         for name in (stage, sweep):
             self._ledger.checkpoint(name).clear()
         return False
+
+
+def _summary_of(attempt: Attempt) -> str:
+    """The name of the checkpoint."""
+    return f"summary of {attempt.rung.name}"
 
 
 def in_hand(name: str, stage: str) -> str:

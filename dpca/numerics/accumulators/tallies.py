@@ -271,6 +271,12 @@ class Standard:
     """What X_c is made with."""
 
     @classmethod
+    def nothing(cls) -> Self:
+        """Of no features."""
+        none, no = np.empty(0), np.empty(0, bool)
+        return cls(none, none, no, no, About(none, none, none))
+
+    @classmethod
     def of(cls, moments: Moments, rules: Rules, present: Present | None) -> Self:
         """From what was counted; `present` where values may be missing."""
         n_present = np.full(moments.mean.size, moments.count) if present is None else present.count
