@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from dpca import __version__
 from dpca.config.loading import load
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +68,17 @@ def test_commands_run_one_after_the_other(fresh):
         code = data + block.values[0]
         done = subprocess.run([sys.executable, "-c", code], cwd=fresh, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.id}: {done.stderr}"
+
+
+def test_the_snippet_prints_what_the_readme_shows():
+    text = (ROOT / "README.md").read_text()
+    snippet, _, shown = BLOCK.search(text[text.index("```python") :])[2].partition("# prints ")
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True)
+    assert done.stdout == shown, done.stderr
+
+
+def test_what_is_cited_is_this_version():
+    assert f"version = {{{__version__}}}" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))

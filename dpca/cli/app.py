@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpca import __version__
 from dpca.cli.batch import batch, submit
 from dpca.cli.options import (
     PATH,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="dpca")
+@click.version_option(__version__)
 def commands() -> None:
     """Exact PCA of data with far more features than samples, larger than memory.
 

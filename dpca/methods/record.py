@@ -10,6 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from dpca import __version__
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
@@ -18,7 +19,7 @@ from dpca.sources import Source
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
 
-_LIBRARIES = ("dpca", "numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
+_LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
 def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def _machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "libraries": {name: version(name) for name in _LIBRARIES},
+        "libraries": {"dpca": __version__, **{name: version(name) for name in _LIBRARIES}},
     }
 
 

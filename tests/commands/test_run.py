@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from dpca import __version__
 from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca
 from tests.reference import assert_right, dense_pca
@@ -87,6 +88,7 @@ def test_the_result_directory(config, recwarn):
     assert manifest["counts"]["passes"] == 2
     assert manifest["numerics"]["working_dtype"] == "float32"
     assert manifest["environment"]["blas"]
+    assert manifest["environment"]["libraries"]["dpca"] == __version__
     assert json.loads(Path("out/r/status.json").read_text())["state"] == "done"
 
 
