@@ -1,4 +1,4 @@
-"""The arithmetic: one slab, one matrix, one spectrum, and how right they are.
+"""The arithmetic: preprocessing of a slab, the matrix, its spectrum, and the measured errors.
 
-NumPy and SciPy alone: it knows neither storage nor a scheduler. Sums are float64, and each formula names its source.
+Depends on NumPy and SciPy only, not on storage or a scheduler. Sums are float64, and each formula names its source.
 """

@@ -1,4 +1,4 @@
-"""The streamed side's vectors from alpha, components w_k = X_c' alpha_k as a rule, and what is measured on the way."""
+"""Back-projection: the singular vectors of the streamed side, usually w_k = X_c' alpha_k, and measurements of them."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from dpca.numerics.sketch import COLUMNS
 F64 = NDArray[np.float64]
 
 LOST_EPS = 64
-"""Orthogonality that is lost by more than so many eps is repaired."""
+"""Vectors are made orthonormal again where W'W differs from the identity by more than this many eps."""
 
 
 TURNED = 1e-6
-"""Vectors that a Rayleigh-Ritz step turns by less are left as they are."""
+"""Vectors that a Rayleigh-Ritz step rotates by less than this stay as they are."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of components and scores, once everything is in."""
+    """Measurements of components and scores, complete after the last span."""
 
     overlap: F64
     """W'W, after any repair, (n_components, n_components)."""
     scores_overlap: F64
-    """U'U with scores U diag(sigma), after any repair."""
+    """U'U, where the scores are U diag(sigma), after any repair."""
     before: F64 | None
-    """Of the side that streamed by, the only one that may need repair, before it; None where it did not."""
+    """The overlap of the streamed side before its repair, which the kept side never needs; None without a repair."""
     captured: F64
     """(X_c W)' X_c W."""
     misfit: F64
-    """|X_c w - sigma u|, or |X_c' u - sigma w| where samples streamed by, (n_components,)."""
+    """|X_c w - sigma u|, or |X_c' u - sigma w| where samples were streamed, (n_components,)."""
     refined: bool = False
-    """Whether singular values are Ritz values of the second pass."""
+    """Whether the singular values are Ritz values of the second pass."""
 
 
 @dataclass
 class BackprojectionPartial:
-    """What a part of the streamed side's vectors contributes to the certificate.
+    """The contribution of one part of the streamed side to the certificate.
 
-    With samples kept these are the components W; with features kept, the left singular vectors U.
+    The vectors are the components W where samples are kept, and the left singular vectors U where features are kept.
     """
 
     overlap: F64
-    """W' W, (n_components, n_components): the identity once everything is in."""
+    """W' W, (n_components, n_components): the identity once all parts are added."""
     projection: F64
-    """X_c W, (m, n_components): the kept vectors times sigma once everything is in."""
+    """X_c W, (m, n_components): the kept vectors times sigma once all parts are added."""
     low: F64
     """Smallest and largest entry of each vector, (n_components,)."""
     high: F64
     checked: F64
-    """(Omega' X_c) W, (t, n_components): Omega' X_c W with sums in another order; of products in double precision."""
+    """(Omega' X_c) W, (t, n_components): Omega' X_c W summed in another order; only for products in double precision."""
     sketch: F64
-    """X_c X_c' Omega, (m, t), where samples stream by: only now are features scaled."""
+    """X_c X_c' Omega, (m, t), where samples are streamed: features are not scaled before this pass."""
     _columns: F64 = field(repr=False)
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, m: int, k: int, columns: F64) -> BackprojectionPartial:
-        """The measurements of nothing."""
+        """The contribution of no data: zeros."""
         t = columns.shape[1]
         return cls(
             np.zeros((k, k)), np.zeros((m, k)), np.zeros(k), np.zeros(k), np.zeros((t, k)), np.zeros((m, t)), columns
@@ -73,9 +73,9 @@ class BackprojectionPartial:
 
         Parameters
         ----------
-        matrix : the kept side by that part, (m, w)
+        matrix : the part of X_c, kept side by streamed side, (m, w)
         alpha : (m, n_components), in the same dtype
-        stored : what vectors are rounded to, the dtype of the matrix if None; what is measured is of those
+        stored : dtype that the vectors are rounded to before they are measured; the dtype of the matrix if None
 
         Returns
         -------
@@ -92,7 +92,7 @@ class BackprojectionPartial:
         return vectors
 
     def merge(self, other: BackprojectionPartial) -> BackprojectionPartial:
-        """Add another span's, in place."""
+        """Add the contribution of another span, in place."""
         self.overlap += other.overlap
         self.projection += other.projection
         self.checked += other.checked
@@ -103,7 +103,7 @@ class BackprojectionPartial:
 
     @property
     def signs(self) -> F64:
-        """What makes the entry of largest magnitude in each vector positive, (n_components,)."""
+        """Signs that make the entry of largest magnitude in each vector positive, (n_components,)."""
         return np.where(-self.low > self.high, -1.0, 1.0)
 
     def _widen(self, low: NDArray[Any], high: NDArray[Any]) -> None:
@@ -112,55 +112,55 @@ class BackprojectionPartial:
 
 @dataclass(frozen=True)
 class Ritz:
-    """Singular values and vectors of X_c within the span of vectors that a second pass gave, not quite orthonormal."""
+    """Singular values and vectors of X_c, restricted to the span of the second pass's not quite orthonormal vectors."""
 
     values: F64
-    """Descending; 0 for vectors that are zero rows, which come last, (n_components,)."""
+    """Descending, (n_components,); 0 for vectors that are zero rows, which come last."""
     kept: F64
-    """Vectors of the kept side, (m, n_components), orthonormal."""
+    """Orthonormal vectors of the kept side, (m, n_components)."""
     transform: F64
-    """T, (n_components, n_components): the rows of T W' are orthonormal, and X_c' kept = (T W')' diag(values) in their span."""
+    """T, (n_components, n_components): T W' has orthonormal rows, and X_c' kept = (T W')' diag(values) in their span."""
 
     @classmethod
     def of(cls, overlap: F64, projection: F64, nonzero: NDArray[np.bool_]) -> Ritz | None:
-        """A Rayleigh-Ritz step, from k x k and m x k matrices alone.
+        """A Rayleigh-Ritz step, from k x k and m x k matrices only.
 
         With W'W = L L' the columns of W L^-T are orthonormal (Golub and Van Loan, 5.2.9), and X_c W L^-T = U S R'
-        (8.6.3: Ritz values from below). An eigenvector that is off by theta gives a value that is off by theta^2.
+        (8.6.3: Ritz values from below). An eigenvector with an error of theta gives a value with an error of theta^2.
 
         Parameters
         ----------
         overlap, projection : W'W and X_c W
-        nonzero : which vectors are not zero rows; they come first
+        nonzero : mask of the vectors that are not zero rows; these come first
 
         Returns
         -------
         None where the vectors are too far from orthonormal
         """
-        j, whole = int(nonzero.sum()), orthogonalizer(overlap, nonzero)
-        if whole is None:
+        rank, repair = int(nonzero.sum()), orthogonalizer(overlap, nonzero)
+        if repair is None:
             return None
-        inverse = whole[:j, :j]
-        onto = projection[:, :j] @ inverse.T
-        right = np.linalg.svd(onto, full_matrices=False)[2]
-        # LAPACK's values are off by eps sigma_1; the columns' own norms are not, and what these vectors are off by counts squared.
-        columns = onto @ right.T
-        found = np.linalg.norm(columns, axis=0)
-        order = np.argsort(-found, kind="stable")
-        turn = (right @ inverse)[order]
-        # As it was where it hardly turns: signs of singular vectors are anybody's.
-        signs = np.where(np.diagonal(turn) < 0, -1.0, 1.0)
+        inverse = repair[:rank, :rank]
+        projected = projection[:, :rank] @ inverse.T
+        right = np.linalg.svd(projected, full_matrices=False)[2]
+        # LAPACK's values have an error of eps sigma_1. The norms of the columns do not: errors of the vectors enter them squared.
+        columns = projected @ right.T
+        norms = np.linalg.norm(columns, axis=0)
+        order = np.argsort(-norms, kind="stable")
+        rotation = (right @ inverse)[order]
+        # The signs of singular vectors are arbitrary: choose those that keep each vector's direction.
+        signs = np.where(np.diagonal(rotation) < 0, -1.0, 1.0)
         values, kept, transform = np.zeros(len(overlap)), np.zeros_like(projection), np.zeros_like(overlap)
-        values[:j], transform[:j, :j] = found[order], turn * signs[:, None]
-        # What rounding of a strong one leaves in a weak one is large to it: each is made orthogonal to those before it.
-        columns = columns[:, order] / np.where(values[:j] > 0, values[:j], 1)
+        values[:rank], transform[:rank, :rank] = norms[order], rotation * signs[:, None]
+        # Rounding of a strong column is large relative to a weak one, so each is made orthogonal to those before it.
+        columns = columns[:, order] / np.where(values[:rank] > 0, values[:rank], 1)
         orthonormal, triangle = np.linalg.qr(columns)
-        kept[:, :j] = orthonormal * np.where(np.diagonal(triangle) < 0, -signs, signs)
+        kept[:, :rank] = orthonormal * np.where(np.diagonal(triangle) < 0, -signs, signs)
         return cls(values, kept, transform)
 
     @property
     def turns(self) -> bool:
-        """Whether vectors change by more than TURNED, each relative to its singular value."""
+        """Whether any vector changes by more than TURNED, relative to its singular value."""
         change = np.abs(self.transform - np.diag((self.values > 0).astype(float)))
         ratios = np.divide.outer(
             1 / np.where(self.values > 0, self.values, np.inf), 1 / np.maximum(self.values, 1e-300)
@@ -169,11 +169,11 @@ class Ritz:
 
 
 def orthogonalizer(overlap: F64, nonzero: NDArray[np.bool_]) -> F64 | None:
-    """What makes components orthonormal that are not: T with (T W')(T W')' = I.
+    """The matrix T that makes components orthonormal: (T W')(T W')' = I.
 
-    Back-projection divides by sigma, so W'W is off by about eps sigma_1 / sigma_j. With W'W = L L' its
-    factor repairs it: T = L^-1, as in Cholesky-QR (Golub and Van Loan, 5.2.9). T is lower triangular, so a
-    component changes by stronger ones alone.
+    Back-projection divides by sigma, so W'W has an error of about eps sigma_1 / sigma_j. With the Cholesky factor of
+    W'W = L L' this is repaired: T = L^-1, as in Cholesky-QR (Golub and Van Loan, 5.2.9). T is lower triangular, so
+    a component changes only by multiples of stronger ones.
 
     Returns
     -------
@@ -190,14 +190,14 @@ def orthogonalizer(overlap: F64, nonzero: NDArray[np.bool_]) -> F64 | None:
 
 
 def is_orthonormal(overlap: F64, nonzero: NDArray[np.bool_], dtype: np.dtype[Any]) -> bool:
-    """Whether W'W is the identity to the precision of W, but for zero rows."""
+    """Whether W'W is the identity to the precision of W, zero rows excepted."""
     part = np.ix_(nonzero, nonzero)
     off = np.abs(overlap[part] - np.eye(int(nonzero.sum()))).max(initial=0.0)
     return bool(off <= LOST_EPS * np.finfo(dtype).eps)
 
 
 def held(m: int, n_components: int, slab_width: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
-    """Bytes of what the back-projection of a span holds, by name."""
+    """Bytes that the back-projection of a span holds, by name of the array."""
     return {
         "overlap and projection of a span": 8 * n_components * (n_components + m),
         "vectors of a slab": n_components * slab_width * working_dtype.itemsize,

@@ -1,6 +1,6 @@
-"""What was measured about the answer, in plain numbers and in one line of words.
+"""The certificate: what was measured about the answer, in plain numbers and in one sentence.
 
-Every figure is a measurement of this run: none costs a read of its own.
+Every figure is a measurement of this run, and none needs a read of its own.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from dpca.numerics.spectrum import Spectrum
 
 FORMAT_VERSION = 3
 CONFIRMED = 1e-2
-"""A residual on the data beyond which a component is wrong: what precision supports stays far below."""
+"""Relative residual on the data above which a component is wrong: rounding errors stay far below it."""
 TRACE_LIMIT = 1e-3
 SMALLEST_SQUARES = 1e-280
 """A sum of squares below this has lost digits to underflow."""
 
 
-def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
-    """Relative difference of sums of squares by the products, such as trace(K), and added up without products.
+def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
+    """Relative difference between sums of squares from the products, such as trace(K), and those summed without them.
 
     Raises
     ------
     PrecisionError
-        When they differ by more than 1e-3: the products lost the data, by underflow for instance.
+        When they differ by more than 1e-3: the products lost the data, for instance by underflow.
     DataError
-        When the squares are not held by float64 either.
+        When float64 can't hold the squares either.
     """
-    if not found.size:
+    if not sums.size:
         return 0.0
     if not np.isfinite(squares).all() or (0 < squares.min() < SMALLEST_SQUARES):
         extreme = "large" if not np.isfinite(squares).all() else "small"
@@ -44,21 +44,21 @@ def check_products(found: F64, squares: F64, working_dtype: Any) -> float:
             "Store the data in other units.",
             key="input.uri",
         )
-    differences = np.abs(found - squares)
+    differences = np.abs(sums - squares)
     differences = np.divide(differences, squares, out=differences, where=squares > 0)
     worst = int(np.argmax(differences))
-    if not differences[worst] <= TRACE_LIMIT:  # nor when it is not a number
+    if not differences[worst] <= TRACE_LIMIT:  # written so that NaN fails, too
         raise PrecisionError(
-            f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {found[worst]:.6g}, "
+            f"products in {np.dtype(working_dtype)} lost the data: they sum to a total of {sums[worst]:.6g}, "
             f"where float64 without products gives {squares[worst]:.6g}"
-            + (f", in feature {worst}" if found.size > 1 else ""),
+            + (f", in feature {worst}" if sums.size > 1 else ""),
             "Set model.precision: double, or store the data in other units.",
         )
     return float(differences[worst])
 
 
 def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
-    """The same; a component that the data refute in a second pass has no digits."""
+    """The same spectrum, with an infinite error for every component that the second pass refutes."""
     refuted = measured.misfit > CONFIRMED * spectrum.singular_values
     return replace(spectrum, errors=np.where(refuted, np.inf, spectrum.errors))
 
@@ -76,61 +76,61 @@ def certify(
 
     Parameters
     ----------
-    spectrum : what the solver found, and how far it is off
-    rung, exact : solver and dtype of the products, and whether none of them was rounded
+    spectrum : the solver's answer, with its errors
+    rung, exact : solver and dtype of the products, and whether all of them were exact
     trace_difference : from `check_products`
-    squares : sum of squares of X_c, added up without products
-    measured : from the second pass; None where there was none
+    squares : sum of squares of X_c, summed without products
+    measured : from the second pass; None without one
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
 
     Returns
     -------
     dict with keys
         format_version : 3
-        solver, precision : that gave the answer
+        solver, precision : those that gave the answer
         exact_products : whether no product was rounded, as with small integers
-        rank : eigenvalues that differ from rounding
-        largest_rank : what the rank can be at most, min(n - 1, d) for centred data
+        rank : number of eigenvalues that can be told from rounding
+        largest_rank : upper bound of the rank, min(n - 1, d) for centred data
         refined : whether singular values are Ritz values of a second pass in double precision
-        supported_ratio : smallest sigma_j / sigma_1 that has two digits, at the error that the last component has
+        supported_ratio : smallest sigma_j / sigma_1 that has two digits, given the error of the last component
         trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
-        scores_orthogonality : the same of the scores, each divided by its singular value
-        orthogonality_before : of the side that streamed by (components, or scores under covariance_eigh) before it
+        scores_orthogonality : the same for the scores, each divided by its singular value
+        orthogonality_before : the same for the streamed side (components, or scores under covariance_eigh) before it
             was made orthonormal; null where that was not needed
         effective_samples : as given
-        projection_error_predicted, projection_error_measured : variance that all components together leave, from
+        projection_error_predicted, projection_error_measured : variance outside the span of all components, from
             the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
-        components : for each its
+        components : for each
             index, singular_value
-            digits : decimal digits of the singular value, from its residual against the data on random vectors
-                (`dpca.numerics.sketch`), and after a second pass in double precision from that of its Ritz value
-            residual_small : how well it fits the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
+            digits : correct decimal digits of the singular value, from its residual against the data on random
+                vectors (`dpca.numerics.sketch`); after a second pass in double precision, from its Ritz value's residual
+            residual_small : residual in the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
             residual_data : |X_c w - sigma u| / sigma, or |X_c' u - sigma w| / sigma under covariance_eigh; null
                 without components
-            orthogonality : largest entry of its row of |W'W - I|; null without components
+            orthogonality : largest entry in its row of |W'W - I|; null without components
             gap : (lambda_j - lambda_{j+1}) / lambda_j
-            sampling_error : sqrt(2 / effective_samples), of lambda_j relative to it
-            distinct : whether both neighbours are further than the sampling error; else the components may mix
-                (North et al., Monthly Weather Review 110, 1982, eq. 24)
+            sampling_error : sqrt(2 / effective_samples), relative to lambda_j
+            distinct : whether both neighbours are further away than the sampling error; if not, the components may
+                mix (North et al., Monthly Weather Review 110, 1982, eq. 24)
             reliable : whether it has two digits or more, and the data confirm it
-        reliable_components : how many are
-        verdict : all of it in words
+        reliable_components : how many of them are reliable
+        verdict : a summary in words
     """
     sigma, reliable, nonzero = spectrum.singular_values, spectrum.reliable, spectrum.singular_values > 0
     before = after = uncorrelated = None
     by_component: list[float | None] = [None] * sigma.size
-    data_side: list[float | None] = [None] * sigma.size
+    by_residual: list[float | None] = [None] * sigma.size
     error_measured: float | None = None
     if measured is not None:
         after = _deviation(measured.overlap, nonzero)
         before = None if measured.before is None else _deviation(measured.before, nonzero)
         uncorrelated = _deviation(measured.scores_overlap, nonzero)
         by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
-        data_side = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
+        by_residual = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
         captured = measured.captured
-        left = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
-        error_measured = max(left, 0.0) / spectrum.divisor
+        remaining = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
+        error_measured = max(remaining, 0.0) / spectrum.divisor
     samples = effective_samples or spectrum.n_samples
     gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
     predicted = spectrum.projection_error
@@ -156,7 +156,7 @@ def certify(
                 "singular_value": float(sigma[index]),
                 "digits": float(np.floor(10 * spectrum.digits[index]) / 10),
                 "residual_small": float(spectrum.residuals[index]),
-                "residual_data": data_side[index],
+                "residual_data": by_residual[index],
                 "orthogonality": by_component[index],
                 "gap": float(gaps[index]),
                 "sampling_error": sampling,
@@ -171,7 +171,7 @@ def certify(
 
 
 def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
-    """|W'W - I|, 0 where a component is a zero row."""
+    """|W'W - I|, with 0 in the rows and columns of components that are zero rows."""
     difference = np.abs(overlap - np.eye(len(overlap)))
     return np.where(np.outer(nonzero, nonzero), difference, 0.0)
 
@@ -191,7 +191,7 @@ def _verdict(certificate: dict[str, Any]) -> str:
 
 
 def caveats(certificate: dict[str, Any]) -> list[str]:
-    """What the user must be told: which components are not to be trusted, why, and what helps."""
+    """Warnings for the user: which components are not reliable, why, and what to do."""
     components = certificate["components"]
     single = certificate["precision"] == "single" and not certificate["exact_products"]
     squared = certificate["solver"] != "tsqr"
@@ -199,7 +199,7 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     if "case" in certificate:  # of a kernel
         remedy = "set model.precision: double, or leave it to auto" if single else remedy
     elif squared:
-        # Where both are auto, what follows this solver did not fit the memory.
+        # Where both are auto, the solvers that would follow this one did not fit the memory.
         more = "model.precision: double" if single else "model.svd_solver: tsqr"
         remedy = f"set {more}, or leave both to auto, with a larger compute.memory if it is so already"
     wrong = [c["index"] for c in components if (c["residual_data"] or 0.0) > CONFIRMED]
@@ -207,30 +207,30 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     zero = [c["index"] for c in components if c["singular_value"] == 0]
     if components and len(zero) == len(components):
         return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
-    found = []
+    sentences = []
     if wrong:
         cause = (
             f"{certificate['solver']} in {certificate['precision']} precision lost {'it' if len(wrong) == 1 else 'them'}: {remedy}"
             if single or squared
             else "the two passes did not see the same data; run it again with --overwrite"
         )
-        found.append(
+        sentences.append(
             f"{_named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): {cause}"
         )
     if weak:
         fewest = min(c["digits"] for c in components if c["index"] in weak)
-        found.append(
+        sentences.append(
             f"{_named(weak, 'has a singular value that', 'have singular values that')} {certificate['solver']} in "
             f"{certificate['precision']} precision knows to less than two digits (the least {fewest:g}; two from "
             f"{certificate['supported_ratio']:.1e} of the largest on): {remedy}"
         )
     if zero:
         lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate
-        found.append(
+        sentences.append(
             f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
         )
-    return found
+    return sentences
 
 
 def _named(indices: list[int], one: str = "", many: str = "") -> str:

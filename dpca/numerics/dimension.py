@@ -1,8 +1,8 @@
-"""How many components: rules from the spectrum alone, each with its formula and its paper.
+"""The number of components: rules that use only the spectrum, each with its formula and its paper.
 
-Every rule is a function of the eigenvalues; `suggestions` gives what all of them say. Three assume that noise
-is white, alike in every feature and independent; where the spectrum contradicts that, they say so instead of
-giving a number: on smooth or unequal noise they would take dozens of noise components for signal.
+Every rule is a function of the eigenvalues; `suggestions` applies all of them. Three assume white noise:
+independent, and of equal variance in every feature. Where the spectrum contradicts that, they say so and give
+no number: with smooth or unequal noise they would count dozens of noise components as signal.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ GRID = 4001
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """A spectrum, as the rules see it."""
+    """A spectrum, as input of the rules."""
 
     values: F64
-    """lambda_1 >= lambda_2 ..., those of the covariance times the divisor; 0 beyond the numerical rank."""
+    """lambda_1 >= lambda_2 ..., of the covariance times the divisor; 0 beyond the numerical rank."""
     rank: int
     n_samples: int
     n_features: int
-    """Features that vary."""
+    """Number of features that vary."""
     center: bool
     total: float
-    """Sum of all, as the shares of the variance are taken of it."""
+    """Sum of all eigenvalues: shares of the variance are relative to it."""
 
     @property
     def most(self) -> int:
-        """The most that can differ from 0: min(n - 1, d) for centred data."""
+        """Largest possible number of nonzero eigenvalues: min(n - 1, d) for centred data."""
         return max(1, min(self.n_samples - self.center, self.n_features))
 
     @property
@@ -50,97 +50,97 @@ class Eigenvalues:
 
     @property
     def beta(self) -> float:
-        """The matrix's shorter side over its longer one; one sample is lost to the mean."""
+        """Shorter side of the matrix over its longer one; centring takes one sample."""
         n, d = max(1, self.n_samples - self.center), max(1, self.n_features)
         return min(n, d) / max(n, d)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """How many components a model has, and where the number is from."""
+    """The number of components of a model, and where it comes from."""
 
     n_components: int
     reason: str
     problem: str = ""
-    """Why the rule gave no number, if it gave none."""
+    """Why the rule gave no number; empty if it gave one."""
 
 
-def choose(n_components: NComponents, given: Eigenvalues) -> Chosen:
-    """The number of components that a model asks for.
+def choose(n_components: NComponents, spectrum: Eigenvalues) -> Chosen:
+    """The number of components that a model requests.
 
     Parameters
     ----------
     n_components : a number, a share of the variance between 0 and 1, a key of RULES, or None for all
-    given : the spectrum
+    spectrum : the eigenvalues that a rule or a share needs
     """
     if n_components is None:
-        return Chosen(given.values.size, "all of them")
+        return Chosen(spectrum.values.size, "all of them")
     if isinstance(n_components, str):
-        found = RULES[n_components](given)
-        if isinstance(found, str):
-            return Chosen(1, n_components, found)
-        return Chosen(max(1, found), f"{n_components} found {found}")
+        number = RULES[n_components](spectrum)
+        if isinstance(number, str):
+            return Chosen(1, n_components, number)
+        return Chosen(max(1, number), f"{n_components} found {number}")
     if n_components < 1:
-        found = fraction(given, n_components)
+        number = fraction(spectrum, n_components)
         return Chosen(
-            found, f"{found} have {given.ratio[:found].sum():.4g} of the variance, {n_components:g} asked for"
+            number, f"{number} have {spectrum.ratio[:number].sum():.4g} of the variance, {n_components:g} asked for"
         )
     return Chosen(int(n_components), "as asked for")
 
 
-def rank(given: Eigenvalues) -> int:
-    """Eigenvalues that differ from rounding."""
-    return given.rank
+def rank(spectrum: Eigenvalues) -> int:
+    """The number of eigenvalues that can be told from rounding."""
+    return spectrum.rank
 
 
-def fraction(given: Eigenvalues, share: float) -> int:
-    """The fewest components whose share of the variance exceeds `share`."""
-    reached = np.cumsum(given.ratio)
-    return min(int(np.searchsorted(reached, share, side="right")) + 1, given.most)
+def fraction(spectrum: Eigenvalues, share: float) -> int:
+    """The smallest number of components whose share of the variance exceeds `share`."""
+    reached = np.cumsum(spectrum.ratio)
+    return min(int(np.searchsorted(reached, share, side="right")) + 1, spectrum.most)
 
 
-def broken_stick(given: Eigenvalues) -> int:
-    """Components whose share exceeds what a stick broken at random has in its k-th longest piece.
+def broken_stick(spectrum: Eigenvalues) -> int:
+    """Components whose share exceeds the expected k-th longest piece of a stick that is broken at random.
 
-    lambda_k / sum(lambda) > (1 / p) sum_{i=k}^{p} 1 / i, from the first on until one does not; p = min(n - 1, d).
+    lambda_k / sum(lambda) > (1 / p) sum_{i=k}^{p} 1 / i, counted up to the first k that fails; p = min(n - 1, d).
     Frontier, Journal of Experimental Marine Biology and Ecology 25, 1976; Jackson, Ecology 74, 1993.
     """
-    p = given.most
+    p = spectrum.most
     expected = np.cumsum(1.0 / np.arange(p, 0, -1))[::-1] / p
-    return _leading(given.ratio[:p] > expected)
+    return _leading(spectrum.ratio[:p] > expected)
 
 
-def gavish_donoho(given: Eigenvalues) -> int | str:
-    """Singular values above the optimal hard threshold for unknown white noise.
+def gavish_donoho(spectrum: Eigenvalues) -> int | str:
+    """The number of singular values above the optimal hard threshold for white noise of unknown variance.
 
     tau = omega(beta) median(sigma_1..sigma_p), omega(beta) = lambda*(beta) / sqrt(mu_beta), with
     lambda*(beta)^2 = 2 (beta + 1) + 8 beta / (beta + 1 + sqrt(beta^2 + 14 beta + 1)) and mu_beta the median of the
     Marchenko-Pastur distribution. Gavish and Donoho, IEEE Transactions on Information Theory 60, 2014, eq. 11.
     """
-    beta = given.beta
+    beta = spectrum.beta
     optimal = 2 * (beta + 1) + 8 * beta / (beta + 1 + math.sqrt(beta**2 + 14 * beta + 1))
-    return _above(given, optimal)
+    return _above(spectrum, optimal)
 
 
-def marchenko_pastur(given: Eigenvalues) -> int | str:
-    """Eigenvalues above the edge of the noise.
+def marchenko_pastur(spectrum: Eigenvalues) -> int | str:
+    """The number of eigenvalues above the edge of the noise.
 
-    White noise of variance s^2 in a p x q matrix, p <= q, has eigenvalues of at most s^2 q (1 + sqrt(beta))^2;
+    White noise of variance s^2 in a p x q matrix, p <= q, has eigenvalues up to s^2 q (1 + sqrt(beta))^2, with
     s^2 q = median(lambda_1..lambda_p) / mu_beta. Marchenko and Pastur, Mathematics of the USSR-Sbornik 1, 1967.
     """
-    return _above(given, (1 + math.sqrt(given.beta)) ** 2)
+    return _above(spectrum, (1 + math.sqrt(spectrum.beta)) ** 2)
 
 
-def mle(given: Eigenvalues) -> int | str:
-    """The dimension of greatest evidence under probabilistic PCA, for more samples than features.
+def mle(spectrum: Eigenvalues) -> int | str:
+    """The dimension with the greatest evidence under probabilistic PCA, for more samples than features.
 
     Minka, Automatic Choice of Dimensionality for PCA, NIPS 2000, eq. 77.
     """
-    n, d = given.n_samples, given.n_features
-    spectrum = given.values[:d] / n
-    if spectrum[-1] <= 0:
-        return given.rank
-    evidence = [-math.inf, *(_log_evidence(spectrum, k, n) for k in range(1, d))]
+    n, d = spectrum.n_samples, spectrum.n_features
+    variances = spectrum.values[:d] / n
+    if variances[-1] <= 0:
+        return spectrum.rank
+    evidence = [-math.inf, *(_log_evidence(variances, k, n) for k in range(1, d))]
     return max(1, int(np.argmax(evidence)))
 
 
@@ -153,88 +153,88 @@ RULES: dict[str, Callable[[Eigenvalues], int | str]] = {
 }
 
 
-def suggestions(given: Eigenvalues) -> dict[str, int | str]:
-    """What every rule says: a number of components, or why it has none."""
-    applicable = {name: rule for name, rule in RULES.items() if name != "mle" or given.n_samples > given.n_features}
-    return {name: rule(given) for name, rule in applicable.items()}
+def suggestions(spectrum: Eigenvalues) -> dict[str, int | str]:
+    """The answer of every rule that applies: a number of components, or why there is none."""
+    rules = {name: rule for name, rule in RULES.items() if name != "mle" or spectrum.n_samples > spectrum.n_features}
+    return {name: rule(spectrum) for name, rule in rules.items()}
 
 
-def noise_edge(given: Eigenvalues) -> float | None:
-    """The largest eigenvalue that white noise would have, as of `marchenko_pastur`; None where the noise is not white."""
-    noise = _white_noise(given)
-    return None if noise is None else (1 + math.sqrt(given.beta)) ** 2 * noise
+def noise_edge(spectrum: Eigenvalues) -> float | None:
+    """The largest eigenvalue of white noise, as in `marchenko_pastur`; None where the noise is not white."""
+    noise = _white_noise(spectrum)
+    return None if noise is None else (1 + math.sqrt(spectrum.beta)) ** 2 * noise
 
 
-def noise_misfit(given: Eigenvalues) -> float:
-    """Largest distance of the distribution of the noise eigenvalues from Marchenko and Pastur's (Kolmogorov).
+def noise_misfit(spectrum: Eigenvalues) -> float:
+    """Kolmogorov distance between the distribution of the noise eigenvalues and that of Marchenko and Pastur.
 
-    Noise is what lies below the edge. Signal shifts the median of the whole, so the noise's own is taken, and the
-    edge again from that, a few times.
+    Noise is what lies below the edge. Signal shifts the median of all eigenvalues, so the median of the noise and the
+    edge that follows from it are found by iteration.
     """
-    bulk = values = np.sort(given.values[: given.most])
-    at, cumulative, noise = *_distribution(given.beta), 0.0
+    bulk = values = np.sort(spectrum.values[: spectrum.most])
+    grid, cumulative, noise = *_distribution(spectrum.beta), 0.0
     for _ in range(6):
-        noise = float(np.median(bulk) / np.interp(0.5, cumulative, at))
-        bulk = values[values <= noise * at[-1]]
+        noise = float(np.median(bulk) / np.interp(0.5, cumulative, grid))
+        bulk = values[values <= noise * grid[-1]]
         if noise <= 0 or not bulk.size:
             return 1.0
-        # What signal takes, noise lacks: as if its matrix had fewer rows.
-        at, cumulative = _distribution(given.beta * bulk.size / values.size)
-    expected, ranks = np.interp(bulk / noise, at, cumulative), np.arange(bulk.size + 1) / bulk.size
+        # Signal takes dimensions from the noise, as if the matrix of the noise had fewer rows.
+        grid, cumulative = _distribution(spectrum.beta * bulk.size / values.size)
+    expected, ranks = np.interp(bulk / noise, grid, cumulative), np.arange(bulk.size + 1) / bulk.size
     return float(max(np.abs(expected - ranks[1:]).max(), np.abs(expected - ranks[:-1]).max()))
 
 
 def allowed_misfit(p: int) -> float:
-    """The largest `noise_misfit` of p eigenvalues that white noise is believed to have.
+    """The largest `noise_misfit` of p eigenvalues that still counts as white noise.
 
     Measured for p from 20 to 500: white noise stays below 2.8 / p and 0.02, a correlation of 0.5 between
-    neighbouring features comes to 0.05 at p = 500 and 0.13 at p = 30 (tests/test_dimension.py).
+    neighbouring features gives 0.05 at p = 500 and 0.13 at p = 30 (tests/test_dimension.py).
     """
     return 0.02 + 3 / p
 
 
-def _above(given: Eigenvalues, limit: float) -> int | str:
-    """Eigenvalues above `limit` times the noise, if the noise is white."""
-    noise = _white_noise(given)
+def _above(spectrum: Eigenvalues, limit: float) -> int | str:
+    """The number of eigenvalues above `limit` times the noise, if the noise is white."""
+    noise = _white_noise(spectrum)
     if noise is None:
         return NOT_MET
-    return int(np.count_nonzero(given.values[: given.most] > limit * noise))
+    return int(np.count_nonzero(spectrum.values[: spectrum.most] > limit * noise))
 
 
-def _white_noise(given: Eigenvalues) -> float | None:
-    """s^2 q, as of `_noise`; None where the noise is not white."""
-    noise = _noise(given)
-    return None if noise <= 0 or noise_misfit(given) > allowed_misfit(given.most) else noise
+def _white_noise(spectrum: Eigenvalues) -> float | None:
+    """s^2 q, as in `_noise`; None where the noise is not white."""
+    noise = _noise(spectrum)
+    return None if noise <= 0 or noise_misfit(spectrum) > allowed_misfit(spectrum.most) else noise
 
 
-def _noise(given: Eigenvalues) -> float:
+def _noise(spectrum: Eigenvalues) -> float:
     """s^2 q from the median of all eigenvalues."""
-    at, cumulative = _distribution(given.beta)
-    return float(np.median(given.values[: given.most]) / np.interp(0.5, cumulative, at))
+    grid, cumulative = _distribution(spectrum.beta)
+    return float(np.median(spectrum.values[: spectrum.most]) / np.interp(0.5, cumulative, grid))
 
 
 @lru_cache(maxsize=8)
 def _distribution(beta: float) -> tuple[F64, F64]:
-    """Eigenvalues of white noise over s^2 q, and the share of them below each."""
+    """Distribution of eigenvalues of white noise: a grid of values / (s^2 q), and the share of eigenvalues below each."""
     low, high = (1 - math.sqrt(beta)) ** 2, (1 + math.sqrt(beta)) ** 2
-    # x = middle - radius cos(t): the density's square roots at both ends become smooth in t.
+    # x = middle - radius cos(t): the square roots of the density at both ends become smooth in t.
     t = np.linspace(0.0, math.pi, GRID)
-    at = (low + high) / 2 - (high - low) / 2 * np.cos(t)
+    grid = (low + high) / 2 - (high - low) / 2 * np.cos(t)
     radius2 = ((high - low) / 2 * np.sin(t)) ** 2
-    density = np.divide(radius2, 2 * math.pi * beta * at, out=np.zeros_like(at), where=at > 1e-12)
-    density[0] = density[1]  # where beta is 1 the distribution begins at 0, and this is 0 / 0 with a limit
+    density = np.divide(radius2, 2 * math.pi * beta * grid, out=np.zeros_like(grid), where=grid > 1e-12)
+    density[0] = density[1]  # with beta = 1 the distribution begins at 0, and this is 0 / 0, which has a limit
     steps = (density[1:] + density[:-1]) / 2 * np.diff(t)
     cumulative = np.append(0.0, np.cumsum(steps))
-    return at, cumulative / cumulative[-1]
+    return grid, cumulative / cumulative[-1]
 
 
 def _leading(kept: NDArray[np.bool_]) -> int:
-    """How many are kept before the first that is not; one at least, since a model needs one."""
+    """The number of leading True values, at least one, since a model needs a component."""
     return max(1, int(np.argmin(kept)) if not kept.all() else kept.size)
 
 
 def _log_evidence(spectrum: F64, k: int, n: int) -> float:
-    """log p(D | k), Laplace's approximation."""
+    """log p(D | k) by Laplace's approximation."""
     d = spectrum.size
     prior = -k * math.log(2.0) + sum(
         math.lgamma((d - i + 1) / 2) - math.log(math.pi) * (d - i + 1) / 2 for i in range(1, k + 1)

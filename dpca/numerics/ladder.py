@@ -1,4 +1,4 @@
-"""The rungs that a decomposition climbs: a solver, and the precision of its products."""
+"""The ladder of solvers that a run tries in turn: each rung is a solver and the precision of its products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """As people say it, and as its stage of a run is called: gram, covariance in double, tsqr."""
+        """Its name for people, and that of its stage of a run: gram, covariance in double, tsqr."""
         short = self.solver.removesuffix("_eigh")
         return short if self.solver == "tsqr" or self.dtype == np.float32 else f"{short} in double"
 
@@ -29,9 +29,9 @@ def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
     """The dtype of products.
 
     "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
-    exactly, and float64 for wider types. Products in float32, added up in float64, leave K off by a part of float32's
-    eps as a rule, and by up to 13 eps where columns repeat (`dpca.numerics.accumulators.gram`). How far they are off is
-    measured in each run (`dpca.numerics.sketch`), and decides which components are what the next rung is for.
+    exactly, and float64 for wider types. Products in float32, added up in float64, usually leave K with an error below
+    float32's eps, and of up to 13 eps where columns repeat (`dpca.numerics.accumulators.gram`). Each run measures the
+    error (`dpca.numerics.sketch`), which decides which components need the next rung.
     """
     if precision == "auto":
         narrow = dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize <= 2)

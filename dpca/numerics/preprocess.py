@@ -1,15 +1,15 @@
-"""Centre, scale and fill one slab: values as stored become panels of X_c in the precision of the products.
+"""Preprocessing: centre, scale and fill one slab, from stored values to panels of X_c in the precision of the products.
 
-All of it is done in float64, in blocks that never leave the cache, and rounded to working precision once. From the
-same float64 values come what is added up beside the products, at no further read of the slab: the sum of squares, which
-gives the total variance independently of them, and the sketch, which tells how far they are off (`dpca.numerics.sketch`).
+All steps are computed in float64, in blocks that stay in the cache, and rounded to working precision once. The same
+float64 values give two sums without another read of the slab: the sum of squares, which is the total variance
+independently of the products, and the sketch, which measures the error of the products (`dpca.numerics.sketch`).
 
-A mean of float64 values is itself rounded, by more than values that are close to it differ. So it is taken away in
-two steps: what is left of it after the first is small, and its mean has digits of its own.
+A float64 mean is itself rounded, possibly by more than the differences between values that are close to it. So it is
+subtracted in two steps: after the first the remaining mean is small, and is then computed with full relative precision.
 
-Where features stream by (`FeaturePanels`), all samples of a feature are in its slab, so that its mean is exact
-and local. Where samples do (`SamplePanels`), a panel is centred by its own means, and whoever adds panels up
-accounts for how they differ; or by the means of all, once those are known.
+Where features are streamed (`FeaturePanels`), a slab holds all samples of its features, so that their means are exact
+and local. Where samples are streamed (`SamplePanels`), a panel is centred by its own means, and the sum over panels
+is corrected for their differences; or it is centred by the means of all samples, once those are known.
 """
 
 from __future__ import annotations
@@ -28,107 +28,107 @@ from dpca.slabs import Plan, split
 F64 = NDArray[np.float64]
 
 CONSTANT = 4 * np.finfo(np.float64).eps
-"""A feature whose standard deviation is at most this times its mean is constant: it differs by rounding alone."""
+"""A feature is constant if its standard deviation is at most this times its mean: only rounding varies."""
 
 LEFT = 1e-6
-"""What is left of rounded means is taken away, too, where its squares are more than this part of all."""
+"""The remaining mean after rounding is subtracted, too, where its squares exceed this share of the sum of squares."""
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is done to each feature, in this order: fill, centre by its mean, divide by its scale."""
+    """The preprocessing of each feature, in this order: fill, centre by its mean, divide by its scale."""
 
     center: bool = True
     """Subtract the mean of the present values."""
     scale: Literal["none", "std"] = "none"
-    """"std" divides by the standard deviation of the present values, with divisor (their number - ddof)."""
+    """"std" divides by the standard deviation of the present values, with divisor (number of them - ddof)."""
     missing: Literal["error", "mean"] = "error"
     """"mean" replaces a missing value by its feature's mean; "error" refuses it."""
     ddof: int = 1
 
 
 class NotFinite(Exception):
-    """A block holds NaN or infinity where it may not. The caller knows the region and names it."""
+    """A block holds NaN or infinity where that is not allowed. The caller knows the region and names it."""
 
 
 class NotExact(Exception):
-    """A block holds integers that float64 does not. The caller knows the region and names it."""
+    """A block holds integers that float64 can't represent. The caller knows the region and names it."""
 
 
 LARGEST_INTEGER = 2**53
-"""float64 holds every integer below this."""
+"""float64 represents every integer below this."""
 
 
 @dataclass
 class Panel:
-    """A part of a slab, preprocessed; valid until the next panel."""
+    """A preprocessed part of a slab; valid until the next panel."""
 
     start: int
     stop: int
-    """Which part, in the slab's flattened order of what is streamed."""
+    """The part of the streamed side, as flattened indices within the slab."""
     matrix: NDArray[Any]
-    """The kept side by this part, (m, stop - start), in working precision; either axis may be the contiguous one."""
+    """Kept side by this part of the streamed side, (m, stop - start), in working precision; either axis may be contiguous."""
     n_missing: int
     integers: bool
-    """Whether `matrix` holds integers: centred by means that were rounded, so that products may be exact."""
+    """Whether `matrix` holds integers: it is centred by rounded means, so that products may be exact."""
     sketch: F64
-    """X_c X_c' Omega over this part, (m, t), in float64; with what rounding means to integers leaves in `matrix`."""
+    """X_c X_c' Omega over this part, (m, t), in float64; includes the means that remain in `matrix` if it holds integers."""
 
 
 @dataclass
 class FeaturePanel(Panel):
-    """Some features, all samples of each: X_c over them, (n_samples, features)."""
+    """Some features with all their samples: columns of X_c, (n_samples, features)."""
 
     mean: F64
     """Mean of the present values; 0 without centring, NaN where no value is present."""
     divisor: F64
-    """What values were divided by; 1 for a constant feature, NaN where no value is present."""
+    """Scale that values were divided by; 1 for a constant feature, NaN where no value is present."""
     squares: F64
-    """Sums of squares of each sample about the mean, (n_samples,), from float64 before rounding."""
+    """Sum of squares of each sample about the mean, (n_samples,), in float64 before rounding."""
     mean_product: F64
     """X_c m~ with m~ = mean / divisor, (n_samples,)."""
     mean_norm2: float
     """m~' m~."""
     n_constant: int
-    """Features without variation, counted only under scaling."""
+    """Features without variation; counted only with scaling."""
     n_empty: int
     """Features without any value."""
     varies: bool
-    """Whether any feature has variation beyond what rounding makes of one value."""
+    """Whether any feature varies by more than rounding."""
 
 
 @dataclass
 class AppliedPanel:
-    """Some features of samples, preprocessed by the means and divisors of a fit; valid until the next one."""
+    """Some features of new samples, preprocessed by the means and divisors of a fit; valid until the next panel."""
 
     matrix: NDArray[Any]
     """(samples, features), in working precision."""
     squares: F64
     """Sum of squares of each sample, in float64 before rounding."""
     mean_product: F64
-    """Product of each sample with m~ = mean / divisor, likewise."""
+    """Product of each sample with m~ = mean / divisor, also in float64 before rounding."""
     start: int
     stop: int
 
 
 @dataclass
 class SamplePanel(Panel):
-    """Some samples, all features of each: their X_c' about their own means, (n_features, samples)."""
+    """Some samples with all their features: columns of X_c', about the means of these samples, (n_features, samples)."""
 
     origin: F64
     """The first of these samples, (n_features,)."""
     offset: F64
-    """Mean of these samples less their origin: differences keep the digits that a mean far from 0 would lose."""
+    """Mean of these samples minus their origin: differences keep the digits that a mean far from 0 would lose."""
     squares: F64
-    """Sum of squares about these means of each feature, in float64 without products."""
+    """Sum of squares of each feature about these means, in float64 without products."""
     left: F64 | None
-    """What of the mean is left in `matrix`, where it was centred by its mean rounded."""
+    """The part of the mean that remains in `matrix` where it was centred by a rounded mean; else None."""
 
 
 @dataclass(frozen=True)
 class Means:
-    """Of each feature, in two parts, so that they keep the digits that a mean far from 0 would lose."""
+    """Means of features, each in two parts, to keep the digits that a mean far from 0 would lose."""
 
     origin: F64
     offset: F64
@@ -137,28 +137,28 @@ class Means:
 
 @dataclass(frozen=True)
 class About:
-    """What samples are centred and scaled by, where features are kept."""
+    """Means and factors to centre and scale samples with, where features are kept."""
 
     origin: F64
     """The mean is origin + offset, (n_features,) each."""
     offset: F64
     factor: F64
-    """What each feature is multiplied by, (n_features,)."""
+    """Factor that each feature is multiplied by, (n_features,)."""
 
 
 class Standardizer:
-    """Turns slabs into panels, with buffers of its own that are allocated once.
+    """Turns slabs into panels, in its own buffers, which are allocated once.
 
     Parameters
     ----------
     plan : sizes of panels and blocks, which side is kept, and which axis of storage is the fast one
-    rules : what to do
-    working_dtype : float32 or float64, of the products
-    missing_values, valid_range : marks of missing values besides NaN, compared with stored values, as of a Layout
+    rules : how to preprocess
+    working_dtype : dtype of the products, float32 or float64
+    missing_values, valid_range : marks of missing values besides NaN, compared with stored values, as in a Layout
     packing : scale_factor and add_offset of stored values
-    integers : whether means are rounded before they are subtracted, so that integers stay integers. What is left of
-        them is for whoever uses the panels to take away
-    columns : Omega of the sketch, (m, t); None where none is wanted
+    integers : whether means are rounded before they are subtracted, so that integers stay integers; whoever uses the
+        panels then removes the remaining part of the means
+    columns : Omega of the sketch, (m, t); None for no sketch
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Standardizer:
         self._panel = np.empty(plan.n_kept * self._width, working_dtype)
 
     def _blocks(self, raw: NDArray[Any]) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
-        """float64 copies (m, width) of a slab's blocks, and where the sentinel stands."""
+        """The blocks of a slab as float64 copies, (m, width), with a mask of the values that are marked as missing."""
         plan = self._plan
         kept, streamed = plan.kept_axes, plan.streamed_axes
-        m = math.prod(raw.shape[axis] for axis in kept)  # of new samples the last group may be smaller
+        m = math.prod(raw.shape[axis] for axis in kept)  # the last group of new samples may be smaller
         data = raw.transpose((*streamed, *kept) if plan.kept_fastest else (*kept, *streamed))
         factor, offset = self._packing
         for box, start, stop in split([raw.shape[axis] for axis in streamed], plan.block_width):
@@ -202,17 +202,17 @@ class Standardizer:
             yield start, stop, block, missing
 
     def _marked(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Where one of the marks of missing values stands; None where none does."""
+        """Mask of the values that are marked as missing; None if there are none."""
         if not self._marks:
             return None
         low, high = self._valid_range
-        found = (values < low) | (values > high)
+        marked = (values < low) | (values > high)
         for mark in self._missing_values:
-            found |= values == mark
-        return found if found.any() else None
+            marked |= values == mark
+        return marked if marked.any() else None
 
     def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        """Where values are missing, once it is known that some value is not finite or the sentinel."""
+        """Mask of missing values, for a block in which some value is not finite or is marked."""
         missing = np.isnan(block) if sentinel is None else sentinel | np.isnan(block)
         if self._rules.missing == "error" and missing.any():
             raise NotFinite
@@ -221,7 +221,7 @@ class Standardizer:
         return missing
 
     def _pieces(self, raw: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Parts of a slab, a panel wide."""
+        """Parts of a slab, each a panel wide, with their first index."""
         streamed = self._plan.streamed_axes
         for box, start, _ in split([raw.shape[axis] for axis in streamed], self._width):
             part = [slice(None)] * raw.ndim
@@ -230,7 +230,7 @@ class Standardizer:
             yield start, raw[tuple(part)]
 
     def _matrix(self, width: int) -> NDArray[Any]:
-        """The panel, (m, width): its columns contiguous where the kept side is the fast one of storage."""
+        """The panel buffer, (m, width): its columns are contiguous where the kept side is contiguous in storage."""
         m = self._plan.n_kept
         panel = self._panel[: m * width]
         return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
@@ -239,12 +239,12 @@ class Standardizer:
 class FeaturePanels(Standardizer):
     """Panels of features."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         n = self._plan.n_samples
         columns = np.empty((n, 0)) if self._columns is None else self._columns
         self._beside = np.vstack([np.full(n, 1 / n), columns.T])
-        """What gives a feature's mean, and Omega'."""
+        """1'/n, whose product with a block is the means, above Omega'."""
 
     def panels(self, raw: NDArray[Any]) -> Iterator[FeaturePanel]:
         """Preprocess a slab.
@@ -256,19 +256,19 @@ class FeaturePanels(Standardizer):
         Raises
         ------
         NotFinite
-                At infinity, at NaN (or the sentinel) under `missing: error`, and where a sum overflows.
+                At infinity, at a missing value under `missing: error`, and where a sum overflows.
         """
         for start, piece in self._pieces(raw):
             yield self._in_blocks(start, piece)
 
     def _as_stored(self, piece: NDArray[Any]) -> bool:
-        """Whether the mean is all that values as stored have to lose, and working precision holds each of them."""
+        """Whether stored values need only centring, and working precision represents each of them."""
         marked = self._marks and (piece.dtype.kind == "f" or self._marked(piece) is not None)
         plain = self._rules.center and self._rules.scale == "none" and self._packing == (1.0, 0.0)
         return plain and not marked and np.can_cast(piece.dtype, self._panel.dtype)
 
     def _subtract(self, piece: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
-        """Into the panel, with no copy on the way."""
+        """Centre a piece directly into the panel, without a copy in float64."""
         fast = self._plan.kept_fastest
         values = np.moveaxis(piece, self._plan.samples_axis, -1 if fast else 0)
         shape = (*values.shape[:-1], 1) if fast else values.shape[1:]
@@ -276,29 +276,29 @@ class FeaturePanels(Standardizer):
         return self._matrix(mean.size)
 
     def _in_blocks(self, start: int, piece: NDArray[Any]) -> FeaturePanel:
-        """Whatever the rules ask for, in float64."""
+        """Preprocess a piece by the rules in float64, block by block."""
         parts: list[FeaturePanel] = []
         matrix = self._matrix(math.prod(self._plan.features_in(piece.shape)))
         for first, last, block, missing in self._blocks(piece):
             parts.append(self._standardize(start + first, start + last, block, missing))
-            with np.errstate(over="ignore"):  # the product finds what became infinite
+            with np.errstate(over="ignore"):  # the product detects infinite values
                 matrix[:, first:last] = block
         return _joined(parts, matrix)
 
     def again(self, raw: NDArray[Any], mean: F64) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Preprocess a slab a second time, by the means that the first time gave, where they are all there is to it.
+        """Preprocess a slab a second time; where it needs only centring, by the means of the first time.
 
-        They are rounded to working precision: components change by what is left times the sum of each alpha, which is
-        0 but for rounding.
+        These are rounded to working precision: components change by the rounding error of the mean times the sum of
+        each alpha, and that sum is 0 up to rounding.
 
         Parameters
         ----------
         raw : as for `panels`
-        mean : of the slab's features, flattened; NaN for one without any value
+        mean : means of the slab's features, flattened; NaN for a feature without any value
 
         Yields
         ------
-        start, stop, matrix : as of a panel
+        start, stop, matrix : as in a panel
         """
         for start, piece in self._pieces(raw):
             stop = start + math.prod(self._plan.features_in(piece.shape))
@@ -315,11 +315,11 @@ class FeaturePanels(Standardizer):
         Parameters
         ----------
         raw : as for `panels`
-        mean, divisor : of the slab's features, flattened. A missing value becomes 0, which is the mean
+        mean, divisor : those of the slab's features, flattened. A missing value becomes 0, which is the mean
 
         Yields
         ------
-        start, stop, block : float64 (n_samples, stop - start), valid until the next one
+        start, stop, block : float64, (n_samples, stop - start), valid until the next one
         """
         for start, stop, block, missing in self._blocks(raw):
             if missing is not None or not np.isfinite(_sums(block)).all():
@@ -331,7 +331,7 @@ class FeaturePanels(Standardizer):
                 block /= scale
             if missing is not None and missing.any():
                 if not self._rules.center:
-                    raise NotFinite  # without centring the training means are not kept to fill it with
+                    raise NotFinite  # without centring, the training means that would fill it are not stored
                 block[missing] = 0.0
             yield start, stop, block
 
@@ -351,7 +351,7 @@ class FeaturePanels(Standardizer):
             )
             along = slice(start, panel.stop)
             for first, last, block in self.apply(piece, mean[along], divisor[along]):
-                with np.errstate(over="ignore"):  # the product finds what became infinite
+                with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
                 panel.squares += np.einsum("nf,nf->n", block, block)
                 panel.mean_product += block @ reduced[start + first : start + last]
@@ -367,7 +367,7 @@ class FeaturePanels(Standardizer):
             missing = self._missing(block, missing)
             block[missing] = 0.0
             present = n - missing.sum(axis=0)
-            with np.errstate(invalid="ignore"):  # 0 / 0 is what marks a feature without any value
+            with np.errstate(invalid="ignore"):  # 0 / 0 gives the NaN that marks a feature without any value
                 mean = _sums(block) / present
             if np.isinf(mean).any():
                 raise NotFinite
@@ -377,12 +377,12 @@ class FeaturePanels(Standardizer):
         if integers:
             centre = np.rint(centre)
         block -= centre
-        if missing is not None or rules.scale != "none":  # what is left of the mean would not be the same for all
+        if missing is not None or rules.scale != "none":  # else the remaining mean would not be the same for all
             if missing is not None:
                 block[missing] = 0.0
-            left = _sums(block) / np.maximum(present, 1)
-            block -= left
-            centre = centre + left
+            remaining = _sums(block) / np.maximum(present, 1)
+            block -= remaining
+            centre = centre + remaining
         if missing is not None:
             block[missing] = 0.0
         divisor, n_constant = np.ones(stop - start), 0
@@ -393,23 +393,23 @@ class FeaturePanels(Standardizer):
             block += centre / divisor
             block[:, empty] = 0.0
             centre = np.zeros(stop - start)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is found by whoever adds it up
-            # One product for what is left of the mean and the sketch, one for r and the sketch: going through the
-            # block is what they cost, and this is the order that BLAS is faster in.
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
+            # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
+            # block, and BLAS is faster in this order.
             combined = self._beside @ block
-            left = combined[0].copy() if rules.center else np.zeros(stop - start)
-            centre = centre + left * divisor
+            remaining = combined[0].copy() if rules.center else np.zeros(stop - start)
+            centre = centre + remaining * divisor
             combined[0] = reduced = centre / divisor
             products = combined @ block.T
             squares = np.einsum("nf,nf->n", block, block)
             if integers:
-                squares -= 2 * (block @ left) - float(left @ left)
-            elif n * float(left @ left) > LEFT * float(squares.sum()):
-                block -= left  # where constants are large, what is left of their means would be all that products see
+                squares -= 2 * (block @ remaining) - float(remaining @ remaining)
+            elif n * float(remaining @ remaining) > LEFT * float(squares.sum()):
+                block -= remaining  # else products of large constants would hold only the remaining means
                 squares = np.einsum("nf,nf->n", block, block)
-            mean_product, mean_norm2 = products[0] - float(left @ reduced), float(reduced @ reduced)
-            some = float(squares.sum()) > float(n * CONSTANT**2 * mean_norm2)
-            varies = some or not _all_constant(block - left, centre)
+            mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
+            clearly = float(squares.sum()) > float(n * CONSTANT**2 * mean_norm2)
+            varies = clearly or not _all_constant(block - remaining, centre)
         return FeaturePanel(
             start=start,
             stop=stop,
@@ -428,7 +428,7 @@ class FeaturePanels(Standardizer):
         )
 
     def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
-        """Standard deviations of centred values, 1 where there is no variation; constants become exactly 0."""
+        """Standard deviations of centred values, 1 where there is no variation; sets constant features to exactly 0."""
         variance = np.einsum("nf,nf->f", centred, centred) / np.maximum(present - self._rules.ddof, 1)
         constant = is_constant(variance, centre, present, self._rules.ddof)
         centred[:, constant] = 0.0
@@ -436,9 +436,9 @@ class FeaturePanels(Standardizer):
 
 
 def is_constant(variance: F64, mean: F64, n_present: Any, ddof: int) -> NDArray[np.bool_]:
-    """Which features have no variation to be scaled by: what rounding makes of one value, or too few values."""
-    found: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (n_present <= ddof)
-    return found
+    """Mask of the features without a scale: they vary by rounding alone, or have too few values."""
+    constant: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (n_present <= ddof)
+    return constant
 
 
 class SamplePanels(Standardizer):
@@ -447,31 +447,31 @@ class SamplePanels(Standardizer):
     Parameters
     ----------
     as for Standardizer, and
-    fill : what missing values are replaced by, the mean of those that are present; None where values may not be missing
-    about : means and factors for panels of X_c itself; None for the panel's own means, and no scaling
+    fill : means of the present values, which replace missing ones; None where values may not be missing
+    about : means and factors for panels of X_c itself; None for the panel's own means and no scaling
     """
 
-    def __init__(self, *given: Any, fill: Means | None = None, about: About | None = None, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, fill: Means | None = None, about: About | None = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._fill, self._about = fill, about
 
     def panels(self, raw: NDArray[Any]) -> Iterator[SamplePanel]:
-        """Preprocess a slab; as `FeaturePanels.panels`."""
+        """Preprocess a slab, as `FeaturePanels.panels` does."""
         for start, piece in self._pieces(raw):
             yield self._panel_of(start, piece)
 
     def present(self, raw: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], Means, int]]:
-        """For each panel the number and the mean of each feature's present values, and how many are missing."""
+        """For each panel: number and mean of each feature's present values, and the number of missing ones."""
         for _, piece in self._pieces(raw):
             count, origin = self._mean_of_present(piece, np.zeros(self._plan.n_kept))
             if not np.isfinite(origin).all():
                 raise NotFinite
-            # Its own rounding is in what values differ from it by.
+            # The rounding error of this mean is part of the differences from it, so their mean corrects it.
             _, offset = self._mean_of_present(piece, origin)
             yield count, Means(origin, offset), piece.size - int(count.sum())
 
     def _mean_of_present(self, piece: NDArray[Any], origin: F64) -> tuple[NDArray[np.int64], F64]:
-        """How many values of each feature are present, and the mean of what they differ from `origin` by; 0 of none."""
+        """Number of each feature's present values, and the mean of their differences from `origin`; 0 if there are none."""
         count, total = np.zeros(self._plan.n_kept, np.int64), np.zeros(self._plan.n_kept)
         for start, stop, block, missing in self._blocks(piece):
             block -= origin[:, None]
@@ -484,9 +484,9 @@ class SamplePanels(Standardizer):
         return count, np.divide(total, count, out=np.zeros_like(total), where=count > 0)
 
     def _differences(self, piece: NDArray[Any], origin: F64 | None) -> Iterator[tuple[int, int, F64, int, F64]]:
-        """Blocks of a piece less an origin, missing values filled in; how many were, and the origin.
+        """Blocks of a piece minus an origin, with missing values filled in; the number of those, and the origin.
 
-        Without one it is the first sample, or the fill where that misses a value.
+        The default origin is the first sample, with the fill in place of its missing values.
         """
         for start, stop, block, missing in self._blocks(piece):
             if missing is not None or not np.isfinite(_sums(block, 1)).all():
@@ -511,14 +511,14 @@ class SamplePanels(Standardizer):
         n_missing, squares, matrix = 0, np.zeros_like(rounded), self._matrix(width)
         sketch = np.zeros((len(rounded), 0)) if self._columns is None else np.zeros_like(self._columns)
         for first, last, block, filled, _ in self._differences(piece, about.origin):
-            # In two steps: a mean that is rounded once is off by more than values that are close to it differ.
+            # In two steps: a mean that is rounded once may be off by more than the differences between close values.
             block -= rounded[:, None]
             block *= about.factor[:, None]
             squares += _not_lost(np.einsum("mw,mw->m", block, block), block)
             if self._about is None and not self._rules.center:
                 block += rounded[:, None]
                 block += about.origin[:, None]
-            with np.errstate(over="ignore", invalid="ignore"):  # the product finds what became infinite
+            with np.errstate(over="ignore", invalid="ignore"):  # the product detects infinite values
                 if self._columns is not None:
                     sketch += ((self._columns.T @ block) @ block.T).T
                 matrix[:, first:last] = block
@@ -538,7 +538,7 @@ class SamplePanels(Standardizer):
         )
 
     def _own_means(self, piece: NDArray[Any], width: int) -> About:
-        """Means of the samples of a piece, from how they differ from the first of them."""
+        """Means of the samples of a piece, from their differences from the first sample."""
         total, origin = np.zeros(self._plan.n_kept), np.zeros(0)
         for _, _, block, _, first in self._differences(piece, None):
             total += _sums(block, 1)
@@ -549,42 +549,42 @@ class SamplePanels(Standardizer):
 
 
 def is_beyond_float64(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
-    """Where integers are so large that float64 rounds them, and not marks of missing values."""
+    """Mask of integers that are too large for float64, except marks of missing values."""
     large: NDArray[np.bool_] = np.abs(values.astype(np.float64, copy=False)) >= LARGEST_INTEGER
     return large if missing is None else large & ~missing
 
 
 def held(plan: Plan, working_dtype: np.dtype[Any]) -> dict[str, int]:
-    """Bytes of what a Standardizer holds, by name."""
+    """Bytes that a Standardizer holds, by name of the array."""
     width = max(plan.panel_width, plan.block_width)
     products = {"random columns, and products with them": 6 * 8 * sketches.COLUMNS * (plan.n_kept + plan.block_width)}
     return {"panel": plan.n_kept * width * working_dtype.itemsize, **held_to_apply(plan), **products}
 
 
 def held_to_apply(plan: Plan) -> dict[str, int]:
-    """Bytes of what a Standardizer holds that only applies given means and divisors: it touches no panel."""
+    """Bytes that a Standardizer holds if it only applies given means and divisors: it uses no panel buffer."""
     return {"block being centred, and where it is missing": (8 + 2) * plan.n_kept * plan.block_width}
 
 
 def _all_constant(block: F64, mean: F64) -> bool:
-    """Whether every feature of a centred block differs from its mean by rounding alone."""
+    """Whether every feature of a centred block varies by rounding alone."""
     return bool((np.abs(block).max(axis=0) <= CONSTANT * np.abs(mean)).all())
 
 
 def _sums(block: F64, axis: int = 0) -> F64:
-    """Sums over samples; what is not finite in them says that some value is not, at no further read."""
+    """Sums over samples; a sum that is not finite shows that some value is not, without another pass over the block."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums: F64 = block.sum(axis=axis)
     return sums
 
 
 def _not_lost(squares: F64, block: F64) -> F64:
-    """Sums of squares of each row, the smallest number there is where all of them underflow to 0."""
+    """Sums of squares of each row; the smallest positive number where they underflow to 0 but the row is not zero."""
     return squares if squares.all() else np.where((squares == 0) & block.any(axis=1), SMALLEST, squares)
 
 
 def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
-    """One panel from the blocks that were copied into `matrix` side by side."""
+    """One panel made of the blocks that were copied side by side into `matrix`."""
     return FeaturePanel(
         start=parts[0].start,
         stop=parts[-1].stop,

@@ -1,4 +1,4 @@
-"""What a solver found, as singular values and vectors of the side that was kept; how far each is to be trusted.
+"""The solver's answer: singular values, singular vectors of the kept side, and the error of each.
 
 With rows as samples and K = X_c X_c' = V diag(lambda) V' (the method of snapshots: Sirovich, Quart. Appl.
 Math. 45, 1987): sigma_j = sqrt(lambda_j), scores Z = V diag(sigma), alpha_k = v_k / sigma_k, components
@@ -20,7 +20,7 @@ SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The decomposition of the m x m matrix of the side that was kept, samples or features."""
+    """The decomposition of the m x m matrix of the kept side, samples or features."""
 
     eigenvalues: F64
     """lambda = sigma^2, descending, (min(n, d),); 0 beyond the numerical rank."""
@@ -29,19 +29,19 @@ class Spectrum:
     total: float
     """trace(K): the total variance times the divisor."""
     rank: int
-    """Eigenvalues that are distinguishable from rounding."""
+    """Number of eigenvalues that can be told from rounding."""
     largest_rank: int
-    """What the rank can be at most: min(n, d), one less of n where the data were centred."""
+    """Upper bound of the rank: min(n, d), with n - 1 in place of n for centred data."""
     errors: F64
-    """Bounds of the relative errors of the singular values, measured, (n_components,)."""
+    """Measured bounds of the relative errors of the singular values, (n_components,)."""
     supported: float
-    """Smallest sigma_j / sigma_1 whose error would be no more than `RELIABLE`, as errors are of the last component."""
+    """Smallest sigma_j / sigma_1 that would be `RELIABLE`, given the errors of the last component."""
     n_samples: int
     ddof: int
     residuals: F64
-    """How well each fits the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram."""
+    """Residual of each in the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram matrix."""
     coefficients: F64 | None = None
-    """alpha, where the second pass turned components among themselves."""
+    """alpha, where the second pass rotated the components within their span; else None."""
 
     @property
     def n_components(self) -> int:
@@ -58,24 +58,24 @@ class Spectrum:
 
     @property
     def scaled(self) -> F64:
-        """Vectors times sigma, (m, n_components): of samples the scores Z = V diag(sigma), of features X_c' U."""
+        """Vectors times sigma, (m, n_components): the scores Z = V diag(sigma) of samples, or X_c' U of features."""
         return self.vectors * self.singular_values
 
     @property
     def alpha(self) -> F64:
-        """Vectors over sigma, (m, n_components), 0 where sigma is: what the other side's vectors are found with."""
+        """Vectors over sigma, (m, n_components), 0 where sigma is 0: weights that give the other side's vectors."""
         if self.coefficients is not None:
             return self.coefficients
         return self.vectors * reciprocal(self.singular_values)
 
     @property
     def signs(self) -> F64:
-        """What makes the entry of largest magnitude in each vector positive, (n_components,)."""
+        """Signs that make the entry of largest magnitude in each vector positive, (n_components,)."""
         largest = np.argmax(np.abs(self.vectors), axis=0)
         return np.where(self.vectors[largest, np.arange(self.n_components)] < 0, -1.0, 1.0)
 
     def signed(self, signs: F64) -> Spectrum:
-        """The same with vectors multiplied by signs, (n_components,)."""
+        """This spectrum with its vectors multiplied by signs, (n_components,)."""
         return replace(self, vectors=self.vectors * signs)
 
     @property
@@ -85,26 +85,26 @@ class Spectrum:
 
     @property
     def explained_variance_ratio(self) -> F64:
-        """lambda_j / trace(K), over the total variance, not over the computed part; 0 where there is none."""
+        """lambda_j / trace(K), relative to the total variance, not to the computed part; 0 without any variance."""
         kept = self.eigenvalues[: self.n_components]
         return kept / self.total if self.total > 0 else np.zeros_like(kept)
 
     @property
     def projection_error(self) -> F64:
-        """Variance that the first k components leave, sum_{j>k} lambda_j / (n - ddof), (n_components,)."""
-        # Added up from the smallest, so that the tail keeps its digits.
-        left = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0)
-        return left[1 : self.n_components + 1] / self.divisor
+        """Variance outside the first k components, sum_{j>k} lambda_j / (n - ddof), (n_components,)."""
+        # Summed from the smallest, so that the tail keeps its digits.
+        tails = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0)
+        return tails[1 : self.n_components + 1] / self.divisor
 
     def components_for(self, share: float) -> int:
-        """The fewest components that have this share of the variance."""
+        """The smallest number of components with at least this share of the variance."""
         if not self.total > 0:
             return 0
         return min(int(np.searchsorted(np.cumsum(self.eigenvalues) / self.total, share)) + 1, self.rank)
 
     @property
     def effective_rank(self) -> float:
-        """exp of the entropy of lambda / sum(lambda): how many components share the variance, as if evenly; 0 for none.
+        """exp of the entropy of lambda / sum(lambda): the number of equal components with this entropy; 0 without any.
 
         Roy and Vetterli, The effective rank, EUSIPCO 2007.
         """
@@ -114,12 +114,12 @@ class Spectrum:
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
-        """Which singular values have two digits or more, (n_components,)."""
+        """Mask of the singular values with two digits or more, (n_components,)."""
         return (self.singular_values > 0) & (self.errors <= RELIABLE)
 
     @property
     def digits(self) -> F64:
-        """Decimal digits of each singular value, (n_components,)."""
+        """Correct decimal digits of each singular value, (n_components,)."""
         return claimed(np.where(self.singular_values > 0, self.errors, np.inf))
 
     @property
@@ -137,26 +137,26 @@ class Spectrum:
 
     @property
     def lacking(self) -> NDArray[np.bool_]:
-        """Which components another solver might find, (n_components,): not reliable, below the largest rank.
+        """Mask of the components that another solver might find, (n_components,): not reliable, below the largest rank.
 
-        Those that came out as 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
+        Components with sigma = 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
         """
         return ~self.reliable & (np.arange(self.n_components) < self.largest_rank) & (self.total > 0)
 
     @property
     def whitening(self) -> F64:
-        """What whitened scores are divided by: sqrt(explained variance), 1 where it is 0."""
+        """Divisors that whiten the scores: sqrt(explained variance), 1 where it is 0."""
         deviation = np.sqrt(self.explained_variance)
         return np.where(deviation > 0, deviation, 1.0)
 
 
 def reciprocal(values: F64) -> F64:
-    """1 / values, and 0 where they are 0."""
+    """1 / values, with 0 where they are 0."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, center: bool) -> tuple[F64, int, int]:
-    """The min(n, d) eigenvalues that the data have, 0 beyond the numerical rank; that rank, and the largest it can be."""
+    """The min(n, d) eigenvalues of the data, 0 beyond the numerical rank; that rank, and its upper bound."""
     limit = min(n_samples - center, n_features)
     values = eigenvalues[: min(n_samples, n_features)]
     rank = min(int(np.count_nonzero(values > floor)), limit)
@@ -164,18 +164,18 @@ def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, cent
 
 
 def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bool, ddof: int) -> Spectrum:
-    """What a solver found, as a spectrum of the data; how far it is off is not known yet.
+    """The solver's factors as a spectrum of the data, with errors that are not known yet (infinite).
 
     Parameters
     ----------
-    factors : of `finish`
-    n_samples, n_features : their smaller one bounds the rank, which centring takes one sample from
+    factors : result of `finish`
+    n_samples, n_features : the smaller one bounds the rank; centring takes one sample
     center, ddof : of the data; the divisor is n - ddof
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     k = factors.vectors.shape[1]
     return Spectrum(
-        # There may be more components than features that have values.
+        # There may be more components than features with values.
         eigenvalues=np.append(eigenvalues, np.zeros(max(0, k - eigenvalues.size))),
         vectors=factors.vectors,
         total=factors.total,
@@ -192,16 +192,16 @@ def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bo
 def judged(
     spectrum: Spectrum, bounds: F64, power: int, *, before: F64 | None = None, products: F64 | None = None
 ) -> Spectrum:
-    """The same with errors.
+    """The spectrum with its errors.
 
     Parameters
     ----------
-    bounds : how far lambda is off at most where `power` is 2, sigma where it is 1, (n_components,)
-    before : where values are Ritz values of a second pass, or are going to be: the bounds that the first one had
-    products : how far the products of that pass put sigma, (n_components,)
+    bounds : bounds of the error of lambda if `power` is 2, of sigma if it is 1, (n_components,)
+    before : bounds of the first pass, where the values are, or will be, Ritz values of a second pass
+    products : errors of sigma through rounding in the products of that pass, (n_components,)
     """
     kept, k = spectrum.eigenvalues[: spectrum.n_components], spectrum.n_components
-    # In the units of what is bounded: eigenvalues, or singular values, squared for first_order.
+    # In the units of the bounds: eigenvalues, or singular values, for which the root in first_order is undone.
     values = kept if power == 2 else np.sqrt(kept)
     following = float(spectrum.eigenvalues[k]) if k < spectrum.eigenvalues.size else 0.0
     errors = first_order(values, bounds) if power == 2 else np.square(1 + first_order(values, bounds)) - 1
@@ -215,15 +215,15 @@ def judged(
 
 
 def _supported(spectrum: Spectrum, bounds: F64, power: int, before: F64 | None, products: F64 | None) -> float:
-    """The smallest sigma_j / sigma_1 of error RELIABLE, were its bounds those of the last component that is not 0."""
+    """The smallest sigma_j / sigma_1 with an error of RELIABLE, given the bounds of the last component that is not 0."""
     last = min(spectrum.rank, spectrum.n_components) - 1
     if last < 0:
         return 1.0
-    # Eigenvalues where power is 2, so singular values are their root: as of `first_order`, and of `second_order` far from others.
+    # An eigenvalue if power is 2, else a singular value: solves `first_order`, and `second_order` with large gaps, for RELIABLE.
     smallest = bounds[last] / (1 - (1 + RELIABLE) ** -power)
     if before is not None:
         smallest = min(smallest, np.sqrt(before[last] / (2 * RELIABLE)) * np.sqrt(bounds[last]))
-    found = float(smallest ** (1 / power))
+    sigma = float(smallest ** (1 / power))
     if products is not None:
-        found = max(found, float(products[last]) / RELIABLE)
-    return min(1.0, max(found / float(np.sqrt(spectrum.eigenvalues[0])), SMALLEST / RELIABLE))
+        sigma = max(sigma, float(products[last]) / RELIABLE)
+    return min(1.0, max(sigma / float(np.sqrt(spectrum.eigenvalues[0])), SMALLEST / RELIABLE))

@@ -1,9 +1,9 @@
-"""What a pass adds up, by solver: one contract, one file each. NumPy only; they know no scheduler.
+"""Accumulators: the sum that a pass builds for each solver, one contract and one file each, independent of schedulers.
 
-An accumulator sees the data as panels P, m x w: the side that is kept, by a part of the side that streams by (all
-samples of some features, or all features of some samples). `of_slab` adds a slab panel by panel, `merge` another
-span's sum, and `finish` decomposes what is there in the end. What a panel counts for besides its product is its
-tally's (`dpca.numerics.accumulators.tallies`).
+An accumulator sees the data as panels P, m x w: the kept side by a part of the streamed side (all samples of some
+features, or all features of some samples). `of_slab` adds the panels of a slab, `merge` adds the sum of another span,
+and `finish` decomposes the complete sum. Everything else that a pass counts is in the tally of the accumulator
+(`dpca.numerics.accumulators.tallies`).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class Accumulator(Protocol):
     """The contract of the solvers."""
 
     matrix: F64
-    """What is added up, (m, m)."""
+    """The sum, (m, m)."""
     tally: Tally
     exact: bool
     """Whether nothing was rounded."""
     power: int
-    """Of sigma, that the matrix holds: 2 where it squares the condition number, else 1."""
+    """Power of sigma in the matrix: 2 where it squares the condition number, else 1."""
 
     @classmethod
     def empty(cls, m: int, tally: Tally) -> Self:
-        """The sum over nothing."""
+        """The sum over no data."""
         ...
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
-        """Add the panels of a slab; yields each when it is in."""
+        """Add the panels of a slab; yields each after it is added."""
         ...
 
     def close(self) -> Self:
-        """The end of a span: let go of what only `of_slab` needs, before the sum waits or travels."""
+        """End a span: release what only `of_slab` needs, before the sum waits or is sent."""
         ...
 
     def merge(self, other: Self) -> Self:
@@ -51,38 +51,38 @@ class Accumulator(Protocol):
         ...
 
     def squares(self, center: bool) -> F64:
-        """What the sums of squares of X_c are by the products: in all, or of each of the m; to be checked."""
+        """Sums of squares of X_c from the products, to be checked: one in all, or one for each of the m."""
         ...
 
     def times(self, vectors: F64) -> F64:
-        """X_c X_c' V, or X_c' X_c V, of what is there; (m, j)."""
+        """X_c X_c' V, or X_c' X_c V, of the data added so far, (m, j)."""
         ...
 
     def scale(self, factors: F64) -> None:
-        """Multiply the kept features by factors that only all samples gave, (m,)."""
+        """Multiply the kept features by factors, (m,), which are known only after all samples."""
         ...
 
     def recenter(self) -> None:
-        """Remove what rounding left of the mean from a matrix over samples, in place."""
+        """Remove the mean that rounding left in a matrix over samples, in place."""
         ...
 
     def finish(self, choose: Choose) -> Factors:
-        """Decompose; `choose` says how many components, once the eigenvalues are known."""
+        """Decompose the sum; `choose` gives the number of components from the eigenvalues."""
         ...
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
-        """Bytes of what the accumulation of a span holds, by name."""
+        """Bytes that the accumulation of a span holds, by name of the array."""
         ...
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
-        """Bytes of what adding up spans holds, by name, besides those that wait."""
+        """Bytes that adding up spans holds, by name, without the spans that wait."""
         ...
 
     @staticmethod
     def held_to_finish(m: int, n_components: int) -> dict[str, int]:
-        """Bytes of what `finish` holds, by name."""
+        """Bytes that `finish` holds, by name of the array."""
         ...
 
 
@@ -90,7 +90,7 @@ SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": C
 
 
 def tally_of(plan: Plan, center: bool, columns: F64) -> Tally:
-    """What is to be counted of what streams by, empty; `columns` are those of the sketch."""
+    """An empty tally for the streamed side of a plan; `columns` are those of the sketch."""
     if plan.keeps == "samples":
         return FeatureTally.empty(plan.n_kept, columns.shape[1])
     return Moments.empty(plan.n_kept, center, columns)

@@ -1,4 +1,4 @@
-"""What comes out of an accumulator."""
+"""The result of an accumulator: eigenvalues and vectors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 Choose = Callable[[F64, float, float], int]
-"""How many components: from the eigenvalues, descending, the floor below which they count as 0, and their sum."""
+"""Gives the number of components from: eigenvalues, descending; the floor at which they count as 0; their sum."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Singular values, and the singular vectors on the side of samples."""
+    """Squared singular values, and the singular vectors of the kept side."""
 
     eigenvalues: F64
-    """Squares of the singular values, descending, (m,); small ones may be negative through rounding."""
+    """Squares of the singular values, descending, (m,); rounding may make small ones negative."""
     vectors: F64
-    """(m, n_components), orthonormal, on the kept side."""
+    """(m, n_components), orthonormal."""
     residuals: F64
-    """How well each fits what was added up, relative to the largest, (n_components,)."""
+    """Residual of each in the summed matrix, relative to the largest, (n_components,)."""
     floor: float
     """Eigenvalues at or below this can't be told from 0."""
     total: float
@@ -31,5 +31,5 @@ class Factors:
 
     @classmethod
     def nothing(cls) -> Self:
-        """Of the types that all have."""
+        """Empty factors, with arrays of the right types."""
         return cls(np.zeros(0), np.zeros((0, 0)), np.zeros(0), 0.0, 0.0)

@@ -1,21 +1,21 @@
 """K = X_c X_c', n x n, as a sum over panels of features.
 
 Products are symmetric rank-k updates of at most `panel_width` columns in working precision, added up
-in float64. With unit roundoff u and panels of w columns, each entry of a panel's product is off by at most
+in float64. With unit roundoff u and panels of w columns, each entry of a panel's product has an error of at most
 gamma_w |x_i|'|x_j|, gamma_w = w u / (1 - w u) (Higham, Accuracy and Stability of Numerical Algorithms,
-2nd ed., eq. 3.5), and by about sqrt(w) u |x_i|'|x_j| for rounding errors that are independent (Higham and
+2nd ed., eq. 3.5), and of about sqrt(w) u |x_i|'|x_j| if rounding errors are independent (Higham and
 Mary, SIAM J. Sci. Comput. 41, 2019, thm 3.1). The sum over panels adds u64 times their number. So the
-relative error of K does not grow with the number of features: a panel's width bounds it.
+relative error of K does not grow with the number of features: the width of a panel bounds it.
 
 Measured in single precision, panels of 4096 features, largest error over largest entry of K (`make precision`):
-1.7e-7 at 10^4 features, 6e-8 at 10^5 and 2e-8 at 10^6, for white data, few factors and far means alike:
-at most float32's eps, 1.2e-7, or little more. Panels of 16384 double it, panels of 256 halve it. Columns that repeat
-have equal terms, whose sums round in one direction: 1.7e-6 at 10^4 features that are 20 different ones, and 3.3e-6, 28
-eps, where they are all the same, however many. So no bound is claimed by formula: a run measures what its own products
-are off by (`dpca.numerics.sketch`), and claims that.
+1.7e-7 at 10^4 features, 6e-8 at 10^5 and 2e-8 at 10^6, for white data, for few factors and for means far from 0:
+float32's eps, 1.2e-7, or little more. Panels of 16384 double the error, panels of 256 halve it. Columns that repeat
+have equal terms, whose sums round in one direction: 1.7e-6 at 10^4 features of which 20 are different, and 3.3e-6, 28
+eps, where all are the same, however many. So no bound is claimed by formula: each run measures the error of its own
+products (`dpca.numerics.sketch`), and claims that.
 
-Integers of 8 bits are centred by their means rounded, so that products are of integers; while a panel's squares
-sum to less than 2^24, float32 holds every partial sum, and K is exact until H K H.
+Integers of 8 bits are centred by their rounded means, so that the products are products of integers; while the squares of
+a panel sum to less than 2^24, float32 represents every partial sum, and K is exact until H K H.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from dpca.numerics.preprocess import Panel
 from dpca.numerics.sketch import norms
 
 EXACT = {4: 2.0**24, 8: 2.0**53}
-"""Integers below this are exact, by the size of a float; a sum that passes it, rounded or not, does not come back below."""
+"""Integers below this are exact, by size of the float; a sum of squares above it, even rounded, does not fall below again."""
 
 
 @dataclass
 class Gram:
-    """The Gram matrix of some features, and what else one reading of them gives."""
+    """The Gram matrix of some features, and the tally of the same pass."""
 
     matrix: F64 = field(metadata={"symmetric": True})
-    """X_c X_c', (m, m); the ledger keeps half of it."""
+    """X_c X_c', (m, m); the ledger stores one half of it."""
     tally: Tally
     exact: bool = True
-    """Whether no product was rounded: single precision on integers that are small enough."""
+    """Whether no product was rounded, as in single precision with integers that are small enough."""
     power = 2
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
     def empty(cls, m: int, tally: Tally) -> Self:
-        """The sum over nothing."""
+        """The sum over no data."""
         return cls(np.zeros((m, m)), tally)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
-        """Add the panels of a slab; yields each when it is in.
+        """Add the panels of a slab; yields each after it is added.
 
         Raises
         ------
@@ -70,13 +70,13 @@ class Gram:
     def add(self, matrix: NDArray[Any]) -> bool:
         """Add P P'; returns whether every sum in it is exact if P holds integers.
 
-        It is where the diagonal is: by Cauchy and Schwarz no partial sum of an entry exceeds the largest of the
-        diagonal, and float32 holds every integer up to 2^24.
+        The diagonal decides: by Cauchy and Schwarz no partial sum of an entry exceeds the largest diagonal entry, and
+        float32 represents every integer up to 2^24.
         """
         if self._product is None or self._product.dtype != matrix.dtype:
             self._product = np.empty(self.matrix.shape, matrix.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            # NumPy calls BLAS syrk for A @ A.T, half the work of a general product, and drops the GIL.
+            # For A @ A.T NumPy calls BLAS syrk, half the work of a general product, and releases the GIL.
             np.matmul(matrix, matrix.T, out=self._product)
         diagonal = np.einsum("ii->i", self._product)
         if not np.isfinite(diagonal).all():
@@ -88,19 +88,19 @@ class Gram:
         return bool(diagonal.max(initial=0) < EXACT[matrix.dtype.itemsize])
 
     def close(self) -> Self:
-        """The end of a span."""
+        """End a span: release the buffer of products."""
         self._product = None
         return self
 
     def merge(self, other: Gram) -> Self:
-        """Add another span's sum, in place, so that no third n x n matrix is needed."""
+        """Add the sum of another span, in place, so that no third n x n matrix is needed."""
         self.matrix += other.matrix
         self.exact &= other.exact
         self.tally.merge(other.tally)
         return self
 
     def squares(self, center: bool) -> F64:
-        """What the sum of squares of X_c is by the products: the trace of H K H, (1,)."""
+        """Sum of squares of X_c from the products: the trace of H K H, (1,)."""
         trace = np.trace(self.matrix) - (self.matrix.sum() / len(self.matrix) if center else 0.0)
         return np.array([trace])
 
@@ -109,10 +109,10 @@ class Gram:
         return self.matrix @ vectors
 
     def scale(self, factors: F64) -> None:
-        """Nothing: features were scaled as they streamed by."""
+        """Nothing to do: streamed features are scaled when they are read."""
 
     def recenter(self) -> None:
-        """H K H, in place: removes what rounding left of the mean."""
+        """H K H, in place: removes the mean that rounding left."""
         center_gram(self.matrix)
 
     def finish(self, choose: Choose) -> Factors:
@@ -121,26 +121,26 @@ class Gram:
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
-        """Bytes of what the accumulation of a span holds, by name."""
+        """Bytes that the accumulation of a span holds, by name of the array."""
         return {"Gram matrix of a span": 8 * m * m, "product of a panel": working_dtype.itemsize * m * m}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
-        """Bytes of what adding up spans holds, by name, besides those that wait."""
+        """Bytes that adding up spans holds, by name, without the spans that wait."""
         return {"Gram matrix": 8 * m * m}
 
     @staticmethod
     def held_to_finish(m: int, n_components: int) -> dict[str, int]:
-        """Bytes of what `finish` holds, by name.
+        """Bytes that `finish` holds, by name of the array.
 
-        Below `LARGE` numpy.linalg.eigh hands LAPACK's dsyevd a copy of the matrix, which needs 1 + 6m + 2m^2 values
-        besides (LAPACK Users' Guide), and takes the vectors out of it.
+        Below `LARGE` numpy.linalg.eigh calls LAPACK's dsyevd on a copy of the matrix, with a workspace of 1 + 6m + 2m^2
+        values (LAPACK Users' Guide), and then copies the vectors.
         """
-        found = {"Gram matrix": 8 * m * m, "chosen vectors and their residuals": 3 * 8 * m * n_components}
+        arrays = {"Gram matrix": 8 * m * m, "chosen vectors and their residuals": 3 * 8 * m * n_components}
         if m >= LARGE:
-            return {**found, "its copy for LAPACK": 8 * m * m, "LAPACK's workspace": 8 * m * (64 + 18 + 8 + 5)}
+            return {**arrays, "its copy for LAPACK": 8 * m * m, "LAPACK's workspace": 8 * m * (64 + 18 + 8 + 5)}
         return {
-            **found,
+            **arrays,
             "its copy for LAPACK": 8 * m * m,
             "eigenvectors": 8 * m * m,
             "LAPACK's workspace": 8 * (1 + 6 * m + 2 * m * m),
@@ -148,15 +148,15 @@ class Gram:
 
 
 LARGE = 2000
-"""Matrices from here on are reduced for the vectors that are chosen; of smaller ones every vector is found in a second."""
+"""Matrices of this size or more are solved for the chosen vectors only; smaller ones give all vectors within a second."""
 
 
 CENTRED_ROWS = 256
-"""Rows that are centred together, so that what is subtracted stays small."""
+"""Rows that are centred together, so that the array to subtract stays small."""
 
 
 def center_gram(gram: F64) -> F64:
-    """H K H with H = I - 11'/n, in place: removes what is left of the mean after rounding; symmetric to the bit."""
+    """H K H with H = I - 11'/n, in place: removes the mean that rounding left; the result is symmetric to the bit."""
     row = gram.mean(axis=1)
     half = row - row.mean() / 2
     for start in range(0, len(gram), CENTRED_ROWS):
@@ -167,9 +167,9 @@ def center_gram(gram: F64) -> F64:
 def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
     """Eigendecomposition of a symmetric matrix.
 
-    An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve). Of a matrix that is
-    semidefinite but for rounding, also below twice the magnitude of the most negative one: there is none but through
-    rounding, so that one measures it. Of another, `total` is the sum of the positive ones.
+    An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve). If the matrix is
+    semidefinite up to rounding, also below twice the magnitude of the most negative eigenvalue: only rounding makes
+    eigenvalues negative, so that one measures it. For other matrices `total` is the sum of the positive eigenvalues.
     """
     ascending, leading = _decomposed(matrix)
     eigenvalues = ascending[::-1]
@@ -192,21 +192,21 @@ def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
 
 
 def eigensolve_flops(m: int) -> int:
-    """Of `eigh`: 9 m^3 for all vectors, 4/3 m^3 for the reduction alone (Golub and Van Loan, 8.3)."""
+    """Flops of `eigh`: 9 m^3 for all vectors, 4/3 m^3 for the reduction only (Golub and Van Loan, 8.3)."""
     return 9 * m**3 if m < LARGE else 4 * m**3 // 3
 
 
 def load(m: int) -> None:
-    """Load what `eigh` needs for m x m: SciPy brings a BLAS of its own, which has to be there when threads are set."""
+    """Import what `eigh` needs for m x m: SciPy has its own BLAS, which must be loaded before threads are set."""
     if m >= LARGE:
         import dpca.numerics.accumulators.lapack  # noqa: F401
 
 
 def _decomposed(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
-    """All eigenvalues, ascending, and what gives the vectors of the largest, in descending order."""
+    """All eigenvalues, ascending, and a function that gives the vectors of the k largest, in descending order."""
     if len(matrix) < LARGE:
         return _whole(matrix)
-    from dpca.numerics.accumulators.lapack import LapackError, Tridiagonal  # SciPy takes a while to load
+    from dpca.numerics.accumulators.lapack import LapackError, Tridiagonal  # importing SciPy is slow
 
     def leading(k: int) -> F64:
         try:
@@ -216,12 +216,12 @@ def _decomposed(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
 
     try:
         reduced = Tridiagonal(matrix)
-    except LapackError:  # dsyevd takes other steps
+    except LapackError:  # dsyevd uses another algorithm
         return _whole(matrix)
     return reduced.eigenvalues, leading
 
 
 def _whole(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
-    """The same by LAPACK's dsyevd, which finds every vector."""
+    """The same by LAPACK's dsyevd, which computes every vector."""
     eigenvalues, vectors = np.linalg.eigh(matrix)
     return eigenvalues, lambda k: np.ascontiguousarray(vectors[:, ::-1][:, :k])

@@ -1,14 +1,14 @@
-"""All eigenvalues and some eigenvectors of a large symmetric matrix, by LAPACK's routines one by one.
+"""All eigenvalues and some eigenvectors of a large symmetric matrix, by single LAPACK routines.
 
-numpy.linalg.eigh finds every vector (dsyevd): for the few that are wanted of a large matrix that takes twice the
-time, and five times its memory instead of twice. Here the matrix is reduced to tridiagonal form (dsytrd: half of it
-is matrix-vector products, so that memory's speed bounds it), whose eigenvalues are all found (dsterf); those vectors
-that are then chosen follow from relatively robust representations (dstemr: Dhillon and Parlett, Linear Algebra
-Appl. 387, 2004) and are turned back (dormtr). LAPACK's own dsyevr takes the same steps, but finds either all
-eigenvalues or those whose vectors it finds.
+numpy.linalg.eigh computes every vector (dsyevd). Where only a few vectors of a large matrix are needed, that takes twice
+the time, and five times the memory of the matrix instead of twice. Here the matrix is reduced to tridiagonal form (dsytrd:
+half of its work is matrix-vector products, limited by memory bandwidth), and all eigenvalues of that are computed (dsterf);
+the vectors that are then chosen follow by relatively robust representations (dstemr: Dhillon and Parlett, Linear Algebra
+Appl. 387, 2004) and are transformed back (dormtr). LAPACK's own dsyevr takes the same steps, but computes either all
+eigenvalues or only those whose vectors it computes.
 
-The routines are those that SciPy offers to compiled code (scipy.linalg.cython_lapack). Its functions for Python hold
-the interpreter's lock until they return, minutes for a large matrix, in which no signal is answered.
+The routines are those that SciPy offers to compiled code (scipy.linalg.cython_lapack). SciPy's Python functions hold
+the interpreter lock until they return; for a large matrix no signal is handled for minutes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ F64 = NDArray[np.float64]
 
 
 class LapackError(ArithmeticError):
-    """A routine gave up."""
+    """A LAPACK routine failed."""
 
 
 class Tridiagonal:
-    """A symmetric matrix, reduced: Q' A Q = T.
+    """A symmetric matrix in tridiagonal form: Q' A Q = T.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Tridiagonal:
     Raises
     ------
     LapackError
-        When the eigenvalues do not converge; here or later.
+        When the eigenvalues do not converge, here or in `leading`.
     """
 
     def __init__(self, matrix: F64) -> None:
@@ -51,14 +51,14 @@ class Tridiagonal:
         _call("dsterf", m, self.eigenvalues, self._beside.copy())
 
     def leading(self, k: int) -> F64:
-        """Eigenvectors of the k largest eigenvalues, those in descending order; (m, k), orthonormal."""
+        """Orthonormal eigenvectors of the k largest eigenvalues, in descending order of these, (m, k)."""
         m = len(self._diagonal)
         if not k:
             return np.empty((m, 0))
-        rows, found = np.empty((k, m)), np.empty(m)
+        rows, eigenvalues = np.empty((k, m)), np.empty(m)
         _call(
             "dstemr",
-            *(b"V", b"I", m, self._diagonal.copy(), self._beside.copy(), 0.0, 0.0, m - k + 1, m, 0, found),
+            *(b"V", b"I", m, self._diagonal.copy(), self._beside.copy(), 0.0, 0.0, m - k + 1, m, 0, eigenvalues),
             *(rows, m, k, np.empty(2 * k, np.int32), 1),
             *(np.empty(18 * m), 18 * m, np.empty(10 * m, np.int32), 10 * m),
         )
@@ -67,7 +67,7 @@ class Tridiagonal:
 
 
 def _call_with_space(name: str, *arguments: Any) -> None:
-    """Call a routine that first says how much workspace it would like."""
+    """Call a routine twice: for the size of its workspace, then with a workspace of that size."""
     wanted = np.empty(1)
     _call(name, *arguments, wanted, -1)
     size = int(wanted[0])
@@ -75,18 +75,18 @@ def _call_with_space(name: str, *arguments: Any) -> None:
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """Call a routine: characters, integers and floats by reference, as Fortran has it, and `info` last."""
+    """Call a routine as Fortran does: characters, integers and floats by reference, and `info` last."""
     info = ctypes.c_int(0)
     kinds: dict[type, Any] = {bytes: ctypes.c_char, int: ctypes.c_int, float: ctypes.c_double}
-    held = [value if isinstance(value, np.ndarray) else kinds[type(value)](value) for value in arguments]
-    places = [value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value) for value in held]
-    _routine(name)(*places, ctypes.addressof(info))
+    values = [value if isinstance(value, np.ndarray) else kinds[type(value)](value) for value in arguments]
+    addresses = [value.ctypes.data if isinstance(value, np.ndarray) else ctypes.addressof(value) for value in values]
+    _routine(name)(*addresses, ctypes.addressof(info))
     if info.value:
         raise LapackError(f"LAPACK's {name} gave up: info is {info.value}")
 
 
 def _routine(name: str) -> Any:
-    """A routine as a function of addresses, which lets go of the interpreter's lock while it runs."""
+    """A routine as a function of addresses, which releases the interpreter lock while it runs."""
     api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""What one reading gives besides the matrix, and costs nothing more."""
+"""Tallies: what a pass counts besides the matrix, without another read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ F64 = NDArray[np.float64]
 
 @dataclass
 class Counts:
-    """What was met while the data were read."""
+    """Counts of a pass over the data."""
 
     bytes_read: int = 0
-    """Bytes of slabs as decoded."""
+    """Bytes of the slabs after decoding."""
     n_missing: int = 0
     absent_chunks: int = 0
-    """Chunks that the store never wrote, read as its fill value."""
+    """Chunks that were never written to the store, and are read as its fill value."""
     retries: int = 0
-    """Reads that were tried again."""
+    """Reads that were retried."""
     read_seconds: float = field(default=0.0, compare=False)
-    """Of all tasks, from the request for a slab until its values are there."""
+    """Sum over all tasks of the time from the request for a slab to the arrival of its values."""
     compute_seconds: float = field(default=0.0, compare=False)
-    """Of all tasks, from there to the next request."""
+    """Sum over all tasks of the time from there to the next request."""
 
     def merge(self, other: Counts) -> None:
-        """Count what another span has met."""
+        """Add the counts of another span."""
         self.bytes_read += other.bytes_read
         self.n_missing += other.n_missing
         self.absent_chunks += other.absent_chunks
@@ -40,37 +40,37 @@ class Counts:
 
 
 class Tally(Protocol):
-    """What every accumulator counts beside its matrix, by what streams by."""
+    """The contract of tallies: what an accumulator counts besides its matrix; one class for each streamed side."""
 
     counts: Counts
     squares: F64
-    """Sums of squares, added up in float64 without the products: of each of the m."""
+    """Sum of squares of each of the m, in float64 without the products."""
 
     def add(self, panel: Panel) -> Corrections:
-        """Count a panel; returns what the matrix lacks after it was added."""
+        """Count a panel; returns the corrections that the matrix needs after adding it."""
         ...
 
     def merge(self, other: Self) -> Corrections:
-        """Count what another span has counted; likewise."""
+        """Add the tally of another span; also returns corrections."""
         ...
 
     sketch: F64
-    """Of the matrix, as of `dpca.numerics.sketch`, (m, t)."""
+    """Sketch of the matrix, as in `dpca.numerics.sketch`, (m, t)."""
 
     @property
     def total(self) -> float:
-        """Sum of squares, added up in float64 without the products: what the trace of the matrix should be."""
+        """Sum of squares in float64 without the products: what the trace of the matrix should be."""
         ...
 
     @property
     def varies(self) -> bool:
-        """Whether samples differ by more than what rounding makes of one value."""
+        """Whether samples differ by more than rounding."""
         ...
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """Vectors whose outer products a matrix lacks, or has too much of, for its means to be those of all samples."""
+    """Vectors whose outer products are added to a matrix, or subtracted, to centre it by the means of all samples."""
 
     lacks: F64 | None = None
     exceeds: F64 | None = None
@@ -78,31 +78,31 @@ class Corrections:
 
 @dataclass
 class FeatureTally:
-    """Of features that stream by, all samples of each: every mean is known, so nothing needs correcting."""
+    """The tally of streamed features: all samples of each are there, so means are exact and nothing needs correction."""
 
     mean_product: F64
     """r = X_c m~ with m~ = mean / scale, (n_samples,): with it X X' = K + r 1' + 1 r' + c 11'."""
     sketch: F64
-    """Of the matrix, as of `dpca.numerics.sketch`, (n_samples, t)."""
+    """Sketch of the matrix, as in `dpca.numerics.sketch`, (n_samples, t)."""
     squares: F64
-    """Sums of squares of each sample, added up in float64 without the products, (n_samples,)."""
+    """Sum of squares of each sample, in float64 without the products, (n_samples,)."""
     mean_norm2: float = 0.0
     """c = m~' m~."""
     n_constant: int = 0
     n_empty: int = 0
     """Features without any value."""
     varies: bool = False
-    """Whether samples differ by more than what rounding makes of one value."""
+    """Whether samples differ by more than rounding."""
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_samples: int, n_columns: int = 0) -> Self:
-        """An empty tally; the sketch is on so many columns."""
+        """An empty tally, with a sketch of `n_columns` columns."""
         return cls(np.zeros(n_samples), np.zeros((n_samples, n_columns)), np.zeros(n_samples))
 
     @property
     def total(self) -> float:
-        """Sum of squares of what the matrix is of."""
+        """Sum of squares of the data in the matrix."""
         return float(self.squares.sum())
 
     def add(self, panel: Panel) -> Corrections:
@@ -119,7 +119,7 @@ class FeatureTally:
         return Corrections()
 
     def merge(self, other: Self) -> Corrections:
-        """Count what another span has counted."""
+        """Add the tally of another span."""
         self.mean_product += other.mean_product
         self.sketch += other.sketch
         self.mean_norm2 += other.mean_norm2
@@ -133,28 +133,28 @@ class FeatureTally:
 
 @dataclass
 class Moments:
-    """Of samples that stream by: how many, the mean and the sum of squares about it of each feature.
+    """The tally of streamed samples: their number, and for each feature the mean and the sum of squares about it.
 
-    No block of samples knows the mean of all, so each is centred by its own, and a join of two adds what their
-    means differ by: the pairwise update of Chan, Golub and LeVeque (The American Statistician 37, 1983, eq. 2.1),
-    which loses no digits to the mean as X'X - n m m' does.
+    The mean of all samples is not known yet, so each block is centred by its own mean, and joining two blocks adds a
+    term for the difference of their means: the pairwise update of Chan, Golub and LeVeque (The American Statistician
+    37, 1983, eq. 2.1), which does not lose digits to a large mean as X'X - n m m' does.
     """
 
     squares: F64
-    """Sum of squares about the mean of each feature, in float64 without products, (n_features,)."""
+    """Sum of squares of each feature about its mean, in float64 without products, (n_features,)."""
     centered: bool
     origin: F64
-    """The mean is origin + offset: where features are far from 0, only differences keep their digits."""
+    """The mean is origin + offset: differences from the origin keep digits that a mean far from 0 would lose."""
     offset: F64
     sketch: F64
-    """Of the matrix, as of `dpca.numerics.sketch`, (n_features, t)."""
+    """Sketch of the matrix, as in `dpca.numerics.sketch`, (n_features, t)."""
     _columns: F64 = field(repr=False)
     count: int = 0
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
     def empty(cls, n_features: int, centered: bool, columns: F64 | None = None) -> Self:
-        """Of nothing; `centered` says whether the matrix is about the mean."""
+        """An empty tally; `centered` says whether the matrix is about the mean."""
         columns = np.empty((n_features, 0)) if columns is None else columns
         zeros = (np.zeros(n_features) for _ in range(3))
         squares, origin, offset = zeros
@@ -162,7 +162,7 @@ class Moments:
 
     @property
     def varies(self) -> bool:
-        """As of FeatureTally: what is summed up are differences, which are 0 where features are constant."""
+        """As in FeatureTally. The sums are of differences, which are exactly 0 where features are constant."""
         return bool(self.total > 0)
 
     @property
@@ -172,11 +172,11 @@ class Moments:
 
     @property
     def total(self) -> float:
-        """Sum of squares of what the matrix is of."""
+        """Sum of squares of the data in the matrix."""
         return float(self.squares.sum()) + (0.0 if self.centered else self.count * float(self.mean @ self.mean))
 
     def add(self, panel: Panel) -> Corrections:
-        """Count a panel; returns what the scatter matrix lacks after its product was added."""
+        """Count a panel; returns the corrections that the scatter matrix needs after adding its product."""
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start
         self.counts.n_missing += panel.n_missing
@@ -186,14 +186,14 @@ class Moments:
         return self._corrected(lacks, exceeds)
 
     def merge(self, other: Self) -> Corrections:
-        """Count what another span has counted; likewise."""
+        """Add the tally of another span; also returns corrections."""
         self.counts.merge(other.counts)
         lacks = self._join(other.count, other.origin, other.offset, other.squares)
         self.sketch += other.sketch
         return self._corrected(lacks)
 
     def _corrected(self, lacks: F64 | None, exceeds: F64 | None = None) -> Corrections:
-        """What the matrix lacks, which the sketch has then."""
+        """The corrections of the matrix; the sketch is corrected here."""
         if not self.centered:
             return Corrections()
         for sign, vector in ((1, lacks), (-1, exceeds)):
@@ -202,7 +202,7 @@ class Moments:
         return Corrections(lacks, exceeds)
 
     def _join(self, count: int, origin: F64, offset: F64, squares: F64) -> F64 | None:
-        """Join other samples; returns c with scatter = scatter_a + scatter_b + c c', (n_features,)."""
+        """Join other samples; returns c, (n_features,), with scatter = scatter_a + scatter_b + c c'."""
         if not self.count:
             self.count, self.origin, self.offset, self.squares = count, origin, offset, squares
             return None
@@ -217,7 +217,7 @@ class Moments:
 
 @dataclass
 class Present:
-    """How many values of each feature are present, and their mean; before missing ones can be filled in."""
+    """Number and mean of the present values of each feature: the first pass, before missing values can be filled in."""
 
     count: NDArray[np.int64]
     means: Means
@@ -226,7 +226,7 @@ class Present:
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
-        """Of nothing."""
+        """An empty count."""
         return cls(np.zeros(n_features, np.int64), Means(np.zeros(n_features), np.zeros(n_features)))
 
     @property
@@ -240,7 +240,7 @@ class Present:
         self.counts.n_missing += n_missing
 
     def merge(self, other: Self) -> Self:
-        """Join what another span has counted."""
+        """Add the count of another span."""
         self._join(other.count, other.means)
         self.counts.merge(other.counts)
         return self
@@ -257,18 +257,18 @@ class Present:
 
 @dataclass(frozen=True)
 class Standard:
-    """Mean and divisor of every feature, once all samples are known."""
+    """Mean and divisor of every feature, from all samples."""
 
     mean: F64
     """(n_features,); 0 without centring, NaN for a feature without any value."""
     divisor: F64
     """(n_features,); 1 for a constant feature, NaN for one without any value."""
     constant: NDArray[np.bool_]
-    """Features without variation; none unless they should be scaled."""
+    """Mask of features without variation; all False without scaling."""
     empty: NDArray[np.bool_]
-    """Features without any value."""
+    """Mask of features without any value."""
     about: About
-    """What X_c is made with."""
+    """Means and factors that turn X into X_c."""
 
     @classmethod
     def nothing(cls) -> Self:
@@ -278,7 +278,7 @@ class Standard:
 
     @classmethod
     def of(cls, moments: Moments, rules: Rules, present: Present | None) -> Self:
-        """From what was counted; `present` where values may be missing."""
+        """The means and divisors from the tallies; `present` where values may be missing."""
         n_present = np.full(moments.mean.size, moments.count) if present is None else present.count
         mean = moments.mean if present is None else present.mean
         divisor, constant, empty = np.ones(mean.size), np.zeros(mean.size, bool), n_present == 0

@@ -1,12 +1,12 @@
-"""R of X_c' = Q R, n x n (of X_c = Q R, d x d, where features are fewer), panel after panel.
+"""Tall-skinny QR: R of X_c' = Q R, n x n (of X_c = Q R, d x d, where there are fewer features), updated panel by panel.
 
-It gives the singular values without squaring their condition number.
+R gives the singular values without squaring the condition number.
 
-Tall-skinny QR (Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012): R of [R; P'] is R of
-all panels so far, within a span and from span to span, in their order. Q is never formed: X_c' = Q R and
-R = U S V' give sigma and the right singular vectors V, which are the score directions. Householder QR is
-backward stable, so that each sigma is off by a small multiple of eps sigma_1, where the Gram matrix gives
-eps sigma_1^2 / sigma_j (Golub and Van Loan, Matrix Computations, 4th ed., 8.6).
+R of [R; P'] is the R factor of all panels so far, within a span and from span to span, in their order (Demmel,
+Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012). Q is never formed: X_c' = Q R and R = U S V' give sigma
+and the right singular vectors V, which are the score directions. Householder QR is backward stable, so each sigma
+has an error of a small multiple of eps sigma_1, where the Gram matrix gives eps sigma_1^2 / sigma_j (Golub and
+Van Loan, Matrix Computations, 4th ed., 8.6).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STACK_BYTES = 2**27
 
 @dataclass
 class Tsqr:
-    """The R factor of what streamed by so far."""
+    """The R factor of the data that were added so far."""
 
     matrix: F64
     """R, (m, m), upper triangular."""
@@ -36,35 +36,35 @@ class Tsqr:
     exact = False
     power = 1
     _stack: F64 | None = field(default=None, repr=False)
-    """R, and under it the rows that wait to be factored."""
+    """R, and below it the rows that wait to be factored."""
     _waiting: int = 0
 
     @classmethod
     def empty(cls, m: int, tally: Tally) -> Self:
-        """The factor of nothing."""
+        """The factor of no data."""
         return cls(np.zeros((m, m)), tally)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
-        """Factor the panels of a slab; yields each when it is in."""
+        """Factor the panels of a slab; yields each after it is added."""
         for panel in panels:
             self._push(panel.matrix.T)
             self._push(self._rows(self.tally.add(panel)))
             yield panel
 
     def close(self) -> Self:
-        """The end of a span: factor what waits."""
+        """End a span: factor the rows that wait."""
         self._factor()
         self._stack = None
         return self
 
     def merge(self, other: Tsqr) -> Self:
-        """R of this one's rows and another's."""
+        """R of the rows of both spans."""
         correction = self._rows(self.tally.merge(other.tally))
         self.matrix = _r_of(np.vstack([self.matrix, other.matrix, correction]))
         return self
 
     def squares(self, center: bool) -> F64:
-        """What the sum of squares of each of the m is by R, (m,)."""
+        """Sum of squares of each of the m from R, (m,)."""
         rows = self.matrix - self.matrix.mean(axis=1)[:, None] if center else self.matrix
         return np.asarray(np.einsum("ij,ij->j", rows, rows), np.float64)
 
@@ -78,7 +78,7 @@ class Tsqr:
         self.matrix *= factors
 
     def recenter(self) -> None:
-        """R H, in place: removes what rounding left of the mean."""
+        """R H, in place: removes the mean that rounding left."""
         self.matrix -= self.matrix.mean(axis=1)[:, None]
 
     def finish(self, choose: Choose) -> Factors:
@@ -100,7 +100,7 @@ class Tsqr:
         )
 
     def _rows(self, corrections: Corrections) -> F64:
-        """What R lacks, as rows: R'R + c c' is of [R; c']."""
+        """The correction of R as rows: R'R + c c' belongs to [R; c']."""
         return np.empty((0, len(self.matrix))) if corrections.lacks is None else corrections.lacks[None]
 
     def _push(self, rows: NDArray[Any]) -> None:
@@ -127,18 +127,18 @@ class Tsqr:
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:  # noqa: ARG004  always float64
-        """Bytes of what the accumulation of a span holds, by name."""
+        """Bytes that the accumulation of a span holds, by name of the array."""
         rows = m + waiting_rows(m)
         return {"R factor of a span": 2 * 8 * m * m, "rows to be factored, and LAPACK's copy": 2 * 8 * rows * m}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
-        """Bytes of what merging spans holds, by name, besides those that wait."""
+        """Bytes that merging spans holds, by name, without the spans that wait."""
         return {"R factor": 8 * m * m, "two of them stacked, and LAPACK's copy": 2 * 2 * 8 * m * m}
 
     @staticmethod
     def held_to_finish(m: int, n_components: int) -> dict[str, int]:
-        """Bytes of what `finish` holds, by name: LAPACK's dgesdd with all vectors, which needs 4 m^2 + 7 m."""
+        """Bytes that `finish` holds, by name: LAPACK's dgesdd for all vectors needs a workspace of 4 m^2 + 7 m."""
         return {
             "R factor": 8 * m * m,
             "its copy for LAPACK": 8 * m * m,
@@ -154,5 +154,5 @@ def _r_of(rows: F64) -> F64:
 
 
 def waiting_rows(m: int) -> int:
-    """Rows that are factored together: 4 m, which costs 1.2 times the least; fewer where that takes 128 MiB, but m."""
+    """Rows factored together: 4 m, at 1.2 times the least cost; where that exceeds 128 MiB fewer, but at least m."""
     return max(m, min(4 * m, STACK_BYTES // (8 * m)), 1)
