@@ -1,4 +1,4 @@
-"""One kernel solved: from its matrix to a spectrum, and what is known of it besides."""
+"""Kernel PCA of one kernel: from its matrix to a spectrum, with diagnostics."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from dpca.numerics.sketch import SAFETY, Sketch
 from dpca.numerics.spectrum import Spectrum, judged
 
 SHARE = 0.95
-"""Of the variance, for which the table of a sweep says how many components it takes."""
+"""Share of the variance for which the table of a sweep gives the number of components."""
 ASYMMETRIC = 1e-6
-"""A kernel matrix may differ from its transpose by this, relative to its largest value."""
+"""Largest difference between a kernel matrix and its transpose that is accepted, relative to its largest value."""
 NEGATIVE_SHARE, NEGATIVE_VALUE = 1e-5, 1e-10
-"""Negative eigenvalues beyond these are no rounding: relative to the largest, and in themselves (as in scikit-learn)."""
+"""Negative eigenvalues beyond these are not rounding: relative to the largest, and absolute (as in scikit-learn)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a kernel."""
+    """Options of kernel PCA."""
 
     n_components: NComponents
     ddof: int
     remove_zero_eig: bool
-    """Whether components of eigenvalues that are 0 are left out."""
+    """Whether components with eigenvalue 0 are left out."""
     indefinite: Indefinite
-    """What becomes of negative eigenvalues."""
+    """How negative eigenvalues are handled."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one kernel gave."""
+    """The result of one kernel."""
 
     kernel: Kernel
     spectrum: Spectrum
     centering: Centering
     notes: tuple[str, ...] = ()
-    """What is the matter with the kernel, in words."""
+    """Problems of the kernel, in words."""
     n_negative: int = 0
-    """Eigenvalues that are negative beyond rounding, which were left out."""
+    """Number of eigenvalues that are negative beyond rounding; they are left out."""
     most_negative: float = 0.0
-    """Relative to the largest in magnitude."""
+    """The most negative eigenvalue, relative to the largest in magnitude."""
     reason: str = ""
-    """Where the number of components is from."""
+    """Where the number of components comes from."""
     problem: str = ""
-    """Why there is no answer, if there is none."""
+    """Why there is no answer; empty if there is one."""
     accuracy: float | None = None
     """Share of samples whose nearest neighbour in the scores has the same label."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """What is known of it, in plain values."""
+        """The result in plain values, for the certificate."""
         spectrum = self.spectrum
         return {
             "kernel": self.kernel.name,
@@ -84,16 +84,16 @@ def solve(
     eigensolve: Callable[[Callable[[], Factors]], Factors],
     labels: NDArray[Any] | None = None,
 ) -> Case:
-    """Kernel PCA of a kernel matrix: H k H = V diag(lambda) V' with H = I - 11'/n, scores V diag(sqrt(lambda)).
+    """Kernel PCA of a kernel matrix: H k H = V diag(lambda) V' with H = I - 11'/n, and scores V diag(sqrt(lambda)).
 
     Parameters
     ----------
-    kernel, matrix : (n, n); it is centred in place
-    noise : how far eigenvalues may be off through the precision of the products; or a sketch of what the matrix
-        should be once it is centred, which tells
-    request : how many components, and what becomes of negative eigenvalues
-    largest_rank : what the rank can be at most, n - 1 or less
-    eigensolve : carries out the eigensolve that it is given
+    kernel, matrix : the kernel and its matrix, (n, n), which is centred in place
+    noise : error of the eigenvalues through the precision of the products; or a sketch of the true centred matrix,
+        which measures it
+    request : number of components, and the handling of negative eigenvalues
+    largest_rank : upper bound of the rank, n - 1 or less
+    eigensolve : runs the eigensolve that is passed to it, or returns the factors of an earlier run
     labels : of each sample, (n,)
 
     Raises
@@ -101,48 +101,48 @@ def solve(
     InputError
         When the matrix is not symmetric.
     ConfigError
-        When eigenvalues are negative, where the request does not have them left out.
+        When eigenvalues are negative, and the request is to refuse them.
     """
-    n, asked = len(matrix), request.n_components
-    found = notes(kernel, matrix)
+    n, requested = len(matrix), request.n_components
+    remarks = notes(kernel, matrix)
     asymmetry = _asymmetry(matrix)
     rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
     centering = Centering.of(matrix)
     centering.apply(matrix)
-    if asymmetry and _asymmetry(matrix):  # what centring takes away does not matter
-        given = kernel.name == "precomputed"
+    if asymmetry and _asymmetry(matrix):  # asymmetry that centring removes does not matter
+        precomputed = kernel.name == "precomputed"
         raise InputError(
             f"kernel {kernel} is not symmetric: it is {asymmetry}",
             "Store both halves: (K + K') / 2 where they differ by rounding, K + K' - diag(K) where one is zero."
-            if given
+            if precomputed
             else "A kernel of two samples must not depend on their order.",
-            key="input.uri" if given else "model.kernel",
+            key="input.uri" if precomputed else "model.kernel",
         )
-    hidden = not isinstance(noise, Sketch) and noise > rounding  # eigenvalues may be, by what products are off by
+    hidden = not isinstance(noise, Sketch) and noise > rounding  # whether errors of the products may hide eigenvalues
     if not isinstance(noise, Sketch):
         rounding = max(rounding, noise)
     reasons: list[str] = []
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
         values, rank = _positive(eigenvalues, max(floor, rounding), largest_rank)
-        # What is left of a rule for linear PCA is how many eigenvalues there may be.
-        chosen = choose(asked, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
+        # The rules for linear PCA need only the largest possible number of eigenvalues.
+        chosen = choose(requested, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
         reasons.append(chosen.reason)
-        drops = asked is None or request.remove_zero_eig
+        drops = requested is None or request.remove_zero_eig
         return min(chosen.n_components, rank) if drops else chosen.n_components
 
     factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
-    if not reasons:  # the factors are from a run before
+    if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
     eigenvalues, floor = factors.eigenvalues, max(factors.floor, rounding)
     limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
     largest, magnitude = max(float(eigenvalues[0]), 0.0), max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
     beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
     if request.indefinite == "error":
-        _refuse_negative(kernel, eigenvalues if asked is None else eigenvalues[: factors.vectors.shape[1]], beyond)
+        _refuse_negative(kernel, eigenvalues if requested is None else eigenvalues[: factors.vectors.shape[1]], beyond)
     negative = eigenvalues[eigenvalues < -max(beyond, limit)]
     if negative.size:
-        found.append(
+        remarks.append(
             f"kernel {kernel} is not positive semidefinite: {negative.size} eigenvalues are negative, down to "
             f"{negative.min() / magnitude:.1e} of the largest in magnitude; they were left out"
         )
@@ -169,7 +169,7 @@ def solve(
         kernel,
         spectrum,
         centering,
-        tuple(found),
+        tuple(remarks),
         int(negative.size),
         float(negative.min() / magnitude) if negative.size else 0.0,
         reasons[-1],
@@ -178,7 +178,7 @@ def solve(
 
 
 def failed(kernel: Kernel, problem: str, n_samples: int, request: Request) -> Case:
-    """A case of a sweep without an answer."""
+    """A case of a sweep that gave no answer."""
     k, nothing = request.n_components if isinstance(request.n_components, int) else 1, np.zeros(n_samples)
     vectors = np.full((n_samples, k), np.nan)
     spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, np.full(k, np.inf), 1.0, n_samples, request.ddof, np.zeros(k))
@@ -186,7 +186,7 @@ def failed(kernel: Kernel, problem: str, n_samples: int, request: Request) -> Ca
 
 
 def neighbour_accuracy(scores: F64, labels: NDArray[Any]) -> float:
-    """Share of samples whose nearest other sample, by scores (n, k), has the same label: leave-one-out 1-NN."""
+    """Share of samples whose nearest other sample in the scores, (n, k), has the same label: leave-one-out 1-NN."""
     inner, right = Inner.of_points(scores, scores), 0
     for rows in blocks(len(scores)):
         distances = inner.of_rows(rows).squared_distances()
@@ -196,7 +196,7 @@ def neighbour_accuracy(scores: F64, labels: NDArray[Any]) -> float:
 
 
 def _positive(eigenvalues: F64, floor: float, limit: int) -> tuple[F64, int]:
-    """Eigenvalues with 0 for those that are not above the floor; how many are, which is `limit` at most."""
+    """Eigenvalues, with 0 in place of those at or below the floor; the number above it, at most `limit`."""
     rank = min(int(np.count_nonzero(eigenvalues > floor)), limit)
     return np.where(np.arange(eigenvalues.size) < rank, eigenvalues, 0.0), rank
 
@@ -213,7 +213,7 @@ def _refuse_negative(kernel: Kernel, eigenvalues: F64, beyond: float) -> None:
 
 
 def _asymmetry(matrix: F64) -> str:
-    """Between which samples a matrix differs most from its transpose, in words; none where that is rounding."""
+    """The samples between which a matrix differs most from its transpose, in words; empty where that is rounding."""
     worst, i, j, largest = 0.0, 0, 0, 0.0
     for rows in blocks(len(matrix)):
         difference = np.abs(matrix[rows] - matrix[:, rows].T)

@@ -1,4 +1,4 @@
-"""Kernel matrices from inner products: formulas on plain arrays, at any gamma, without the data.
+"""Kernel matrices from inner products: formulas on arrays, for any gamma, without reading data.
 
 With G = X X' and rows as samples (Scholkopf, Smola and Mueller, Neural Computation 10, 1998):
 
@@ -10,8 +10,8 @@ cosine     G_ij / sqrt(G_ii G_jj), 0 where a sample is 0
 rbf        exp(-gamma (G_ii + G_jj - 2 G_ij))
 =========  =======================================================
 
-What was streamed is about the mean of the fit, K = X_c X_c', in which small differences keep their digits. Distances
-are taken from it, since they are the same. The others take G = K + r 1' + 1 r' + c 11', with r = X_c m~ and c = m~' m~.
+The streamed matrix is centred by the mean of the fit, K = X_c X_c', so that small differences keep their digits. Distances
+are computed from K, since they do not change. Other kernels use G = K + r 1' + 1 r' + c 11', with r = X_c m~ and c = m~' m~.
 """
 
 from __future__ import annotations
@@ -40,49 +40,49 @@ USES: dict[str, tuple[str, ...]] = {
     "cosine": (),
     "precomputed": (),
 }
-"""The kernels, and the parameters that each has."""
+"""The kernels and their parameters."""
 
 Indefinite = Literal["truncate", "error"]
 BLOCK_ROWS = 256
 CERTIFICATE_BYTES = 5000
-"""What Python and JSON take for the certificate of a component (measured)."""
+"""Memory of the certificate of a component in Python and JSON (measured)."""
 BOUNDED = ("rbf", "sigmoid", "cosine")
-"""Kernels whose values are 1 at most."""
+"""Kernels whose values are at most 1."""
 ROUNDED = 0.1
-"""A kernel of new samples that rounding changes by more than this is refused."""
+"""A kernel of new samples is refused if rounding changes it by more than this share of its size."""
 INDEPENDENT = 1e-3
-"""Errors of a kernel's values that are larger than this part of the largest are not taken for independent."""
+"""Errors of a kernel's values are not assumed to be independent above this share of the largest value."""
 ALONE, SATURATED, FLAT = 1e-3, 1e-6, 1e-9
 
 
 @dataclass(frozen=True)
 class Inner:
-    """Inner products of some samples, m, with those of a fit, n, all less the mean of the fit."""
+    """Inner products of m samples with the n samples of a fit, all centred by the mean of the fit."""
 
     products: F64
     """X_c X_c', (m, n)."""
     rows: F64
-    """Squared norms of the first, (m,)."""
+    """Squared norms of the m samples, (m,)."""
     columns: F64
-    """Squared norms of those of the fit, (n,)."""
+    """Squared norms of the samples of the fit, (n,)."""
     row_mean_product: F64
-    """r of the first, X_c m~, (m,)."""
+    """r = X_c m~ of the m samples, (m,)."""
     column_mean_product: F64
     mean_norm2: float
     """c = m~' m~."""
     row_norms2: F64 | None = None
-    """Squared norms that were added up without products, where those may have lost them."""
+    """Squared norms that were summed without products, where the products may be less accurate; else None."""
     column_norms2: F64 | None = None
 
     @classmethod
     def of_fit(cls, gram: F64, mean_product: F64, mean_norm2: float, norms2: F64 | None = None) -> Inner:
-        """Of the samples of the fit with each other."""
+        """Inner products of the samples of the fit with each other."""
         squares = np.diagonal(gram).copy()
         return cls(gram, squares, squares, mean_product, mean_product, mean_norm2, norms2, norms2)
 
     @classmethod
     def of_points(cls, points: F64, fitted: F64) -> Inner:
-        """Of points that are in memory, (m, k), with others, (n, k); their origin is the mean."""
+        """Inner products of points in memory, (m, k), with others, (n, k); their mean is taken to be the origin."""
         return cls(
             points @ fitted.T,
             np.einsum("ij,ij->i", points, points),
@@ -93,12 +93,12 @@ class Inner:
         )
 
     def about_mean(self) -> Inner:
-        """The same of samples whose mean is their origin: what kernels see of data that are centred."""
+        """The same products with the mean as origin: the input of kernels on centred data."""
         zeros = np.zeros(len(self.rows)), np.zeros(len(self.columns))
         return replace(self, row_mean_product=zeros[0], column_mean_product=zeros[1], mean_norm2=0.0)
 
     def of_rows(self, rows: slice) -> Inner:
-        """Of some of the first samples."""
+        """The inner products of some of the m samples."""
         return replace(
             self,
             products=self.products[rows],
@@ -108,54 +108,54 @@ class Inner:
         )
 
     def gram(self) -> F64:
-        """G = X X', as if the mean had never been taken away, (m, n)."""
-        found = self.row_mean_product[:, None] + self.column_mean_product  # the same of (i, j) and of (j, i)
-        found += self.products
-        found += self.mean_norm2
-        return found
+        """G = X X' of the samples before centring, (m, n)."""
+        gram = self.row_mean_product[:, None] + self.column_mean_product  # the same for (i, j) and (j, i)
+        gram += self.products
+        gram += self.mean_norm2
+        return gram
 
     def magnitudes(self) -> F64:
-        """What each of G was added up from, (m, n): eps of it is how far rounding alone puts it."""
-        found = np.sqrt(self.rows[:, None] * self.columns)
-        found += np.abs(self.row_mean_product)[:, None]
-        found += np.abs(self.column_mean_product) + self.mean_norm2
-        return found
+        """Sum of the magnitudes of the terms of G, (m, n): times eps, it is the rounding error of G."""
+        magnitudes = np.sqrt(self.rows[:, None] * self.columns)
+        magnitudes += np.abs(self.row_mean_product)[:, None]
+        magnitudes += np.abs(self.column_mean_product) + self.mean_norm2
+        return magnitudes
 
     def norms2(self) -> tuple[F64, F64]:
-        """Squared norms as if the mean had never been taken away, (m,) and (n,)."""
+        """Squared norms of the samples before centring, (m,) and (n,)."""
         return (
             _norms2(self.rows, self.row_mean_product, self.mean_norm2),
             _norms2(self.columns, self.column_mean_product, self.mean_norm2),
         )
 
     def squared_distances(self) -> F64:
-        """G_ii + G_jj - 2 G_ij, (m, n); 0 where rounding left less."""
-        found = self.rows[:, None] + self.columns
-        found -= 2.0 * self.products
-        return np.maximum(found, 0.0, out=found)
+        """G_ii + G_jj - 2 G_ij, (m, n); 0 where rounding made it negative."""
+        distances = self.rows[:, None] + self.columns
+        distances -= 2.0 * self.products
+        return np.maximum(distances, 0.0, out=distances)
 
     def sizes2(self) -> tuple[F64, F64]:
-        """|x_i|^2 of both, (m,) and (n,), as well as they are known."""
+        """|x_i|^2 of both sets of samples, (m,) and (n,), from the most accurate source."""
         row = self.rows if self.row_norms2 is None else self.row_norms2
         column = self.columns if self.column_norms2 is None else self.column_norms2
         return np.maximum(row, 0.0), np.maximum(column, 0.0)
 
     def sizes(self) -> F64:
-        """|x_i| |x_j|, (m, n), what errors of the products are relative to."""
+        """|x_i| |x_j|, (m, n), the scale of the errors of the products."""
         row, column = self.sizes2()
         return np.sqrt(row)[:, None] * np.sqrt(column)
 
 
 def _norms2(about_mean: F64, mean_product: F64, mean_norm2: float) -> F64:
-    """|x - m|^2 + 2 (x - m)'m + |m|^2, 0 where it can't be told from rounding."""
-    found = about_mean + 2 * mean_product + mean_norm2
+    """|x - m|^2 + 2 (x - m)'m + |m|^2, with 0 where it can't be told from rounding."""
+    norms2 = about_mean + 2 * mean_product + mean_norm2
     size = np.abs(about_mean) + 2 * np.abs(mean_product) + mean_norm2
-    return np.where(found > 64 * np.finfo(np.float64).eps * size, found, 0.0)
+    return np.where(norms2 > 64 * np.finfo(np.float64).eps * size, norms2, 0.0)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with all its parameters: one case of a sweep."""
+    """A kernel with the values of all its parameters: one case of a sweep."""
 
     name: str = "linear"
     """A key of USES, or the name of `function`."""
@@ -164,40 +164,40 @@ class Kernel:
     coef0: float = math.nan
     """NaN where the kernel has no such parameter."""
     about_mean: bool = False
-    """Whether the kernel sees samples less their mean; it is the same to linear and rbf."""
+    """Whether the kernel is applied to centred samples; it makes no difference to linear and rbf."""
     function: Callable[..., Any] | None = None
-    """Called as function(G, **params), and with squared_distances=D besides if it has a parameter of that name."""
+    """Called as function(G, **params), with squared_distances=D as well if it has a parameter of that name."""
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        given = [f"{name}={getattr(self, name):.6g}" for name in USES.get(self.name, ())]
-        return f"{self.name}({', '.join(given)})" if given else self.name
+        values = [f"{name}={getattr(self, name):.6g}" for name in USES.get(self.name, ())]
+        return f"{self.name}({', '.join(values)})" if values else self.name
 
     @property
     def parameters(self) -> dict[str, float | None]:
         """gamma, degree and coef0; None where the kernel has no such parameter."""
-        given = {name: getattr(self, name) for name in ("gamma", "degree", "coef0")}
-        return {name: None if math.isnan(value) else value for name, value in given.items()}
+        values = {name: getattr(self, name) for name in ("gamma", "degree", "coef0")}
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
 
     @property
     def digest(self) -> str:
-        """A word that no other kernel has: a run may be gone on with by other kernels."""
+        """An identifier that no other kernel has: a resumed run may have other kernels."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     def matrix(self, inner: Inner, eps: float = 0.0) -> tuple[F64, float]:
-        """The kernel matrix, (m, n), and how far its eigenvalues may be off.
+        """The kernel matrix, (m, n), and the error of its eigenvalues.
 
         Parameters
         ----------
         inner : inner products
-        eps : of the precision of the products
+        eps : relative error of the products
 
         Returns
         -------
-        matrix, noise : an entry G_ij is off by eps |x_i| |x_j| or so, and that of the kernel by the most that it
-            changes within that of its argument; a symmetric matrix of independent errors changes eigenvalues by the norm of
-            its longest row or so (Bandeira and van Handel, Annals of Probability 44, 2016), one of large errors, which are
-            not independent, by the largest sum of a row (Gershgorin)
+        matrix, noise : the error of an entry G_ij is about eps |x_i| |x_j|, that of the kernel's entry its largest
+            change over this range of its argument. A symmetric matrix of independent errors changes eigenvalues by about the
+            norm of its longest row (Bandeira and van Handel, Annals of Probability 44, 2016); one of large errors, which are
+            not independent, by at most the largest row sum (Gershgorin)
 
         Raises
         ------
@@ -214,25 +214,25 @@ class Kernel:
         if self.about_mean:
             inner = inner.about_mean()
         if self.function is not None:
-            found = self._called(inner)
-            self._check(found)
-            return found, eps * longest_row(found)
+            values = self._called(inner)
+            self._check(values)
+            return values, eps * longest_row(values)
         matrix, noise, total = np.empty(inner.products.shape), 0.0, 0.0
         for rows in blocks(len(matrix)):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 matrix[rows], change = self._of(inner.of_rows(rows), eps)
                 if change is not None:
-                    if self.name == "rbf" and inner.rows is inner.columns:  # a sample is at 0 from itself
+                    if self.name == "rbf" and inner.rows is inner.columns:  # a sample has distance 0 to itself
                         change[np.arange(len(change)), np.arange(rows.start, rows.stop)] = 0.0
                     noise = np.maximum(noise, longest_row(change))
                     if change.max(initial=0.0) > INDEPENDENT * max(1e-300, np.abs(matrix[rows]).max(initial=0.0)):
                         total = np.maximum(total, change.sum(axis=1).max(initial=0.0))
             self._check(matrix[rows], rows.start)
-        noise = float(np.maximum(noise, total))  # which keep what is not a number
+        noise = float(np.maximum(noise, total))  # np.maximum keeps NaN
         return matrix, noise if np.isfinite(noise) else math.inf
 
     def of_new(self, inner: Inner, eps: float) -> F64:
-        """The kernel of new samples with those of a fit, (m, n).
+        """The kernel between new samples and those of a fit, (m, n).
 
         Parameters
         ----------
@@ -241,11 +241,11 @@ class Kernel:
         Raises
         ------
         PrecisionError
-            When rounding alone changes it: at a large gamma a sample would not be found near itself.
+            When rounding alone changes it too much: with a large gamma a sample would not be close to itself.
         """
-        found, noise = self.matrix(inner, eps)
-        # Of far samples a bounded kernel is nothing, which rounding may double: what counts is what it may be.
-        size = max(longest_row(found), 1.0 if self.name in BOUNDED else 0.0)
+        matrix, noise = self.matrix(inner, eps)
+        # Between distant samples a bounded kernel is nearly 0, and rounding may double that: compare with its largest value.
+        size = max(longest_row(matrix), 1.0 if self.name in BOUNDED else 0.0)
         if self.function is None and noise > ROUNDED * max(size, 1e-300):
             raise PrecisionError(
                 f"kernel {self}: rounding of the products changes what new samples have in common with those of the fit by "
@@ -253,61 +253,61 @@ class Kernel:
                 "Fit with precision: double, or with a smaller gamma, or scale the features.",
                 key="model.gamma",
             )
-        return found
+        return matrix
 
     def _of(self, inner: Inner, eps: float) -> tuple[F64, F64 | None]:
-        """Values, and how much each may change with the error of its inner products, relative to lengths; None of eps 0."""
-        off = eps * inner.sizes() if eps else None
+        """Values, and the error of each from errors of eps |x_i| |x_j| in its inner product; None for eps = 0."""
+        error = eps * inner.sizes() if eps else None
         if self.name == "rbf":
             argument = inner.squared_distances()
             argument *= self.gamma
             values = np.exp(-argument)
-            if off is None:
+            if error is None:
                 return values, None
             row, column = inner.sizes2()
-            off = self.gamma * (eps * (row[:, None] + column) + 2 * off)
-            nearer = np.exp(-np.maximum(argument - off, 0.0)) - values
-            return values, np.maximum(nearer, -np.expm1(-off) * values)
-        if self.name == "linear":  # centred it is the same, with all digits
-            return inner.products, off
+            error = self.gamma * (eps * (row[:, None] + column) + 2 * error)
+            nearer = np.exp(-np.maximum(argument - error, 0.0)) - values
+            return values, np.maximum(nearer, -np.expm1(-error) * values)
+        if self.name == "linear":  # after centring it is the same as G, and more accurate
+            return inner.products, error
         values = inner.gram()
-        if off is not None:  # rounding of what the mean adds
-            off += float(np.finfo(np.float64).eps) * np.sqrt(np.multiply.outer(*inner.norms2()))
+        if error is not None:  # rounding of the terms of the mean
+            error += float(np.finfo(np.float64).eps) * np.sqrt(np.multiply.outer(*inner.norms2()))
         if self.name == "cosine":
-            return self._cosine(inner, values, off, eps)
+            return self._cosine(inner, values, error, eps)
         values *= self.gamma
         values += self.coef0
         if self.name == "poly" and self.degree % 1:
-            # A power that is no integer is not defined below 0, where rounding alone may have put what is 0.
+            # A power that is not an integer is undefined below 0, and rounding alone may have made a 0 negative.
             rounding = (
                 8 * max(eps, float(np.finfo(np.float64).eps)) * (self.gamma * inner.magnitudes() + abs(self.coef0))
             )
             values[(values < 0) & (values >= -rounding)] = 0.0
-        if off is not None:
-            off *= self.gamma
+        if error is not None:
+            error *= self.gamma
         if self.name == "sigmoid":
-            found = np.tanh(values)
-            if off is None:
-                return found, None
-            return found, np.maximum(np.tanh(values + off) - found, found - np.tanh(values - off))
-        found = values**self.degree
-        if off is None:
-            return found, None
+            kernel = np.tanh(values)
+            if error is None:
+                return kernel, None
+            return kernel, np.maximum(np.tanh(values + error) - kernel, kernel - np.tanh(values - error))
+        kernel = values**self.degree
+        if error is None:
+            return kernel, None
         size = np.abs(values)
-        return found, np.maximum(
-            (size + off) ** self.degree - size**self.degree,
-            size**self.degree - np.maximum(size - off, 0.0) ** self.degree,
+        return kernel, np.maximum(
+            (size + error) ** self.degree - size**self.degree,
+            size**self.degree - np.maximum(size - error, 0.0) ** self.degree,
         )
 
     @staticmethod
-    def _cosine(inner: Inner, values: F64, off: F64 | None, eps: float) -> tuple[F64, F64 | None]:
+    def _cosine(inner: Inner, values: F64, error: F64 | None, eps: float) -> tuple[F64, F64 | None]:
         row2, column2 = inner.norms2()
         norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
         np.divide(values, norms, out=values, where=norms > 0)
         values[norms == 0] = 0.0
-        if off is None:
+        if error is None:
             return values, None
-        change = np.divide(off, norms, out=np.full_like(norms, 2.0), where=norms > 0)
+        change = np.divide(error, norms, out=np.full_like(norms, 2.0), where=norms > 0)
         sizes = inner.sizes2()
         for norms2, size, mean_product, axis in (
             (row2, sizes[0], inner.row_mean_product, 1),
@@ -317,40 +317,40 @@ class Kernel:
                 size + 2 * np.abs(mean_product) + inner.mean_norm2
             )
             relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
-            # Only of a sample that is 0 nothing is unknown: its cosine is 0.
+            # Only the cosine of a sample that is exactly 0 has no error: it is 0.
             change += np.expand_dims(np.where(magnitude > 0, relative, 0.0), axis)
             change[np.broadcast_to(np.expand_dims(magnitude == 0, axis), change.shape)] = 0.0
         return values, np.minimum(change, 2.0)
 
     def _called(self, inner: Inner) -> F64:
         assert self.function is not None
-        given = dict(self.params)
+        arguments = dict(self.params)
         if "squared_distances" in inspect.signature(self.function).parameters:
-            given["squared_distances"] = inner.squared_distances()
-        found = np.asarray(self.function(inner.gram(), **given))
-        if found.dtype.kind not in "biuf":
+            arguments["squared_distances"] = inner.squared_distances()
+        values = np.asarray(self.function(inner.gram(), **arguments))
+        if values.dtype.kind not in "biuf":
             raise ConfigError(
-                f"kernel {self.name} gave values of dtype {found.dtype}, but real numbers are allowed",
+                f"kernel {self.name} gave values of dtype {values.dtype}, but real numbers are allowed",
                 "Give a function that returns them.",
                 key="model.kernel",
             )
-        found = found.astype(np.float64)
-        if found.shape != inner.products.shape:
+        values = values.astype(np.float64)
+        if values.shape != inner.products.shape:
             raise ConfigError(
-                f"kernel {self.name} gave an array of shape {found.shape} for a Gram matrix of shape {inner.products.shape}",
+                f"kernel {self.name} gave an array of shape {values.shape} for a Gram matrix of shape {inner.products.shape}",
                 "Give a function of the matrix that returns one of the same shape.",
                 key="model.kernel",
             )
-        return found
+        return values
 
     def _check(self, values: F64, start: int = 0) -> None:
         if np.isfinite(values).all():
             return
         first = np.argwhere(~np.isfinite(values))[0]
-        found = values[tuple(first)]
-        why = "is not a number" if np.isnan(found) else "overflows"
+        value = values[tuple(first)]
+        why = "is not a number" if np.isnan(value) else "overflows"
         remedy = "Choose a smaller model.gamma or model.degree"
-        if np.isnan(found) and self.name == "poly":
+        if np.isnan(value) and self.name == "poly":
             remedy = "A power that is no integer is not defined of a negative base: choose an integer model.degree"
         raise ConfigError(
             f"kernel {self}: its value {why} between samples {first[0] + start} and {first[1]}",
@@ -361,26 +361,26 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels that are asked for: every combination of what their parameters may be."""
+    """The requested kernels: every combination of the values of their parameters."""
 
     names: tuple[str, ...] = ("linear",)
     gammas: tuple[float | Literal["median"] | None, ...] = (None,)
-    """None for 1 / n_features, "median" for 1 / the median squared distance."""
+    """None for 1 / n_features, "median" for 1 / (median squared distance)."""
     degrees: tuple[float, ...] = (3.0,)
     coef0s: tuple[float, ...] = (1.0,)
     sweep: bool = False
-    """Whether results have a dimension of cases, even of one."""
+    """Whether results have a dimension of cases, even for one case."""
     about_mean: bool = False
     function: Callable[..., Any] | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     alpha: float = 1.0
-    """Of the ridge regression that finds pre-images."""
+    """The ridge of the regression that finds pre-images."""
     fit_inverse_transform: bool | Literal["fixed_point"] = False
-    """How pre-images are found: by ridge regression, of the linear kernel too; or, of rbf, by fixed-point iteration."""
+    """How pre-images are found: True for ridge regression, also for linear; "fixed_point" for the iteration of rbf."""
     indefinite: Indefinite = "truncate"
-    """What becomes of negative eigenvalues beyond rounding: they are left out and reported, or refused."""
+    """How eigenvalues that are negative beyond rounding are handled: left out and reported, or refused."""
     remove_zero_eig: bool = False
-    """Whether components of eigenvalue 0 are left out where a number of them was asked for, too."""
+    """Whether components with eigenvalue 0 are left out even if a number of components was requested."""
 
     @property
     def precomputed(self) -> bool:
@@ -389,35 +389,35 @@ class Kernels:
 
     @property
     def n_cases(self) -> int:
-        """How many kernels there are, unless some turn out to be the same."""
+        """The number of kernels, before equal ones are merged."""
         return sum(math.prod(len(values) for values in self._values(name)) for name in self.names)
 
     def cases(self, n_features: int, inner: Inner) -> list[Kernel]:
         """The kernels, each with its parameters."""
         median = median_gamma(inner) if "median" in self.gammas and self._need_gamma else 0.0
-        found: list[Kernel] = []
+        kernels: list[Kernel] = []
         for name in self.names:
             for values in product(*self._values(name)):
-                given = dict(zip(USES.get(name, ()), values, strict=True))
-                if "gamma" in given:
-                    asked = given["gamma"]
-                    given["gamma"] = median if asked == "median" else 1 / n_features if asked is None else asked
-                kernel = Kernel(name, about_mean=self.about_mean, function=self.function, params=self.params, **given)
-                if kernel not in found:
-                    found.append(kernel)
-        return found
+                case = dict(zip(USES.get(name, ()), values, strict=True))
+                if "gamma" in case:
+                    gamma = case["gamma"]
+                    case["gamma"] = median if gamma == "median" else 1 / n_features if gamma is None else gamma
+                kernel = Kernel(name, about_mean=self.about_mean, function=self.function, params=self.params, **case)
+                if kernel not in kernels:
+                    kernels.append(kernel)
+        return kernels
 
     @property
     def _need_gamma(self) -> bool:
         return any("gamma" in USES.get(name, ()) for name in self.names)
 
     def _values(self, name: str) -> list[tuple[Any, ...]]:
-        given = {"gamma": self.gammas, "degree": self.degrees, "coef0": self.coef0s}
-        return [given[parameter] for parameter in USES.get(name, ())]
+        choices = {"gamma": self.gammas, "degree": self.degrees, "coef0": self.coef0s}
+        return [choices[parameter] for parameter in USES.get(name, ())]
 
 
 def longest_row(values: F64) -> float:
-    """The largest norm of a row, without squares that overflow."""
+    """The largest norm of a row, without overflow of the squares."""
     largest = float(np.abs(values).max(initial=0.0))
     if not 0 < largest < math.inf:
         return largest
@@ -426,45 +426,45 @@ def longest_row(values: F64) -> float:
 
 
 def blocks(n: int) -> Iterator[slice]:
-    """Rows that are worked on together, so that what is in between stays small."""
+    """Slices of rows that are computed together, so that intermediate arrays stay small."""
     for start in range(0, n, BLOCK_ROWS):
         yield slice(start, min(start + BLOCK_ROWS, n))
 
 
 def median_gamma(inner: Inner) -> float:
-    """1 / the median of the squared distances of different samples; NaN where that is 0.
+    """1 / (median of the squared distances between different samples); NaN where that is 0.
 
     The median heuristic (Garreau, Jitkrittum and Kanagawa, arXiv:1707.07269, 2017), with gamma = 1 / median.
     """
     n = len(inner.rows)
-    found = np.empty(n * (n - 1) // 2)
+    distances = np.empty(n * (n - 1) // 2)
     start = 0
     for number in range(1, n):
         row = inner.of_rows(slice(number, number + 1)).squared_distances()[0, :number]
-        found[start : start + number] = row
+        distances[start : start + number] = row
         start += number
-    median = float(np.median(found, overwrite_input=True)) if found.size else 0.0
+    median = float(np.median(distances, overwrite_input=True)) if distances.size else 0.0
     return 1.0 / median if median > 0 else math.nan
 
 
 @dataclass(frozen=True)
 class Centering:
-    """The means of a fit's kernel matrix, which centre other rows too."""
+    """The means of a fit's kernel matrix, which also centre the rows of new samples."""
 
     columns: F64
-    """Of each column, (n,)."""
+    """Mean of each column, (n,)."""
     all: float
 
     @classmethod
     def of(cls, matrix: F64) -> Centering:
-        """Of the kernel matrix of the fit."""
+        """The means of the kernel matrix of the fit."""
         columns = matrix.mean(axis=0)
         return cls(columns, float(columns.mean()))
 
     def apply(self, rows: F64) -> F64:
-        """k - (k 1/n) 1' - 1 columns' + all, of rows of the kernel, (m, n), in place.
+        """k - (k 1/n) 1' - 1 columns' + all, for rows of the kernel, (m, n), in place.
 
-        Less the mean of the fit's images in feature space (Scholkopf et al. 1998, appendix A).
+        Subtracts the mean of the fit's images in feature space (Scholkopf et al. 1998, appendix A).
         """
         rows -= rows.mean(axis=1)[:, None]
         rows -= self.columns - self.all
@@ -472,7 +472,7 @@ class Centering:
 
 
 def notes(kernel: Kernel, matrix: F64) -> list[str]:
-    """What is the matter with a kernel matrix that is not centred yet, in words."""
+    """Problems of a kernel matrix that is not centred yet, in words."""
     n = len(matrix)
     if n < 2:
         return []
@@ -500,15 +500,15 @@ def notes(kernel: Kernel, matrix: F64) -> list[str]:
 
 
 def held(n: int, n_components: int, kernels: Kernels) -> dict[str, int]:
-    """Bytes of what every kernel of a Gram matrix takes besides its eigensolve, by name."""
-    found = {
+    """Bytes that the kernels of a Gram matrix hold without the eigensolve, by name of the array."""
+    arrays = {
         "eigenvalues and vectors of kernels": 8 * n * (n_components + 2) * kernels.n_cases,
         "scores and alpha of a kernel, being written": 4 * 8 * n * n_components,
         "certificate, some numbers for each component": CERTIFICATE_BYTES * n_components * kernels.n_cases,
         "kernel being made": 10 * 8 * min(BLOCK_ROWS, n) * n,
     }
     if "median" in kernels.gammas:
-        found["distances of samples, for their median"] = 4 * n * n
+        arrays["distances of samples, for their median"] = 4 * n * n
     if kernels.function is not None:
-        found["Gram matrix and distances, for the function"] = 3 * 8 * n * n
-    return found
+        arrays["Gram matrix and distances, for the function"] = 3 * 8 * n * n
+    return arrays

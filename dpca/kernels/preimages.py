@@ -1,6 +1,6 @@
-"""Pre-images: samples whose images come close to a point of feature space, as combinations of the training samples.
+"""Pre-images: samples whose images are close to a given point of feature space, as combinations of training samples.
 
-A row of weights for each point, (m, n), in memory; `dpca.methods.training` streams the training data by to combine them.
+Each point has a row of weights, (m, n) in all, in memory; `dpca.methods.training` streams the training data to combine them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpca.numerics.accumulators.factors import F64
 
 ITERATIONS, CONVERGED = 500, 1e-9
 SAME = 1e-6
-"""A kernel that varies by less between any two scores is the same for all."""
+"""A kernel that varies by less than this between any two scores counts as constant."""
 
 
 def weights_of(
@@ -27,16 +27,16 @@ def weights_of(
     gram: F64 | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[F64, F64]:
-    """Which combinations of the training samples pre-images are: A X_c + b m', with m the mean.
+    """Weights of the training samples in the pre-images: A X_c + b m', with m the mean.
 
     Parameters
     ----------
-    how : True for ridge regression, "fixed_point" for that, False for the linear kernel's own
-    points, fitted : scores, (m, k) and those of the fit, (n, k)
+    how : True for ridge regression, "fixed_point" for the iteration, False for the exact one of the linear kernel
+    points, fitted : scores of the points, (m, k), and of the fit, (n, k)
     alpha : of the fit, (n, k)
     ridge : of the regression
-    gram : X_c X_c', (n, n), for the fixed point
-    say : told what did not converge
+    gram : X_c X_c', (n, n), for "fixed_point"
+    say : called with a message if points did not converge
 
     Returns
     -------
@@ -49,12 +49,12 @@ def weights_of(
         assert gram is not None
         return fixed_point_weights(kernel, points, fitted, alpha, gram, say), ones
     weights = ridge_weights(kernel, points, fitted, ridge)
-    # A (X_c + 1 m') where the kernel saw the means; else they are not the regression's to find.
+    # A (X_c + 1 m') where the kernel used uncentred samples; else the mean is added with weight 1.
     return weights, ones if kernel.about_mean else weights.sum(axis=1)
 
 
 def held_to_find(how: bool | str, m: int, n: int, k: int) -> int:
-    """Bytes of what the weights of m points take to find, with n training samples."""
+    """Bytes that the computation of the weights of m points holds, with n training samples."""
     scores = 2 * 8 * n * k
     if how == "fixed_point":
         return scores + 8 * n * n + 7 * 8 * m * n
@@ -64,28 +64,28 @@ def held_to_find(how: bool | str, m: int, n: int, k: int) -> int:
 def ridge_weights(kernel: Kernel, points: F64, fitted: F64, alpha: float) -> F64:
     """A = k(Z_new, Z) (k(Z, Z) + alpha I)^-1: the kernel ridge regression of samples on scores.
 
-    Bakir, Weston and Scholkopf, Learning to find pre-images, NIPS 16, 2004; with the kernel itself between scores, as
-    scikit-learn has it.
+    Bakir, Weston and Scholkopf, Learning to find pre-images, NIPS 16, 2004; with the same kernel between scores, as
+    in scikit-learn.
 
     Parameters
     ----------
-    points, fitted : scores, (m, k) and those of the fit, (n, k)
+    points, fitted : scores of the points, (m, k), and of the fit, (n, k)
     alpha : the ridge
 
     Returns
     -------
     (m, n)
     """
-    ridge, _ = kernel.matrix(Inner.of_points(fitted, fitted))
-    ridge[np.diag_indices(len(ridge))] += alpha
-    beside, _ = kernel.matrix(Inner.of_points(points, fitted))
-    return np.asarray(np.linalg.solve(ridge, beside.T).T, np.float64)
+    regularized, _ = kernel.matrix(Inner.of_points(fitted, fitted))
+    regularized[np.diag_indices(len(regularized))] += alpha
+    between, _ = kernel.matrix(Inner.of_points(points, fitted))
+    return np.asarray(np.linalg.solve(regularized, between.T).T, np.float64)
 
 
 def is_flat(kernel: Kernel, fitted: F64) -> bool:
-    """Whether a kernel is the same between any two scores, so that a regression by it gives the mean for all.
+    """Whether a kernel is nearly constant on the scores, so that a regression with it gives the mean for every point.
 
-    At a gamma that suits wide samples it is: scores of rbf are at most 1, distances of samples may be millions.
+    It is, if gamma suits samples at large distances: scores of rbf are at most 1, distances of samples may be millions.
     """
     if kernel.name != "rbf":
         return False
@@ -93,7 +93,7 @@ def is_flat(kernel: Kernel, fitted: F64) -> bool:
 
 
 def linear_weights(points: F64, alpha: F64) -> F64:
-    """A = Z_new alpha': about the mean, the linear kernel's samples of scores, as PCA has them, (m, n)."""
+    """A = Z_new alpha', (m, n): centred samples from scores of the linear kernel, as in PCA."""
     return np.asarray(points @ alpha.T, np.float64)
 
 
@@ -103,21 +103,21 @@ def fixed_point_weights(
     """The sample whose image is nearest to a point, for rbf: x = sum_i a_i k(x, x_i) x_i / sum_i a_i k(x, x_i), iterated.
 
     Mika, Scholkopf, Smola, Mueller, Scholz and Ratsch, Kernel PCA and de-noising in feature spaces, NIPS 11, 1999, eq. 10;
-    a_i are the point's weights in feature space, the mean's included. Every x on the way is a combination of the training
-    samples, so that the Gram matrix alone gives its distances, and no data are read. It begins at sum_i a_i x_i, which it
-    is for a small gamma; where the weights cancel, at the training sample with the nearest scores.
+    a_i are the point's weights in feature space, including those of the mean. Every iterate is a combination of the training
+    samples, so the Gram matrix gives its distances, and no data are read. The iteration starts at sum_i a_i x_i, its limit
+    for a small gamma; where the weights cancel, it continues at the training sample with the nearest scores.
 
     Parameters
     ----------
     kernel : rbf
-    points, fitted : scores, (m, k) and those of the fit, (n, k)
-    alpha : (n, k), of the fit
+    points, fitted : scores of the points, (m, k), and of the fit, (n, k)
+    alpha : of the fit, (n, k)
     gram : X_c X_c', (n, n)
-    say : told how many points did not converge
+    say : called with a message if points did not converge
 
     Returns
     -------
-    (m, n), rows of which sum to 1
+    (m, n); each row sums to 1
     """
     n, squares = len(gram), np.diagonal(gram)
     images = points @ alpha.T
@@ -129,18 +129,18 @@ def fixed_point_weights(
             break
         products = weights[moved] @ gram
         distances = np.einsum("ij,ij->i", products, weights[moved])[:, None] + squares - 2 * products
-        # Less the least distance, so that not all of them underflow: the factor cancels.
+        # Minus the smallest distance, so that they do not all underflow: this factor cancels.
         distances -= distances.min(axis=1)[:, None]
-        found = images[moved] * np.exp(-kernel.gamma * np.maximum(distances, 0.0))
-        total = found.sum(axis=1)
-        cancels = total <= CONVERGED * np.abs(found).sum(axis=1)
-        found /= np.where(cancels, 1.0, total)[:, None]
+        updated = images[moved] * np.exp(-kernel.gamma * np.maximum(distances, 0.0))
+        total = updated.sum(axis=1)
+        cancels = total <= CONVERGED * np.abs(updated).sum(axis=1)
+        updated /= np.where(cancels, 1.0, total)[:, None]
         if cancels.any():
-            found[cancels] = 0.0
-            found[cancels, nearest[moved][cancels]] = 1.0
-        change = np.abs(found - weights[moved]).max(axis=1)
-        weights[moved] = found
-        moved[moved] = change > CONVERGED * np.abs(found).max(axis=1)
+            updated[cancels] = 0.0
+            updated[cancels, nearest[moved][cancels]] = 1.0
+        change = np.abs(updated - weights[moved]).max(axis=1)
+        weights[moved] = updated
+        moved[moved] = change > CONVERGED * np.abs(updated).max(axis=1)
     if moved.any():
         say(f"{int(moved.sum())} of {len(points)} pre-images still moved after {ITERATIONS} iterations")
     return weights
