@@ -1,4 +1,4 @@
-"""From a chunk grid and a budget to slabs, spans, memory and time.
+"""Planning: slabs, spans, memory and time from a chunk grid and a budget.
 
-Plain values: nothing is read, and nothing is run.
+Plans are plain values: no data are read, and nothing is run.
 """

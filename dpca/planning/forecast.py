@@ -1,4 +1,4 @@
-"""What a plan comes to: bytes, flops, files, seconds, advice. A document of plain values, for people and --json."""
+"""The forecast of a plan: bytes, flops, files, seconds and advice, as plain values for people and --json."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from dpca.units import by, describe_bytes, describe_memory, describe_seconds, en
 
 FORMAT_VERSION = 1
 LISTED_BYTES = 2**20
-"""Arrays smaller than this are summed, but not listed for people."""
+"""Arrays smaller than this are counted, but not listed for people."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds that steps take, each on its own in one task while the others run."""
+    """Seconds of each step, measured separately, in one task while the other tasks run."""
 
     read: float
-    """Per byte of the input as decoded, reading included."""
+    """Per decoded byte of the input, including its reading."""
     product: float
-    """Per value: centring it and its share of the Gram matrix."""
+    """Per value: its centring and its share of the Gram matrix."""
     backprojection: float
-    """Per value: centring it again and its share of all components."""
+    """Per value: its second centring and its share of all components."""
     write: float
-    """Per byte to the disk of the result, or of scratch where a copy goes there."""
+    """Per byte to the disk of the result, or to scratch if a copy is written there."""
     eigensolve: float
-    """Of the whole eigensolve: that of a smaller matrix, times the cube of the ratio."""
+    """Of the whole eigensolve: the time of a smaller matrix, times the cube of the ratio of sizes."""
 
     def merge(self, other: Rates) -> Rates:
-        """The slower of two tasks in each step."""
+        """The rates of the slower of two tasks in each step."""
         return Rates(*(max(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def forecast(
     source: Source,
     model: Model,
-    made: RunPlan,
+    run: RunPlan,
     rates: Rates,
     scratch: Scratch,
     output_path: str,
@@ -55,74 +55,74 @@ def forecast(
     keep_gram: bool,
     probe_seconds: float,
 ) -> dict[str, Any]:
-    """Everything that `dpca plan` tells.
+    """The document that `dpca plan` prints.
 
     Parameters
     ----------
-    source, model, made, rates, scratch : of the run (`dpca.planning.search`, `dpca.methods.probe`)
+    source, model, run, rates, scratch : of the run (`dpca.planning.search`, `dpca.methods.probe`)
     output_path : the result directory
-    components, keep_gram : what is to be written
-    probe_seconds : what it took to measure the rates
+    components, keep_gram : whether these are written
+    probe_seconds : time of the measurement of the rates
 
     Returns
     -------
     dict with keys
         format_version : 1
         fits : true
-        input : name, shape, dtype, chunks, codec, bytes as decoded
+        input : name, shape, dtype, chunks, codec, decoded bytes
         n_samples, n_features, working_dtype
-        n_components : or the most that there can be, where the spectrum will tell
-        kernels : how many cases of kernels there are; null of PCA
+        n_components : or the largest possible number, where the spectrum decides
+        kernels : number of kernels; null for PCA
         reading : columns, anywhere, parts or copy; and what that means
-        keeps : the side that is whole in every slab, samples or features; the other streams by
-        slabs, tiles, spans : how many; slab_width (features, or samples where those stream by) and slab_bytes of the
-            largest slab
-        tasks : at the same time, on all processes
-        solver : that is tried first; solver_reason says why
-        passes : name, bytes and flops of each read
-        worst_case_passes, worst_case : how many there are, and those that are added, if components that were asked
-            for turn out to be smaller than the first solver supports, and second passes refute each solver in turn
-        bytes_read, flops : in all, the eigensolve included
-        output : the most files and bytes (before compression), and for each array its shape, dtype and chunk files
-        scratch : bytes, path and bytes free there
-        memory : budget_bytes and where it is from; expected_peak_bytes, and peak_bytes if solvers follow the first;
-            for every process each stage's arrays
-        time : seconds in all, of each stage, and of a span of the slower pass in one task; the rates that were
-            measured, and probe_seconds, what that took
+        keeps : the side that is whole in every slab, samples or features; the other side is streamed
+        slabs, tiles, spans : their numbers; slab_width (features, or samples where these are streamed) and slab_bytes of
+            the largest slab
+        tasks : number of tasks at the same time, on all processes
+        solver : the solver that is tried first; solver_reason says why
+        passes : name, bytes and flops of each pass
+        worst_case_passes, worst_case : number of passes, and the additional ones, if requested components turn out to be
+            smaller than the first solver supports, and second passes refute each solver in turn
+        bytes_read, flops : totals, including the eigensolve
+        output : upper bounds of files and bytes (before compression), and shape, dtype and chunk files of each array
+        scratch : bytes, path and free bytes there
+        memory : budget_bytes and where it comes from; expected_peak_bytes, and peak_bytes if solvers follow the first;
+            for every process the arrays of each stage
+        time : seconds in all, of each stage, and of a span of the slower pass in one task; the measured rates, and
+            probe_seconds, the time of the measurement
         advice : sentences
     """
-    plan, layout = made.plan, source.layout
+    plan, layout = run.plan, source.layout
     n, d = plan.n_samples, plan.n_features
     k = model.most_components(n, d)
     m, streamed = plan.n_kept, n * d // plan.n_kept
-    first, *later = (attempt.rung for attempt in made.attempts)
+    first, *later = (attempt.rung for attempt in run.attempts)
     dtype = first.dtype
     passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, m, streamed)}]
     if reads_means(plan, model, layout):
         passes.insert(0, {"name": "means", "bytes": layout.bytes, "flops": 0})
     second = second_pass(plan, components)
     if second:
-        # X_c' alpha and X_c W take 2 m k each a feature, W'W k^2 (Golub and Van Loan, table 1.1.2).
+        # For each feature X_c' alpha and X_c W take 2 m k flops each, and W'W 2 k^2 (Golub and Van Loan, table 1.1.2).
         passes.append({"name": second, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
-    if not made.reads:
+    if not run.reads:
         passes = [{"name": "kernel matrix", "bytes": layout.bytes, "flops": 0}]
     n_cases = model.kernels.n_cases if model.kernels else 1
-    if made.copy is not None:
+    if run.copy is not None:
         passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
-    if made.keeps_data:
+    if run.keeps_data:
         passes[1:] = [{**item, "bytes": 0} for item in passes[1:]]
-    again = 0 if made.keeps_data else layout.bytes
+    read_again = 0 if run.keeps_data else layout.bytes
     worst = []
     for rung in later:
-        worst.append({"name": rung.name, "bytes": again, "flops": _flops(rung, m, streamed)})
-        if second:  # which may refute the solver before
+        worst.append({"name": rung.name, "bytes": read_again, "flops": _flops(rung, m, streamed)})
+        if second:  # it may refute the solver before it
             flops = passes[-1]["flops"]
-            worst.append({"name": f"{second} of {rung.name}", "bytes": again, "flops": flops})
-    arrays = _arrays(made, model, dtype, k, components, keep_gram)
+            worst.append({"name": f"{second} of {rung.name}", "bytes": read_again, "flops": flops})
+    arrays = _arrays(run, model, dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
-    seconds = _seconds(made, model, layout, rates, output_bytes, components)
-    process = made.tightest
-    reading = reading_of(made, layout)
+    seconds = _seconds(run, model, layout, rates, output_bytes, components)
+    process = run.tightest
+    reading = reading_of(run, layout)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
@@ -145,15 +145,15 @@ def forecast(
         "reading": {
             "kind": reading,
             "meaning": READINGS[reading]
-            + ("; kept in memory, where that is faster than to read them again" if made.keeps_data else ""),
-            "keeps_data": made.keeps_data,
+            + ("; kept in memory, where that is faster than to read them again" if run.keeps_data else ""),
+            "keeps_data": run.keeps_data,
         },
         "slabs": plan.n_slabs,
         "slab_width": plan.slab_width,
         "slab_bytes": plan.slab_width * m * layout.dtype.itemsize,
         "tiles": plan.n_tiles,
         "spans": plan.n_spans,
-        "tasks": made.n_tasks,
+        "tasks": run.n_tasks,
         "passes": passes,
         "worst_case_passes": len(passes) + len(worst),
         "worst_case": worst,
@@ -167,11 +167,11 @@ def forecast(
             "arrays": arrays,
             "beside": ["certificate.json", "manifest.json", "status.json"],
         },
-        "scratch": {"path": scratch.path, "bytes": made.scratch_bytes, "free_bytes": scratch.free_bytes},
+        "scratch": {"path": scratch.path, "bytes": run.scratch_bytes, "free_bytes": scratch.free_bytes},
         "memory": {
             "budget_bytes": process.budget.bytes,
             "budget_origin": process.budget.origin,
-            "expected_peak_bytes": made.expected_bytes,
+            "expected_peak_bytes": run.expected_bytes,
             "peak_bytes": process.peak_bytes,
             "processes": [
                 {
@@ -183,69 +183,69 @@ def forecast(
                         for stage in item.stages
                     ],
                 }
-                for item in made.processes
+                for item in run.processes
             ],
         },
         "time": {
             "seconds": sum(seconds.values()),
             "stages": seconds,
-            "span_seconds": _span_seconds(made, layout, rates, output_bytes),
+            "span_seconds": _span_seconds(run, layout, rates, output_bytes),
             "rates": _rates(rates, m),
             "probe_seconds": probe_seconds,
         },
-        "advice": _advice(made, layout, output_bytes, output_path),
+        "advice": _advice(run, layout, output_bytes, output_path),
     }
 
 
 def _flops(rung: Rung, m: int, streamed: int) -> int:
-    """Of a first pass: a symmetric product takes m^2 d, a QR factorization 2 m^2 d (Golub and Van Loan, 5.2)."""
+    """Flops of a first pass: m^2 d for a symmetric product, 2 m^2 d for a QR factorization (Golub and Van Loan, 5.2)."""
     return (2 if rung.solver == "tsqr" else 1) * m * m * streamed
 
 
 def _arrays(
-    made: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
+    run: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
 ) -> list[dict[str, Any]]:
-    """The arrays of the result, with the files of their chunks; coordinates of the input are not among them."""
-    plan = made.plan
+    """The arrays of the result, with the files of their chunks; coordinates of the input are not included."""
+    plan = run.plan
     n, d, features = plan.n_samples, plan.n_features, list(plan.feature_shape)
     samples = plan.keeps == "samples"
-    # Along the side that streams by a chunk is a tile; along the one that is kept an array is written whole.
+    # A chunk is one tile along the streamed side; along the kept side it is the whole array.
     scores, tiles = (1, plan.n_tiles) if samples else (plan.n_tiles, 1)
     cases = [model.kernels.n_cases] if model.kernels and model.kernels.sweep else []
-    found = [
+    arrays = [
         ("scores", [*cases, n, k], "float64", scores),
         ("alpha", [*cases, n, k], "float64", scores),
         ("eigenvalues", [*cases, n if model.kernels else min(n, d)], "float64", 1),
     ]
     if model.kernels:
-        found.append(("kernel_mean", [*cases, n], "float64", 1))
+        arrays.append(("kernel_mean", [*cases, n], "float64", 1))
     if not samples:
-        found.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
-    found += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
-    found += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
+        arrays.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
+    arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
+    arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     rules = model.rules
     means = rules.center or rules.missing != "error"
-    if keep_gram and samples and made.reads:
-        kept = "r_factor" if made.attempts[0].rung.solver == "tsqr" else "gram"
-        found += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
-        found += [("gram_mean_product", [n], "float64", 1), ("gram_mean_norm2", [], "float64", 1)]
-        found += [("gram_norms2", [n], "float64", 1)]
-        found += [("gram_sketch", [n, min(COLUMNS, n - rules.center)], "float64", 1)]
-    if not made.reads:
-        return _listed(found)
-    # Chunks of zeros in the mean, and of ones in the others, are not written.
-    found.append(("mean", features, "float64", tiles * means))
+    if keep_gram and samples and run.reads:
+        kept = "r_factor" if run.attempts[0].rung.solver == "tsqr" else "gram"
+        arrays += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
+        arrays += [("gram_mean_product", [n], "float64", 1), ("gram_mean_norm2", [], "float64", 1)]
+        arrays += [("gram_norms2", [n], "float64", 1)]
+        arrays += [("gram_sketch", [n, min(COLUMNS, n - rules.center)], "float64", 1)]
+    if not run.reads:
+        return _listed(arrays)
+    # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
+    arrays.append(("mean", features, "float64", tiles * means))
     scaled = not samples or rules.scale != "none" or rules.missing != "error"
-    found.append(("scale", features, "float64", tiles * scaled))
-    found.append(("weights", features, "float64", tiles * (not samples)))
+    arrays.append(("scale", features, "float64", tiles * scaled))
+    arrays.append(("weights", features, "float64", tiles * (not samples)))
     if components:
         parts = -(-k * (plan.tile_width if samples else d) * dtype.itemsize // 2**26)
-        found.append(("components", [k, *features], dtype.name, tiles * parts))
-    return _listed(found)
+        arrays.append(("components", [k, *features], dtype.name, tiles * parts))
+    return _listed(arrays)
 
 
-def _listed(found: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any]]:
-    """Arrays with their bytes, 0 where none of their chunks is written."""
+def _listed(arrays: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any]]:
+    """The arrays with their bytes, 0 where no chunk is written."""
     return [
         {
             "name": name,
@@ -254,29 +254,29 @@ def _listed(found: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any]
             "bytes": math.prod(shape) * np.dtype(kind).itemsize if files else 0,
             "files": files,
         }
-        for name, shape, kind, files in found
+        for name, shape, kind, files in arrays
     ]
 
 
 def _seconds(
-    made: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: int, components: bool
+    run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: int, components: bool
 ) -> dict[str, float]:
-    """Seconds of each stage: the work of all tasks, shared evenly."""
-    at_once = min(made.n_tasks, made.plan.n_spans)
+    """Seconds of each stage: the work is divided evenly among the tasks."""
+    at_once = min(run.n_tasks, run.plan.n_spans)
     read, seconds = rates.read * layout.bytes / at_once, {}
-    if made.copy is not None:
-        seconds["copy"] = read + rates.write * made.scratch_bytes
-        # The copy is not compressed: reading it costs what writing it did, at most.
-        read = min(read, rates.write * made.scratch_bytes)
-    again = 0.0 if made.keeps_data else read
-    if reads_means(made.plan, model, layout):
+    if run.copy is not None:
+        seconds["copy"] = read + rates.write * run.scratch_bytes
+        # The copy is not compressed: reading it takes at most as long as writing it.
+        read = min(read, rates.write * run.scratch_bytes)
+    again = 0.0 if run.keeps_data else read
+    if reads_means(run.plan, model, layout):
         seconds["means"] = read
         read = again
-    if not made.reads:
+    if not run.reads:
         return {"kernel matrix": rates.read * layout.bytes, "eigensolve": rates.eigensolve}
-    seconds[made.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
+    seconds[run.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
     seconds["eigensolve"] = rates.eigensolve * (model.kernels.n_cases if model.kernels else 1)
-    second = second_pass(made.plan, components)
+    second = second_pass(run.plan, components)
     if second:
         seconds[second] = again + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
         if second == "scores":
@@ -284,20 +284,20 @@ def _seconds(
                 3
                 * rates.write
                 * 8
-                * made.plan.n_samples
-                * model.most_components(made.plan.n_samples, made.plan.n_features)
+                * run.plan.n_samples
+                * model.most_components(run.plan.n_samples, run.plan.n_features)
             )
     return seconds
 
 
-def _span_seconds(made: RunPlan, layout: Layout, rates: Rates, output_bytes: int) -> float:
-    """Seconds of a span in one task, of the slower pass."""
+def _span_seconds(run: RunPlan, layout: Layout, rates: Rates, output_bytes: int) -> float:
+    """Seconds of a span of the slower pass in one task."""
     work = rates.read * layout.bytes + max(rates.product, rates.backprojection) * layout.n_values
-    return (work + rates.write * output_bytes) / made.n_parts
+    return (work + rates.write * output_bytes) / run.n_parts
 
 
 def _rates(rates: Rates, m: int) -> dict[str, float]:
-    """What the probe measured, in the units that people know; of one task while the others run."""
+    """The measured rates in familiar units, for one task while the others run."""
     return {
         "read_bytes_per_second": 1 / rates.read,
         "product_flops_per_second": m / rates.product,
@@ -305,55 +305,55 @@ def _rates(rates: Rates, m: int) -> dict[str, float]:
     }
 
 
-def _advice(made: RunPlan, layout: Layout, output_bytes: int, output_path: str) -> list[str]:
-    """What would make the run cheaper, where something would."""
-    found = []
-    plan, process = made.plan, made.tightest
+def _advice(run: RunPlan, layout: Layout, output_bytes: int, output_path: str) -> list[str]:
+    """Suggestions that would make the run cheaper, if any."""
+    sentences = []
+    plan, process = run.plan, run.tightest
     better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
-    if made.reading == "copy":
-        found.append(
-            f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(made.scratch_bytes)}); stored in "
+    if run.reading == "copy":
+        sentences.append(
+            f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(run.scratch_bytes)}); stored in "
             f"chunks of {better}, the input would need none"
         )
-    elif made.reading == "parts":
-        found.append(
+    elif run.reading == "parts":
+        sentences.append(
             f"columns of chunks of {by(layout.chunk_shape)} do not fit the budget, so parts of chunks are read; "
             f"chunks of {better} would be read whole"
         )
     if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
-        found.append(
+        sentences.append(
             f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
             f"much as reading it; chunks of {better} would be read faster"
         )
-    if made.n_tasks < made.wanted_tasks and made.wanted_tasks <= plan.n_spans:
-        found.append(
-            f"only {made.n_tasks} of {made.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
-            f"{enough(made.wanted_bytes)} all would"
+    if run.n_tasks < run.wanted_tasks and run.wanted_tasks <= plan.n_spans:
+        sentences.append(
+            f"only {run.n_tasks} of {run.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
+            f"{enough(run.wanted_bytes)} all would"
         )
-    found += [
+    sentences += [
         f"{rung.name} does not fit the memory: components that need it would be marked as not reliable"
-        for rung in made.too_large
+        for rung in run.too_large
     ]
-    found += [f"a coordinate will be left out of the result: {reason}" for reason in made.left_out]
+    sentences += [f"a coordinate will be left out of the result: {reason}" for reason in run.left_out]
     if process.budget.lowered:
-        found.append(f"the budget is {process.budget.origin}")
+        sentences.append(f"the budget is {process.budget.origin}")
     if output_bytes > free_disk(output_path):
-        found.append(
+        sentences.append(
             f"the result takes up to {describe_bytes(output_bytes)}, but {output_path} has "
             f"{describe_bytes(free_disk(output_path))} free: choose another output.path"
         )
-    return found
+    return sentences
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """The document in lines, for people."""
-    given, memory, output, scratch = (document[key] for key in ("input", "memory", "output", "scratch"))
-    codec = "" if given["codec"] == "none" else f" ({given['codec']})"
-    chunks = f" in chunks of {by(tuple(given['chunks']))}{codec}" if document["reading"]["kind"] != "anywhere" else ""
+    """The document as lines of text, for people."""
+    data, memory, output, scratch = (document[key] for key in ("input", "memory", "output", "scratch"))
+    codec = "" if data["codec"] == "none" else f" ({data['codec']})"
+    chunks = f" in chunks of {by(tuple(data['chunks']))}{codec}" if document["reading"]["kind"] != "anywhere" else ""
     stages, streamed = document["time"]["stages"], "features" if document["keeps"] == "samples" else "samples"
     rates = document["time"]["rates"]
     lines = [
-        f"input    {given['name']}: {by(tuple(given['shape']))} {given['dtype']}{chunks}, {describe_bytes(given['bytes'])}",
+        f"input    {data['name']}: {by(tuple(data['shape']))} {data['dtype']}{chunks}, {describe_bytes(data['bytes'])}",
         f"         {document['n_samples']:,} samples, {document['n_features']:,} features, {document['n_components']} "
         + ("components" if document["kernels"] is None else f"components of each of {document['kernels']} kernels"),
         f"solver   {document['solver_reason']}",

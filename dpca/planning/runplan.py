@@ -1,6 +1,6 @@
-"""What a plan of a run is: how its input is read, who holds what in which stage, what is tried in turn.
+"""The plan of a run: how the input is read, what each process holds in each stage, which solvers are tried in turn.
 
-Plain values. `dpca.planning.search` finds one that fits the budget.
+Plain values; `dpca.planning.search` finds a plan that fits the budget.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Reading = Literal["columns", "parts", "copy"]
 
 @dataclass(frozen=True)
 class Array:
-    """An array, or several alike, that a process holds."""
+    """An array, or several equal ones, that a process holds."""
 
     name: str
     bytes: int
-    """Of one of them."""
+    """Size of one of them."""
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a process holds at the same time."""
+    """The arrays that a process holds at the same time."""
 
     name: str
     arrays: tuple[Array, ...]
@@ -44,13 +44,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Process:
-    """A process of the run and the most that it holds in each stage."""
+    """A process of the run, with the arrays at its peak in each stage."""
 
     name: str
     count: int
     stages: tuple[Stage, ...]
     budget: Budget
-    """What each of them may take."""
+    """Memory that each of these processes may use."""
 
     @property
     def peak_bytes(self) -> int:
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def share(self) -> float:
-        """Of its budget, at the peak."""
+        """Peak memory as a share of the budget."""
         return self.peak_bytes / max(1, self.budget.bytes)
 
     @property
@@ -77,12 +77,12 @@ class Workers:
     budget: Budget
     """Memory of each of these processes."""
     client_budget: Budget | None = None
-    """Memory of the process that asks a cluster's for results."""
+    """Memory of the client, which collects the results of a cluster's workers."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where a copy of the input may go."""
+    """Place for a copy of the input."""
 
     path: str
     free_bytes: int
@@ -90,58 +90,58 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A solver that a run may try, and how many of its tasks fit the budget."""
+    """A solver that a run may try, and the number of its tasks that fit the budget."""
 
     rung: Rung
     n_tasks: int
     """Tasks at the same time, on all processes."""
     window: int
-    """Spans that are submitted and not added up yet."""
+    """Spans that may be submitted and not added up yet."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run will do and hold."""
+    """The plan of a run: its steps and its memory."""
 
     plan: Plan
-    """The cuts of what the passes read: the input, or its copy."""
+    """How the passes cut what they read: the input, or its copy."""
     reading: Reading
     copy: Copy | None
-    """The copy that is made first, if one is."""
+    """The copy that is made first; None without one."""
     n_tasks: int
     """Tasks at the same time, on all processes."""
     window: int
-    """Spans that are submitted and not added up yet."""
+    """Spans that may be submitted and not added up yet."""
     groups: Cuts | None = None
-    """Of a projection: the samples that are projected together; `plan` is of such a group."""
+    """Groups of samples that are projected together; `plan` is for one group. None except for projections."""
     processes: tuple[Process, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    """What to try in turn, until one supports every component; the first is expected to."""
+    """Solvers to try in turn, until one supports every component; the first is expected to."""
     too_large: tuple[Rung, ...] = ()
-    """What might have been tried after those, did it fit the budget."""
+    """Solvers that would follow, but do not fit the budget."""
     eigensolve_threads: int = 1
     """BLAS threads of the eigensolve, which change its bits."""
     reads: bool = True
-    """Whether data stream by: not where the matrix that is decomposed is there already."""
+    """Whether data are streamed: False where the matrix to decompose exists already."""
     keeps_data: bool = False
-    """Whether what is read stays in memory for the passes that follow."""
+    """Whether data stay in memory for the later passes."""
     expected_bytes: int = 0
-    """What the tightest process holds at most, if the first attempt is the only one."""
+    """Peak memory of the tightest process, if the first attempt is the only one."""
     wanted_tasks: int = 0
-    """Tasks at the same time if memory were no matter."""
+    """Number of tasks at the same time with unlimited memory."""
     wanted_bytes: int = 0
-    """What the tightest process would then hold."""
+    """Peak memory of the tightest process with that many tasks."""
     left_out: tuple[str, ...] = ()
-    """Coordinates that are not copied to the result, with the reason."""
+    """Coordinates that are not copied to the result, each with the reason."""
 
     @property
     def n_parts(self) -> int:
-        """Tasks of a pass."""
+        """Number of tasks in a pass."""
         return self.plan.n_spans * (1 if self.groups is None else len(self.groups))
 
     @property
     def tightest(self) -> Process:
-        """The process that comes closest to its budget, or exceeds it most."""
+        """The process with the largest share of its budget, which may exceed 1."""
         return max(self.processes, key=lambda process: process.share)
 
     @property
@@ -154,7 +154,7 @@ class RunPlan:
 
     @property
     def settled(self) -> Settled:
-        """What of it decides bits."""
+        """The part of the plan that decides the bits of the result."""
         return Settled(
             self.plan,
             self.reading,
@@ -167,7 +167,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Settled:
-    """What of a plan decides the bits of a result, and is kept for a run that is gone on with."""
+    """The part of a plan that decides the bits of a result; it is stored for a run to resume with."""
 
     plan: Plan
     reading: Reading
@@ -177,12 +177,12 @@ class Settled:
     eigensolve_threads: int
 
     def reading_of(self, layout: Layout) -> RunPlan:
-        """The plan of an input, tasks and processes left open."""
+        """The plan for an input, with tasks and processes still open."""
         copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
         return RunPlan(self.plan, self.reading, copy, 0, 0)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """These settings as plain values."""
         rungs = {
             name: [[rung.solver, rung.dtype.name] for rung in getattr(self, name)] for name in ("attempts", "too_large")
         }
@@ -190,12 +190,12 @@ class Settled:
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Settled:
-        """From plain values.
+        """The settings from plain values.
 
         Raises
         ------
         ValueError, KeyError, TypeError
-            When they are not those of `as_json`.
+            When they do not come from `as_json`.
         """
         attempts, too_large = (
             tuple(Rung(str(solver), np.dtype(dtype)) for solver, dtype in stored[name])

@@ -1,15 +1,15 @@
-"""How a run goes through its input within a budget: what is read how, how many tasks at a time, what each holds.
+"""The search for a plan that fits the budget: how the input is read, by how many tasks, and what each task holds.
 
-A plan is made before anything is read, and the run keeps to it. It is the first of these that fits the
-budget, the cheapest in reads and disk first:
+A plan is made before any data are read, and the run does not change it. It is the first of these that fits the
+budget, in order of their cost in reads and disk:
 
 1. ``columns``: whole chunks, all samples of a column of them at a time; each chunk is decoded once a pass.
 2. ``parts``: parts of chunks, where storage gives a part at the cost of its own bytes (no compression).
 3. ``copy``: one copy of the input in scratch, in chunks that can be read in parts (`dpca.planning.rechunk`).
 
-Within each, fewer tasks at a time before smaller slabs, since a slab's width changes the last bits of the
-result while the number of tasks does not. The names and sizes of arrays come from the rooms that make
-them (`held`), so a figure stands beside what it is the figure of.
+Within each, the number of tasks is reduced before the width of slabs, since the width changes the last bits of
+the result and the number of tasks does not. The names and sizes of arrays come from the modules that create
+them (`held`), so that each size is stated beside the code that it describes.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ READINGS = {
 }
 
 LIBRARIES_BYTES = 160 * 2**20
-"""Interpreter and imported libraries: 66 to 110 MiB measured, plus what BLAS sets aside."""
+"""Interpreter and imported libraries: 66 to 110 MiB measured, plus the buffers of BLAS."""
 TASK_BYTES = 24 * 2**20
-"""What a task takes besides its arrays: a thread's stack, the packing buffers of BLAS, the allocator's slack."""
+"""Memory of a task besides its arrays: the stack of a thread, packing buffers of BLAS, overhead of the allocator."""
 GOOD_CHUNK_BYTES = 8 * 2**20
-"""A chunk size that reads well anywhere, for advice."""
+"""A chunk size that is fast to read in any storage, for advice."""
 SMALL_CHUNK_BYTES = 2**18
-"""Chunks below this cost more to open than to read."""
+"""Chunks smaller than this take longer to open than to read."""
 SLAB_WIDTH, LARGEST_SLAB_BYTES = 4096, 256 * 2**20
-"""A slab is a panel wide at least, so that adding up its product costs little, unless that takes more than 256 MiB."""
+"""A slab is at least one panel wide, so that adding up its product is cheap, unless that takes more than 256 MiB."""
 SLAB_SHIFTS = (0, 2, 4, 6)
-"""Where that does not fit, a quarter of it, and so on."""
+"""Right shifts of the slab size to try: the full size, a quarter of it, and so on."""
 SMALLEST_SLAB_BYTES = 2**20
 COORDINATES = "coordinates"
-"""The stage in which they are copied, or compared, before anything else."""
+"""The first stage, in which coordinates are copied or compared."""
 THREADED_EIGENSOLVE = 1000
 MAX_EIGENSOLVE_THREADS = 8
 WAITING = 2
-"""How many times the tasks in hand may be submitted and not added up yet, where memory allows."""
+"""Submitted spans that are not added up yet, as a multiple of the running tasks, where memory allows."""
 
 
 def plan_layout(layout: Layout, samples_axis: int, n_components: int, keeps: Side = "samples", **how: Any) -> Plan:
@@ -96,20 +96,20 @@ def plan_run(
 
     Parameters
     ----------
-    source, samples_axis, model : what is to be computed of what
+    source, samples_axis, model : the input and the model
     workers : where tasks run, and with how much memory
-    scratch : where a copy of the input may go
-    components, keep_gram : what is to be written
-    settled : of a run that is gone on with: everything that decides bits stays as it was, whatever the memory
+    scratch : place for a copy of the input
+    components, keep_gram : whether these are written
+    settled : of a run to resume: everything that decides bits stays as it was, whatever the memory is now
 
     Raises
     ------
     InputError
         When the samples axis does not exist, when there are fewer than two samples or no features.
     ConfigError
-        When the model asks for what the data can't give.
+        When the model requests what the data can't give.
     OverBudgetError
-        When nothing fits. Names the smallest budget that would do, and what is in the way.
+        When no plan fits. The error names the smallest budget that would suffice, and the largest array.
     """
     layout = source.layout
     axis = check_axis(layout, samples_axis)
@@ -122,16 +122,16 @@ def plan_run(
     coordinates, left_out = outputs.coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
     _check_side(layout, first, n_samples, n_features, k, workers)
 
-    def forecast(made: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
-        return _processes(made, rung, model, source, k, workers, threads, components, keep_gram, coordinates)
+    def forecast(run: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
+        return _processes(run, rung, model, source, k, workers, threads, components, keep_gram, coordinates)
 
     readings = [settled.reading_of(layout)] if settled else _readings(layout, axis, keeps, k, workers.budget)
-    made = first_that_fits(layout, readings, workers, scratch, forecast)
-    check_sharing(source, made)
-    attempts, too_large, processes = [Attempt(first, made.n_tasks, made.window)], [], made.processes
+    run = first_that_fits(layout, readings, workers, scratch, forecast)
+    check_sharing(source, run)
+    attempts, too_large, processes = [Attempt(first, run.n_tasks, run.window)], [], run.processes
     for rung in later:
-        for threads, n_tasks, window in _at_once(made.n_parts, workers):
-            tried = replace(made, n_tasks=n_tasks, window=window)
+        for threads, n_tasks, window in _at_once(run.n_parts, workers):
+            tried = replace(run, n_tasks=n_tasks, window=window)
             tried = replace(tried, processes=forecast(tried, threads, rung))
             if tried.fits:
                 attempts.append(Attempt(rung, n_tasks, window))
@@ -141,33 +141,33 @@ def plan_run(
             if settled:
                 raise _over_budget(layout, [tried], scratch, forecast)
             too_large.append(rung)
-    threads = settled.eigensolve_threads if settled else eigensolve_threads(made.plan.n_kept)
-    kept = _keeping_data(replace(made, processes=processes), source)
-    if kept.fits and (second_pass(made.plan, components) or reads_means(made.plan, model, layout)):
-        made, processes = _keeping_data(made, source), kept.processes
+    threads = settled.eigensolve_threads if settled else eigensolve_threads(run.plan.n_kept)
+    kept = _keeping_data(replace(run, processes=processes), source)
+    if kept.fits and (second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
+        run, processes = _keeping_data(run, source), kept.processes
     return replace(
-        made,
+        run,
         eigensolve_threads=threads,
         attempts=tuple(attempts),
         too_large=settled.too_large if settled else tuple(too_large),
         processes=processes,
-        expected_bytes=made.tightest.peak_bytes,
+        expected_bytes=run.tightest.peak_bytes,
         left_out=left_out,
     )
 
 
-def _keeping_data(made: RunPlan, source: Source) -> RunPlan:
-    """A plan by which what is read stays in memory, if tasks share that, and it is not there anyway."""
+def _keeping_data(run: RunPlan, source: Source) -> RunPlan:
+    """A plan that keeps the data in memory, if the tasks share memory and the data are not there already."""
     in_memory = not source.held((1,) * len(source.layout.shape)) or source.blocks
-    if in_memory or made.copy is not None or len(made.processes) > 1:
-        return made
+    if in_memory or run.copy is not None or len(run.processes) > 1:
+        return run
     data = Array("data, kept for the passes that follow", source.layout.bytes)
-    stages = tuple(Stage(stage.name, (*stage.arrays, data)) for process in made.processes for stage in process.stages)
-    return replace(made, processes=(replace(made.processes[0], stages=stages),), keeps_data=True)
+    stages = tuple(Stage(stage.name, (*stage.arrays, data)) for process in run.processes for stage in process.stages)
+    return replace(run, processes=(replace(run.processes[0], stages=stages),), keeps_data=True)
 
 
 def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: int, workers: Workers) -> None:
-    """Refuse a solver that was asked for by name, whose matrix is the larger one and does not fit."""
+    """Refuse a solver that was requested by name, if its matrix is the larger one and does not fit."""
     keeps, other = ("features", "samples") if rung.solver == "covariance_eigh" else ("samples", "features")
     m, better = (n_features, n_samples) if keeps == "features" else (n_samples, n_features)
     budget = workers.client_budget or workers.budget
@@ -188,34 +188,34 @@ def _check_side(layout: Layout, rung: Rung, n_samples: int, n_features: int, k: 
 
 
 def eigensolve_threads(m: int) -> int:
-    """BLAS threads of the eigensolve: 1 for a small m, where more do not help, so that its bits are the same everywhere."""
+    """BLAS threads of the eigensolve: 1 for small m, where more do not help, so that its bits are the same on any machine."""
     return 1 if m < THREADED_EIGENSOLVE else min(os.cpu_count() or 1, MAX_EIGENSOLVE_THREADS)
 
 
 def reads_means(plan: Plan, model: Model, layout: Layout) -> bool:
-    """Whether a pass comes first that finds what missing values are filled with: samples stream by, and some may miss."""
+    """Whether a first pass finds the means that fill missing values: samples are streamed, and values may be missing."""
     return plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss
 
 
 def second_pass(plan: Plan, components: bool) -> str | None:
-    """The name of the second pass: it finds the vectors of the side that streams by, of samples whatever is asked for."""
+    """Name of the second pass, which finds the vectors of the streamed side; None without one. Scores are always found."""
     if plan.keeps == "features":
         return "scores"
     return "components" if components else None
 
 
-def n_stages(made: RunPlan, model: Model, layout: Layout, components: bool) -> int:
-    """How many stages a run has, if its first attempt is the only one and components come out orthonormal."""
-    stages = 2 + (made.copy is not None)
+def n_stages(run: RunPlan, model: Model, layout: Layout, components: bool) -> int:
+    """Number of stages of a run, if its first attempt is the only one and its components need no repair."""
+    stages = 2 + (run.copy is not None)
     if model.kernels:
-        return stages - 1 - (not made.reads) + model.kernels.n_cases
-    if made.plan.keeps == "samples":
+        return stages - 1 - (not run.reads) + model.kernels.n_cases
+    if run.plan.keeps == "samples":
         return stages + components
-    return stages + 2 + reads_means(made.plan, model, layout)
+    return stages + 2 + reads_means(run.plan, model, layout)
 
 
 def check_axis(layout: Layout, samples_axis: int | str) -> int:
-    """The samples axis as a number, of an array that has features, and two samples or more."""
+    """The samples axis as a number; checks that the array has features and at least two samples."""
     axis = layout.axis_of(samples_axis)
     features = [length for other, length in enumerate(layout.shape) if other != axis]
     if not features or 0 in features:
@@ -245,31 +245,31 @@ def first_that_fits(
 
     Parameters
     ----------
-    layout : of what is read, for errors
-    readings : plans in the order of preference, tasks and processes left open
-    workers, scratch : what there is
-    forecast : `forecast(made, threads)` says what every process of a plan holds
+    layout : of the data, for errors
+    readings : plans in order of preference, with tasks and processes still open
+    workers, scratch : available resources
+    forecast : `forecast(run, threads)` gives what every process of a plan holds
 
     Raises
     ------
     OverBudgetError
-        When none fits.
+        When no plan fits.
     """
     tried: list[RunPlan] = []
     for reading in readings:
         wanted: RunPlan | None = None
         for threads, n_tasks, window in _at_once(reading.n_parts, workers):
-            made = replace(reading, n_tasks=n_tasks, window=window)
-            made = replace(made, processes=forecast(made, threads))
-            wanted = wanted or made
-            if made.fits and made.scratch_bytes <= scratch.free_bytes:
-                return replace(made, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
-            tried.append(made)
+            run = replace(reading, n_tasks=n_tasks, window=window)
+            run = replace(run, processes=forecast(run, threads))
+            wanted = wanted or run
+            if run.fits and run.scratch_bytes <= scratch.free_bytes:
+                return replace(run, wanted_tasks=wanted.n_tasks, wanted_bytes=wanted.tightest.peak_bytes)
+            tried.append(run)
     raise _over_budget(layout, tried, scratch, forecast)
 
 
 def _at_once(n_parts: int, workers: Workers) -> Iterator[tuple[int, int, int]]:
-    """Tasks a process, tasks on all and spans submitted, from many to few."""
+    """Tasks in each process, tasks in all, and submitted spans, from many to few."""
     for threads in range(min(workers.threads, n_parts), 0, -1):
         at_once = threads * max(1, workers.processes)
         for ahead in (WAITING, 1):
@@ -278,13 +278,13 @@ def _at_once(n_parts: int, workers: Workers) -> Iterator[tuple[int, int, int]]:
 
 
 def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Process, ...]:
-    """Processes with the stages of both; of stages with one name the larger."""
+    """Processes with the stages of both; where two stages have the same name, the larger one."""
 
     def stages(a: Process, b: Process) -> tuple[Stage, ...]:
-        found = {stage.name: stage for stage in a.stages}
+        by_name = {stage.name: stage for stage in a.stages}
         for stage in b.stages:
-            found[stage.name] = max(stage, found.get(stage.name, stage), key=lambda stage: stage.bytes)
-        return tuple(found.values())
+            by_name[stage.name] = max(stage, by_name.get(stage.name, stage), key=lambda stage: stage.bytes)
+        return tuple(by_name.values())
 
     return tuple(replace(a, stages=stages(a, b)) for a, b in zip(first, second, strict=True))
 
@@ -302,9 +302,9 @@ def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget:
                 seen.append(plan)
                 yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0)
     if not layout.chunked:
-        return  # storage that can be cut anywhere was tried with the smallest cuts already
+        return  # storage that can be cut anywhere was already tried with the smallest cuts
     copies: list[Copy] = []
-    for band in (budget.bytes, 0):  # 0: the narrowest band, which takes what it takes whatever the budget is
+    for band in (budget.bytes, 0):  # 0: the narrowest band, whatever it takes of the budget
         copy = plan_copy(layout, axes_of(keeps, len(layout.shape), axis), band)
         if copy is not None and copy not in copies:
             copies.append(copy)
@@ -315,7 +315,7 @@ def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget:
 
 
 def _processes(
-    made: RunPlan,
+    run: RunPlan,
     rung: Rung,
     model: Model,
     source: Source,
@@ -326,12 +326,12 @@ def _processes(
     keep_gram: bool,
     coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
-    """What every process of a plan holds, stage by stage, with one of the solvers that may be tried."""
-    plan, m = made.plan, made.plan.n_kept
+    """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
+    plan, m = run.plan, run.plan.n_kept
     solver = SOLVERS[rung.solver]
-    waiting = made.window - made.n_tasks
-    reader = held_to_read(made, source)
-    tasks = {} if made.copy is None else {"copy": made.copy.held_to_write(source)}
+    waiting = run.window - run.n_tasks
+    reader = held_to_read(run, source)
+    tasks = {} if run.copy is None else {"copy": run.copy.held_to_write(source)}
     first = {**reader, **preprocess.held(plan, rung.dtype), **solver.held(m, rung.dtype)}
     sums = {
         rung.name: [
@@ -349,7 +349,7 @@ def _processes(
         if components:
             tasks |= _to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)
     else:
-        counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and all
+        counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and the total
         if reads_means(plan, model, source.layout):
             tasks["means"] = {**reader, **preprocess.held(plan, rung.dtype), "means of a panel and a span": counted}
         tasks[rung.name] = {**first, "means and squares of a panel and a span": counted}
@@ -375,7 +375,7 @@ def _processes(
 
 
 def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
-    """What the eigensolve holds; of kernels, with the Gram matrix that they are all of."""
+    """What the eigensolve holds; for kernels, including the Gram matrix that they are computed from."""
     held = SOLVERS[rung.solver].held_to_finish(m, k)
     if model.kernels:
         held["kernel matrix"] = 8 * m * m
@@ -384,12 +384,12 @@ def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
 
 
 def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: Rung, workers: Workers) -> RunPlan:
-    """The plan of kernels whose matrix is there already, in the input or in an earlier result: nothing is streamed.
+    """The plan for kernels whose matrix exists already, in the input or in an earlier result: no data are streamed.
 
     Raises
     ------
     ConfigError
-        When the model asks for what the data can't give.
+        When the model requests what the data can't give.
     OverBudgetError
         When the eigensolve does not fit.
     """
@@ -433,7 +433,7 @@ def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: 
 def _to_stream(
     plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int]
 ) -> dict[str, dict[str, int]]:
-    """What the tasks of the second pass hold, and those of the sweep over what it wrote."""
+    """What the tasks of the second pass hold, and the tasks of the sweep over its result."""
     tile = k * plan.tile_width * dtype.itemsize
     return {
         name: {
@@ -444,7 +444,7 @@ def _to_stream(
             "tile being written": outputs.held_to_write(tile),
         },
         sweep: {
-            # As read and as written, and what zarr's threads keep of it until it is done.
+            # One copy as read, one as written, and one that zarr's threads hold until the tile is written.
             "vectors of a tile": 3 * tile,
             "vectors of a panel": 3 * 8 * k * plan.panel_width,
             "tile being written": outputs.held_to_write(tile),
@@ -452,10 +452,10 @@ def _to_stream(
     }
 
 
-def held_to_read(made: RunPlan, source: Source) -> dict[str, int]:
+def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
     """What a reader holds for the largest slab."""
-    slab = _extent(made.plan.region(tuple(slice(0, cut.step) for cut in made.plan.slabs)))
-    return source.held(slab) if made.copy is None else made.copy.held_to_read(slab)
+    slab = _extent(run.plan.region(tuple(slice(0, cut.step) for cut in run.plan.slabs)))
+    return source.held(slab) if run.copy is None else run.copy.held_to_read(slab)
 
 
 def arranged(
@@ -466,7 +466,7 @@ def arranged(
     threads: int,
     coordinates: Mapping[str, int],
 ) -> tuple[Process, ...]:
-    """Who holds what: coordinates that come first, tasks with their arrays, the sums over spans, the eigensolve between."""
+    """What each process holds: first coordinates, then tasks with their arrays and the sums over spans, and the eigensolve."""
     libraries, first = Array("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
 
     def of_tasks(stage: str) -> list[Array]:
@@ -479,7 +479,7 @@ def arranged(
     if workers.processes == 0:
         stages = [Stage(name, (libraries, *sums.get(name, ()), *of_tasks(name))) for name in tasks]
         return (Process("dpca", 1, (*first, *stages, *eigensolve), workers.budget),)
-    # On a cluster the client holds the sums and what waits to be added; tasks hold the rest.
+    # On a cluster the client holds the sums and the spans that wait to be added; workers hold the rest.
     client = [Stage(name, (libraries, *arrays, arrays[-1])) for name, arrays in sums.items()]
     worker = [Stage(name, (libraries, *of_tasks(name))) for name in tasks]
     return (
@@ -489,23 +489,23 @@ def arranged(
 
 
 def copied_first(coordinates: Mapping[str, int]) -> list[Stage]:
-    """The stage of coordinates, which are copied, or compared, one after the other: at its peak it holds the largest."""
+    """The stage in which coordinates are copied or compared one by one: its peak is the largest of them."""
     if not coordinates:
         return []
     name = max(coordinates, key=coordinates.__getitem__)
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
-    # What zarr's threads take besides their chunks counts as that of a task.
+    # The stacks of zarr's threads are estimated as those of a task.
     return [Stage(COORDINATES, (libraries, Array("stacks of threads", TASK_BYTES), Array(name, coordinates[name])))]
 
 
-def check_sharing(source: Source, made: RunPlan) -> None:
-    """Refuse a lazy array of which each slab, or each band that is copied, computes most of the whole."""
-    if made.copy is not None:
-        source.check_sharing(map(made.copy.region, range(made.copy.n_units)), made.copy.n_units)
+def check_sharing(source: Source, run: RunPlan) -> None:
+    """Refuse a lazy array if computing each slab, or each copied band, computes most of the whole array."""
+    if run.copy is not None:
+        source.check_sharing(map(run.copy.region, range(run.copy.n_units)), run.copy.n_units)
         return
-    plan, groups = made.plan, made.groups or Cuts(made.plan.n_samples, made.plan.n_samples)
+    plan, groups = run.plan, run.groups or Cuts(run.plan.n_samples, run.plan.n_samples)
     slabs = (
-        plan.region(slab) if made.groups is None else placed(plan.region(slab), plan.samples_axis, group)
+        plan.region(slab) if run.groups is None else placed(plan.region(slab), plan.samples_axis, group)
         for group in groups.within(slice(0, groups.length))
         for span in range(plan.n_spans)
         for tile in plan.tiles_of(span)
@@ -517,10 +517,10 @@ def check_sharing(source: Source, made: RunPlan) -> None:
 def _over_budget(
     layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast: Callable[[RunPlan, int], tuple[Process, ...]]
 ) -> OverBudgetError:
-    """Why nothing fits, and what would."""
-    copied = [made for made in tried if made.scratch_bytes > scratch.free_bytes]
-    smallest = min((made for made in tried if made not in copied), key=lambda made: made.tightest.share)
-    with_copy = min(copied, key=lambda made: made.tightest.share) if copied else smallest
+    """The error that says why no plan fits, and what would."""
+    copied = [run for run in tried if run.scratch_bytes > scratch.free_bytes]
+    smallest = min((run for run in tried if run not in copied), key=lambda run: run.tightest.share)
+    with_copy = min(copied, key=lambda run: run.tightest.share) if copied else smallest
     process = smallest.tightest
     if with_copy.fits:
         need = describe_bytes(with_copy.scratch_bytes)
@@ -532,7 +532,7 @@ def _over_budget(
             key="compute.scratch",
         )
     budget, stage = process.budget, process.peak_stage
-    _, *arrays = stage.arrays  # the first is what any process takes
+    _, *arrays = stage.arrays  # the first is the interpreter and libraries
     largest = max(arrays, key=lambda array: array.bytes * array.count)
     plan, m = smallest.plan, smallest.plan.n_kept
     on = "" if process.name == "dpca" else f" in each {process.name}"
@@ -565,41 +565,41 @@ def _over_budget(
     )
 
 
-def _fewer(layout: Layout, made: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
-    """How many of what a plan keeps would fit, of the one axis that it is; 0 where it is more."""
-    if len(made.plan.kept_axes) > 1:
+def _fewer(layout: Layout, run: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
+    """How many entries of the kept side would fit, if that is one axis; 0 if it has more axes."""
+    if len(run.plan.kept_axes) > 1:
         return 0
-    (axis,) = made.plan.kept_axes
+    (axis,) = run.plan.kept_axes
 
     def fits(m: int) -> bool:
         part = replace(layout, shape=(*layout.shape[:axis], m, *layout.shape[axis + 1 :]))
-        cuts = plan_layout(part, made.plan.samples_axis, 1, made.plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
-        tried = replace(made, plan=replace(cuts, tiles=made.plan.tiles), n_tasks=1, window=1)
+        cuts = plan_layout(part, run.plan.samples_axis, 1, run.plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
+        tried = replace(run, plan=replace(cuts, tiles=run.plan.tiles), n_tasks=1, window=1)
         return replace(tried, processes=forecast(tried, 1)).fits
 
-    return bisect_left(range(1, made.plan.n_kept), True, key=lambda m: not fits(m))
+    return bisect_left(range(1, run.plan.n_kept), True, key=lambda m: not fits(m))
 
 
-def _with_better_chunks(layout: Layout, made: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
-    """What a plan would take if the input were stored in chunks that suit it."""
-    plan = made.plan
+def _with_better_chunks(layout: Layout, run: RunPlan, forecast: Callable[[RunPlan, int], tuple[Process, ...]]) -> int:
+    """Peak memory of a plan if the input were stored in suitable chunks."""
+    plan = run.plan
     chunks = better_chunks(layout, plan.samples_axis, plan.keeps)
     stored = replace(layout, chunks=chunks, shards=None, divisible=False)
     cuts = plan_layout(stored, plan.samples_axis, 1, plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
-    cuts = replace(cuts, tiles=plan.tiles)  # those are not of the input's making
-    processes = forecast(replace(made, plan=cuts, copy=None, reading="columns", n_tasks=1, window=1), 1)
+    cuts = replace(cuts, tiles=plan.tiles)  # the tiles of the result stay as they are
+    processes = forecast(replace(run, plan=cuts, copy=None, reading="columns", n_tasks=1, window=1), 1)
     return max(processes, key=lambda process: process.share).peak_bytes
 
 
-def reading_of(made: RunPlan, layout: Layout) -> str:
-    """A key of READINGS: storage without chunks is read in columns of any width."""
-    return "anywhere" if made.reading == "columns" and not layout.chunked else made.reading
+def reading_of(run: RunPlan, layout: Layout) -> str:
+    """A key of READINGS; storage without chunks is read in slabs of any width."""
+    return "anywhere" if run.reading == "columns" and not layout.chunked else run.reading
 
 
 def better_chunks(
     layout: Layout, samples_axis: int, keeps: Side = "samples", n_bytes: int = GOOD_CHUNK_BYTES
 ) -> tuple[int, ...]:
-    """Chunks that would suit an array: all samples of as many features as so many bytes hold, or the reverse."""
+    """Suitable chunks for an array: all samples of as many features as fit into `n_bytes`, or the reverse."""
     plan = plan_layout(layout, samples_axis, 1, keeps, divide=True, slab_bytes=n_bytes)
     return _extent(plan.region(tuple(cut[0] for cut in plan.slabs)))
 
