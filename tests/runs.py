@@ -72,6 +72,19 @@ def arrays_of(found):
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
+class Unread(Source):
+    """Base of sources that have a layout and no values: nothing may be read for a plan."""
+
+    def held(self, shape):
+        return {}
+
+    def open(self):
+        raise AssertionError
+
+    def fingerprint(self):
+        raise AssertionError
+
+
 class RecordingSource(Source):
     """A source that keeps the regions it is asked for. In one process only."""
 

@@ -19,7 +19,7 @@ from dpca.sources import as_source
 from dpca.sources.base import Layout
 from dpca.system.machine import Budget
 from tests.reference import assert_right, dense_pca
-from tests.runs import RecordingSource, decompose_array
+from tests.runs import RecordingSource, Unread, decompose_array
 from tests.stores import counted
 
 EPS = np.finfo(np.float64).eps
@@ -184,7 +184,7 @@ def test_values_that_are_not_finite_are_named_where_they_are():
         decompose_array(x, 2, slab_bytes=1000, rules=Rules(missing="mean"))
 
 
-class Described:
+class Described(Unread):
     """A source that is known by its layout alone: nothing may be read for a plan."""
 
     def __init__(self, *shape):

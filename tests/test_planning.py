@@ -17,9 +17,10 @@ from dpca.system.machine import Budget
 
 MIB = 2**20
 PLENTY = Scratch("/scratch", 2**60)
+from tests.runs import Unread
 
 
-class Imagined:
+class Imagined(Unread):
     """A source that has a layout and no values: planning reads none."""
 
     def __init__(self, shape, chunks, *, dtype="f4", divisible=False, codec="zstd", shards=None):

@@ -105,7 +105,7 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
 
     attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype, "samples"))
     made = RunPlan(plan, "copy", copy, 2, 4, attempts=attempts)
-    found = decompose(source, model, made, Outputs("r.zarr"), Threads(2), Progress(), scratch="scratch.zarr")
+    found = decompose(source, model, made, Outputs("r.zarr"), Runner(Threads(2), Progress()), scratch="scratch.zarr")
     assert not os.path.exists("scratch.zarr")
     expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)
     assert arrays_of(found) == arrays_of(expected)

@@ -1,1 +1,1 @@
-"""A result as one HTML file, that opens from disk and can be mailed: what it shows, its figures, its page."""
+"""The report: a result as one HTML file that opens from disk and can be mailed. Its findings, figures and page."""

@@ -1,7 +1,7 @@
-"""The figures of a report, as SVG. The only file that knows matplotlib (extra `report`).
+"""The figures of a report, as SVG. The only file that imports matplotlib (extra `report`).
 
-Text stays text, and ink is the page's own colour, so that a figure is at home on light and on dark. Colours are Okabe and
-Ito's, which tell apart without colour vision, and never tell alone: shapes and positions say the same.
+Text stays text, and lines take the text colour of the page, so that a figure suits light and dark pages. The palette is that
+of Okabe and Ito, which can be read with colour blindness; shapes or positions always carry the same information.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quali
 P = ParamSpec("P")
 
 MISSING = "#9a9a9a"
-"""Of pixels without any value: unlike a value near 0, which is white."""
+"""Colour of pixels without any value; a value near 0 is white."""
 INK = "#102030"
-"""Stands for the page's own colour."""
+"""Placeholder for the text colour of the page."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
 MARKERS = "os^DvPX*"
 LEGEND_LETTERS = 24
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Letters that no font has."""
+"""Control characters and surrogates, which no font has."""
 LETTER_SHARE = 0.0125
-"""Of the width of a plot, what a letter of a name under it takes."""
+"""Width of a letter of a name below a plot, as a share of the width of the plot."""
 MANY_POINTS = 2000
-"""More than so many are one picture, not as many shapes."""
+"""Larger numbers of points are drawn as one bitmap, not as single shapes."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -56,7 +56,7 @@ STYLE: Any = {
 
 
 def _styled(draw: Callable[P, str]) -> Callable[P, str]:
-    """What a caller has set for figures of its own stays as it was."""
+    """A drawing function in the style of the report, which leaves the caller's matplotlib settings unchanged."""
 
     @wraps(draw)
     def drawing(*arguments: P.args, **named: P.kwargs) -> str:
@@ -67,23 +67,23 @@ def _styled(draw: Callable[P, str]) -> Callable[P, str]:
 
 
 @_styled
-def of_eigenvalues(found: Scree) -> str:
-    """Eigenvalues with their sampling errors and the noise's edge."""
-    k, shown = found.n_components, found.n_shown
+def of_eigenvalues(scree: Scree) -> str:
+    """Eigenvalues with their sampling errors and the edge of the noise."""
+    k, shown = scree.n_components, scree.n_shown
     figure = _figure(4.2, 3.1)
     axes = figure.subplots()
-    numbers, values = np.arange(shown), found.eigenvalues[:shown]
+    numbers, values = np.arange(shown), scree.eigenvalues[:shown]
     axes.semilogy(numbers, values, color=INK, linewidth=0.8, alpha=0.5)
     first, kept = numbers[:k], values[:k]
-    errors = np.clip(found.errors[: len(kept)], 0, 0.99) * kept
+    errors = np.clip(scree.errors[: len(kept)], 0, 0.99) * kept
     axes.errorbar(first, kept, errors, fmt="none", ecolor=COLORS[0], capsize=2, linewidth=1)
-    reliable = found.reliable[: len(kept)]
+    reliable = scree.reliable[: len(kept)]
     axes.plot(first[reliable], kept[reliable], "o", color=COLORS[0], markersize=4, label="kept")
     if not reliable.all():
         how: dict[str, Any] = {"markerfacecolor": "none", "color": COLORS[1], "label": "kept, not reliable"}
         axes.plot(first[~reliable], kept[~reliable], "s", **how)
-    if found.edge is not None:
-        axes.axhline(found.edge, color=COLORS[2], linestyle="--", linewidth=1, label="edge of white noise")
+    if scree.edge is not None:
+        axes.axhline(scree.edge, color=COLORS[2], linestyle="--", linewidth=1, label="edge of white noise")
     axes.set(xlabel="component", ylabel="eigenvalue")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.legend(loc="upper right")
@@ -91,15 +91,15 @@ def of_eigenvalues(found: Scree) -> str:
 
 
 @_styled
-def of_shares(found: Scree) -> str:
-    """The cumulative share of the variance, and what rules say of how many components there are."""
-    k, shown = found.n_components, int(np.count_nonzero(found.eigenvalues > 0))
+def of_shares(scree: Scree) -> str:
+    """The cumulative share of the variance, and the numbers of components that the rules suggest."""
+    k, shown = scree.n_components, int(np.count_nonzero(scree.eigenvalues > 0))
     figure = _figure(4.2, 3.1)
     axes = figure.subplots()
-    numbers, shares = np.arange(1, shown + 1), np.cumsum(found.ratio[:shown])
+    numbers, shares = np.arange(1, shown + 1), np.cumsum(scree.ratio[:shown])
     axes.plot(numbers, shares, color=INK, linewidth=1)
     axes.plot(numbers[:k], shares[:k], "o", color=COLORS[0], markersize=4)
-    rules = {name: value for name, value in found.suggested.items() if isinstance(value, int) and name != "rank"}
+    rules = {name: value for name, value in scree.suggested.items() if isinstance(value, int) and name != "rank"}
     for (name, value), color, style in zip(
         rules.items(), COLORS[1:], ("--", "-.", ":", (0, (5, 1, 1, 1))), strict=False
     ):
@@ -138,16 +138,16 @@ def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
 
 
 @_styled
-def of_kernels(found: list[Answer], labels: NDArray[Any] | None) -> str:
+def of_kernels(answers: list[Answer], labels: NDArray[Any] | None) -> str:
     """The first two scores of each kernel."""
-    across = min(4, len(found))
-    down = -(-len(found) // across)
+    across = min(4, len(answers))
+    down = -(-len(answers) // across)
     figure = _figure(1.9 * across + (1.0 if labels is not None else 0.0), 2.0 * down)
     panels = figure.subplots(down, across, squeeze=False).reshape(-1)
     drawn: list[Any] = []
-    for axes in panels[len(found) :]:
+    for axes in panels[len(answers) :]:
         axes.axis("off")
-    for axes, answer in zip(panels, found, strict=False):
+    for axes, answer in zip(panels, answers, strict=False):
         if answer.scores.shape[1] < 2:
             axes.axis("off")
         else:
@@ -163,7 +163,7 @@ def of_kernels(found: list[Answer], labels: NDArray[Any] | None) -> str:
 
 @_styled
 def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None, every: int = 1) -> str:
-    """The first scores of one of `every` samples against the samples' order, or their coordinate."""
+    """The first scores of every `every`-th sample against the order of samples, or their coordinate."""
     count = min(3, scores.shape[1])
     figure = _figure(6.4, 1.2 * count + 0.5)
     at = axis.positions(len(scores), every)
@@ -179,21 +179,21 @@ def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | Non
 
 @_styled
 def of_component(
-    number: int, found: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
+    number: int, component: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
 ) -> str:
-    """A component in the shape of the data."""
+    """A component, drawn in the shape of the data."""
     if groups is not None:
-        return _grouped(number, found, views[0], axes_of[0], groups)
+        return _grouped(number, component, views[0], axes_of[0], groups)
     if len(views[0].axes) == 1:
-        return _line(number, found, views[0], axes_of[0])
+        return _line(number, component, views[0], axes_of[0])
     shapes = [view.shape for view in views]
     width = sum(shape[1] for shape in shapes)
     height = 3.0 if len(views) > 1 else min(4.0, 3.6 * shapes[0][0] / shapes[0][1] + 0.7)
     figure = _figure(min(7.4, max(2.6, 1.5 + height * width / max(shape[0] for shape in shapes))), height)
     panels = figure.subplots(1, len(views), squeeze=False, width_ratios=[shape[1] for shape in shapes])[0]
-    limit = float(np.nanmax([np.nanmax(np.abs(values), initial=0) for values in found.views])) or 1.0
+    limit = float(np.nanmax([np.nanmax(np.abs(values), initial=0) for values in component.views])) or 1.0
     image: Any = None
-    for panel, view, values in zip(panels, views, found.views, strict=True):
+    for panel, view, values in zip(panels, views, component.views, strict=True):
         down, across = (axes_of[axis] for axis in view.axes)
         extent, upward = _extent(down, across, view)
         image = panel.imshow(
@@ -215,35 +215,35 @@ def of_component(
 
 
 @_styled
-def of_outliers(found: Quality) -> str:
-    """Leverage against what the components leave."""
+def of_outliers(quality: Quality) -> str:
+    """Leverage against the share of each sample outside the components."""
     figure = _figure(4.2, 3.4)
     axes = figure.subplots()
-    many = len(found.leverage) > MANY_POINTS
-    axes.plot(found.leverage, found.outside, "o", color=COLORS[0], markersize=3, alpha=0.7, rasterized=many)
-    least, most = float(found.leverage.min()), float(found.leverage.max())
-    if most - least < 1e-6:  # else rounding is what the axis shows
+    many = len(quality.leverage) > MANY_POINTS
+    axes.plot(quality.leverage, quality.outside, "o", color=COLORS[0], markersize=3, alpha=0.7, rasterized=many)
+    least, most = float(quality.leverage.min()), float(quality.leverage.max())
+    if most - least < 1e-6:  # else the axis would show rounding errors
         axes.set_xlim(least - 0.1, most + 0.1)
     axes.set(xlabel="leverage", ylabel="share that components leave", ylim=(-0.02, 1.02))
     return _svg(figure, "outliers")
 
 
 @_styled
-def of_similarity(found: Quality) -> str:
-    """Cosines of centred samples, ordered by the first score."""
+def of_similarity(quality: Quality) -> str:
+    """Cosines between centred samples, ordered by the first score."""
     figure = _figure(4.2, 3.4)
     axes = figure.subplots()
-    image = axes.imshow(found.similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-    every = "" if found.every == 1 else f", one of {found.every}"
+    image = axes.imshow(quality.similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    every = "" if quality.every == 1 else f", one of {quality.every}"
     axes.set(xlabel=f"samples by score 0{every}", ylabel="", xticks=[], yticks=[])
     figure.colorbar(image, ax=axes, shrink=0.8, label="cosine")
     return _svg(figure, "similarity")
 
 
-def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
+def _line(number: int, component: Component, view: Picture, axis: Axis) -> str:
     figure = _figure(6.4, 1.8)
     axes = figure.subplots()
-    (values,) = found.views
+    (values,) = component.views
     at = axis.positions(len(values), view.step[0])
     if len(values) > 60:
         axes.vlines(at, 0, values, color=COLORS[0], linewidth=0.7, rasterized=len(values) > MANY_POINTS)
@@ -255,11 +255,11 @@ def _line(number: int, found: Component, view: Picture, axis: Axis) -> str:
     return _svg(figure, f"component{number}")
 
 
-def _grouped(number: int, found: Component, view: Picture, axis: Axis, groups: Groups) -> str:
+def _grouped(number: int, component: Component, view: Picture, axis: Axis, groups: Groups) -> str:
     """Absolute loadings group by group, as in a Manhattan plot, with boundaries between them."""
     figure = _figure(7.4, 2.2)
     axes = figure.subplots()
-    values, stops = np.abs(found.views[0]), [*groups.starts[1:], groups.length]
+    values, stops = np.abs(component.views[0]), [*groups.starts[1:], groups.length]
     at = view.step[0] * np.arange(len(values))
     for index, (start, stop) in enumerate(zip(groups.starts, stops, strict=True)):
         inside = (at >= start) & (at < stop)
@@ -271,7 +271,7 @@ def _grouped(number: int, found: Component, view: Picture, axis: Axis, groups: G
     named, last = [], -math.inf
     for middle, name in zip(middles, groups.names, strict=True):
         room = LETTER_SHARE * (len(name) + 1) * groups.length
-        if middle - last >= room:  # a name that would touch the one before is left out
+        if middle - last >= room:  # a name that would touch the previous one is left out
             named.append((middle, name))
             last = middle
     axes.set_xticks([middle for middle, _ in named], [_text(name) for _, name in named])
@@ -312,12 +312,12 @@ def _short(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """A name of the data as it is: matplotlib takes what stands between dollars for mathematics."""
+    """A name as plain text: matplotlib would set text between dollar signs as mathematics."""
     return CONTROL.sub("\ufffd", name).replace("$", r"\$")
 
 
 def _visible(name: str) -> ListedColormap:
-    """A colour map without its dark end, which can't be seen on a dark page."""
+    """A colour map without its dark end, which is invisible on a dark page."""
     return ListedColormap(mpl.colormaps[name](np.linspace(0.2, 1, 256)))
 
 
@@ -335,7 +335,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The element alone, as wide as its place, in the page's ink; the same for the same figure."""
+    """The <svg> element, as wide as its container, in the text colour of the page; the same bytes for the same figure."""
     written = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(written, format="svg", metadata={"Date": None}, dpi=110)

@@ -1,7 +1,7 @@
-"""What a report shows, as plain values: read from a result, in memory that does not grow with the features.
+"""The contents of a report as plain values, read from a result in memory that does not grow with the features.
 
-Nothing here draws. Components are read once, block by block; of each block of features that a pixel stands for, the
-value of largest magnitude is kept, so that no peak is lost however much is put together.
+Nothing is drawn here. Components are read once, block by block. A pixel stands for a block of features and takes the
+value of largest magnitude in it, so that no peak is lost, whatever the size of the block.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from dpca.store.results import Result, names_along
 F64 = NDArray[np.float64]
 
 SHOWN_COMPONENTS = 12
-"""Components that are drawn."""
+"""Largest number of components that are drawn."""
 SHOWN_EIGENVALUES = 60
 PIXELS = 240
-"""Of an image's longer side, at most; of a line, four times as many."""
+"""Largest number of pixels on the longer side of an image; a line has up to four times as many."""
 SHOWN_SCORES = 4
 TOP = 10
-"""Features, and samples, in a table."""
+"""Number of features, or of samples, in a table."""
 BLOCK_BYTES = 64 * 2**20
 READ_BYTES = 16 * 10**9
-"""Components that are read for their pictures, at most: a minute or so."""
+"""Largest number of bytes of components that are read for their pictures: about a minute."""
 NEAR = 1e-6
-"""Samples whose squared distance is below this share of the mean one count as the same."""
+"""Samples whose squared distance is below this share of the mean squared distance count as the same."""
 MOST_GROUPS = 100
 MATRIX = 400
-"""Rows of the similarity matrix that are drawn, at most; of more, every so many."""
+"""Largest number of rows of the drawn similarity matrix; of more samples, every k-th is drawn."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Spectrum and scores of a PCA, or of one kernel."""
+    """Spectrum and scores of a PCA, or of one kernel of a kernel PCA."""
 
     number: int
-    """Of the kernel in a sweep; 0 if there is one."""
+    """Index of the kernel in a sweep; 0 if there is only one."""
     kernel: Kernel | None
     document: dict[str, Any]
-    """Its certificate."""
+    """The certificate."""
     eigenvalues: F64
-    """All of them, of the covariance times its divisor, or of the centred kernel."""
+    """All eigenvalues, of the covariance times its divisor, or of the centred kernel."""
     singular_values: F64
-    """(k,)"""
+    """(k,)."""
     ratio: F64
     """Shares of the variance, (k,)."""
     scores: F64
-    """The first few, (n_samples, at most 4)."""
+    """The first scores, (n_samples, at most 4)."""
     at: tuple[int, ...]
-    """Its place in arrays of a sweep."""
+    """Its index into the arrays of a sweep; empty without a sweep."""
 
     @property
     def accuracy(self) -> float:
-        """How often neighbours in the scores have one label; 0 where there are no labels."""
+        """Share of samples whose nearest neighbour in the scores has the same label; 0 without labels."""
         return float(self.document["case"]["neighbour_accuracy"] or 0.0) if self.kernel else 0.0
 
 
 @dataclass(frozen=True)
 class Scree:
-    """The spectrum."""
+    """The spectrum of an answer."""
 
     eigenvalues: F64
-    """All of them, of the covariance times its divisor, or of the centred kernel."""
+    """All eigenvalues, of the covariance times its divisor, or of the centred kernel."""
     ratio: F64
-    """Shares of the variance, of each."""
+    """The share of the variance of each eigenvalue."""
     n_components: int
     errors: F64
     """Relative sampling errors, (n_components,), by North's rule of thumb (Monthly Weather Review 110, 1982)."""
     reliable: NDArray[np.bool_]
     edge: float | None
-    """Of white noise, by Marchenko and Pastur; None where the spectrum is not that of signal and white noise."""
+    """Edge of white noise, by Marchenko and Pastur; None where the spectrum is not that of signal and white noise."""
     suggested: dict[str, int | str]
-    """What rules say of the number of components."""
+    """The number of components that each rule suggests, or why it suggests none."""
 
     @property
     def n_shown(self) -> int:
-        """How many eigenvalues are drawn: the kept ones, and enough of the others to see where they go."""
+        """Number of eigenvalues that are drawn: the kept ones, and enough of the others to see the trend."""
         return min(int(np.count_nonzero(self.eigenvalues > 0)), max(SHOWN_EIGENVALUES, 4 * self.n_components))
 
 
@@ -99,13 +99,13 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Axis:
-    """Samples, or one axis of features, with its coordinate where there is one of numbers."""
+    """The axis of samples, or one axis of features, with its coordinate if that is numeric."""
 
     label: str
     first: float | None = None
     last: float | None = None
     values: F64 | None = None
-    """One of each `step`."""
+    """Every `step`-th value of the coordinate."""
     step: int = 1
 
     @property
@@ -114,13 +114,13 @@ class Axis:
         return self.first is not None
 
     def positions(self, length: int, step: int = 1) -> F64:
-        """Where to draw so many, of which each stands for `step`, in the units of the axis."""
+        """Positions of `length` points, each of which stands for `step` entries, in the units of the axis."""
         if self.values is not None and (len(self.values), self.step) == (length, step):
             return self.values
         return step * np.arange(length, dtype=np.float64)
 
     def edges(self, length: int) -> tuple[float, float]:
-        """Where an image of so many begins and ends, half a step beyond the first and the last."""
+        """Edges of an image of `length` entries, half a step beyond the first and the last."""
         if self.first is None or self.last is None or length < 2:
             return -0.5, length - 0.5
         half = (self.last - self.first) / (length - 1) / 2
@@ -129,27 +129,27 @@ class Axis:
 
 @dataclass(frozen=True)
 class Groups:
-    """Features of one axis that belong together, such as the chromosomes of variants, one run after the other."""
+    """Consecutive groups of features along one axis, such as the chromosomes of variants."""
 
     names: tuple[str, ...]
     starts: tuple[int, ...]
-    """The first feature of each."""
+    """The first feature of each group."""
     length: int
-    """Of the axis."""
+    """Length of the axis."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One view of the features: a line, or an image, at the middle of every other axis."""
+    """One view of the features: a line or an image, cut through the middle of all other axes."""
 
     axes: tuple[int, ...]
-    """Feature axes that it shows, one or two."""
+    """The feature axes that are shown, one or two."""
     middle: dict[int, int]
-    """Where the others are cut."""
+    """Index of the cut along each of the other axes."""
     shape: tuple[int, ...]
-    """Pixels along each."""
+    """Number of pixels along each axis shown."""
     step: tuple[int, ...]
-    """Features that a pixel stands for along each."""
+    """Number of features in a pixel along each axis shown."""
 
 
 @dataclass(frozen=True)
@@ -157,48 +157,48 @@ class Component:
     """A component in the shape of the data."""
 
     views: tuple[NDArray[np.float64], ...]
-    """For each picture its values; NaN where no feature has any."""
+    """The values of each picture; NaN where no feature has a value."""
     top: tuple[Extreme, ...]
-    """Features of largest absolute loading."""
+    """The features with the largest absolute loadings."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Samples among each other, by the Gram matrix."""
+    """Similarities and outliers among the samples, from the Gram matrix."""
 
     pairs: tuple[tuple[int, int, float], ...]
-    """The nearest ones, with their distance over the mean one."""
+    """The nearest pairs of samples, with their distance over the mean distance."""
     n_same: int
-    """How many pairs are the same."""
+    """Number of pairs that count as the same."""
     leverage: F64
-    """Of each sample in the subspace of the components: sum_j u_ij^2, between 0 and 1."""
+    """Leverage of each sample in the subspace of the components: sum_j u_ij^2, between 0 and 1."""
     outside: F64
-    """The share of each sample's squares that the components do not capture."""
+    """The share of each sample's sum of squares that the components do not capture."""
     similarity: F64
-    """Cosines of centred samples, ordered by the first score."""
+    """Cosines between centred samples, ordered by the first score."""
     every: int
-    """Of how many samples one is drawn there."""
+    """Every `every`-th sample is in that matrix."""
 
 
 def answers(result: Result) -> list[Answer]:
-    """That of a PCA, or those of each kernel that gave one."""
+    """The answer of a PCA, or the answers of all kernels that gave one."""
     certificate, arrays = result.certificate, result.arrays
-    found = []
+    solved = []
     for number, document in enumerate(certificate.get("cases", [certificate])):
         case, kernel = document.get("case"), None
         if case is not None:
             if case["problem"]:
                 continue
-            given = {name: case[name] for name in ("gamma", "degree", "coef0") if case[name] is not None}
+            parameters = {name: case[name] for name in ("gamma", "degree", "coef0") if case[name] is not None}
             about_mean = bool(result.manifest["config"]["preprocess"]["center"])
-            kernel = Kernel(case["kernel"], about_mean=about_mean, **given)
+            kernel = Kernel(case["kernel"], about_mean=about_mean, **parameters)
         at = (number,) if "cases" in certificate else ()
         k = document["n_components"]["chosen"]
 
         def read(name: str, *region: slice, at: tuple[int, ...] = at) -> F64:
             return np.asarray(arrays[name][(*at, *region)], np.float64)
 
-        found.append(
+        solved.append(
             Answer(
                 number,
                 kernel,
@@ -210,11 +210,11 @@ def answers(result: Result) -> list[Answer]:
                 at,
             )
         )
-    return found
+    return solved
 
 
 def scree(result: Result, answer: Answer) -> Scree:
-    """The spectrum, and what can be said of how many components it has."""
+    """The spectrum, with sampling errors, the edge of the noise, and suggested numbers of components."""
     document, values = answer.document, answer.eigenvalues
     sigma, ratio, components = answer.singular_values, answer.ratio, document["components"]
     total = float(sigma[0] ** 2 / ratio[0]) if ratio.size and ratio[0] else float(values.sum())
@@ -230,7 +230,7 @@ def scree(result: Result, answer: Answer) -> Scree:
 
 
 def _edge(result: Result, values: F64, total: float) -> float | None:
-    """Of white noise."""
+    """The edge of white noise, or None."""
     plan = result.manifest["plan"]
     n = plan["shape"][plan["samples_axis"]]
     d = math.prod(plan["shape"]) // n - result.manifest["counts"]["constant_features"]
@@ -239,11 +239,11 @@ def _edge(result: Result, values: F64, total: float) -> float | None:
 
 
 def axis_of(result: Result, dim: str | None, fallback: str, most: int | None = None) -> Axis:
-    """What is known of an axis by the name of its dimension.
+    """The axis of a dimension, with the coordinate of that name if there is one.
 
     Parameters
     ----------
-    most : how many positions are wanted at most; the coordinate streams by
+    most : largest number of positions; the coordinate is read in blocks
     """
     coordinate = None if dim is None else result.coordinate(dim)
     length = 0 if coordinate is None else int(coordinate.values.shape[0])
@@ -258,19 +258,19 @@ def axis_of(result: Result, dim: str | None, fallback: str, most: int | None = N
         kept.append(values[::step])
         last = values[-1:]
     if signs - {1.0} and signs - {-1.0}:
-        return Axis(dim or fallback)  # no position along an axis: a name
+        return Axis(dim or fallback)  # not monotonic: its values are names, not positions
     units = coordinate.attributes.get("units")
     positions = np.concatenate(kept)
     return Axis(f"{dim} ({units})" if units else str(dim), float(positions[0]), float(last[0]), positions, step)
 
 
 def groups_of(labels: NDArray[Any]) -> Groups:
-    """Runs of the same label.
+    """Groups made of consecutive equal labels.
 
     Raises
     ------
     InputError
-        When they are more than can be told apart.
+        When there are more groups than can be told apart.
     """
     starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
     if len(starts) > MOST_GROUPS:
@@ -282,13 +282,13 @@ def groups_of(labels: NDArray[Any]) -> Groups:
 
 
 def pictures(features: tuple[int, ...]) -> tuple[Picture, ...]:
-    """How components of these feature axes are drawn.
+    """The pictures of a component with these feature axes.
 
-    One axis is a line, two are an image; of more, the last three are cut in the middle, each once, and the others too.
+    One axis gives a line, two give an image. More give an image of each two of the last three, cut in the middle of the rest.
     """
     n = len(features)
     shown = [(0,)] if n == 1 else [(0, 1)] if n == 2 else [(n - 2, n - 1), (n - 3, n - 1), (n - 3, n - 2)]
-    found = []
+    views = []
     for axes in shown:
         most = 4 * PIXELS if len(axes) == 1 else PIXELS
         step = tuple(-(-features[axis] // most) for axis in axes)
@@ -296,23 +296,23 @@ def pictures(features: tuple[int, ...]) -> tuple[Picture, ...]:
             step = (max(step),) * 2  # pixels stay square
         shape = tuple(-(-features[axis] // pitch) for axis, pitch in zip(axes, step, strict=True))
         middle = {axis: features[axis] // 2 for axis in range(n) if axis not in axes}
-        found.append(Picture(axes, middle, shape, step))
-    return tuple(found)
+        views.append(Picture(axes, middle, shape, step))
+    return tuple(views)
 
 
 def n_drawn(result: Result) -> int:
-    """How many components are drawn: those that may be read, at most 12; none where one is more than that."""
+    """Number of components to draw: at most 12, and at most `READ_BYTES` in all; 0 where one is larger than that."""
     array = result.arrays["components"]
     each = max(1, int(math.prod(array.shape[1:]) * array.dtype.itemsize))
     return min(int(array.shape[0]), SHOWN_COMPONENTS, READ_BYTES // each)
 
 
 def components(result: Result, count: int) -> list[Component]:
-    """The first components, each read once, in blocks."""
+    """The first components; each is read once, in blocks."""
     array = result.arrays["components"]
     features = tuple(array.shape[1:])
     dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[1:])]
-    found = []
+    drawn = []
     for number in range(count):
         views = [np.full(picture.shape, np.nan) for picture in pictures(features)]
         best: list[tuple[float, tuple[int, ...]]] = []
@@ -327,12 +327,12 @@ def components(result: Result, count: int) -> list[Component]:
         top = tuple(
             Extreme(f"({name})" if len(dims) > 1 else name, value) for name, (value, _) in zip(names, best, strict=True)
         )
-        found.append(Component(tuple(views), top))
-    return found
+        drawn.append(Component(tuple(views), top))
+    return drawn
 
 
 def _blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Regions of whole chunks, as many along the last axis as fit `BLOCK_BYTES`."""
+    """Regions of whole chunks, as many along the last axis as fit into `BLOCK_BYTES`."""
     room = max(1, BLOCK_BYTES // (8 * math.prod(chunks)))
     sizes = (*chunks[:-1], chunks[-1] * room)
     yield from product(
@@ -344,19 +344,19 @@ def _blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[s
 
 
 def _largest(block: F64, region: tuple[slice, ...]) -> list[tuple[float, tuple[int, ...]]]:
-    """The largest values of a block, and where they are in the whole."""
+    """The values of largest magnitude in a block, with their indices in the whole component."""
     flat = np.nan_to_num(block.reshape(-1))
     count = min(TOP, flat.size)
-    found = []
+    largest = []
     for position in np.argpartition(-np.abs(flat), count - 1)[:count]:
         inside = np.unravel_index(int(position), block.shape)
         index = tuple(int(i) + piece.start for i, piece in zip(inside, region, strict=True))
-        found.append((float(flat[position]), index))
-    return found
+        largest.append((float(flat[position]), index))
+    return largest
 
 
 def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> None:
-    """Put a block into a picture: of what falls into a pixel, the value of largest magnitude stays; NaN where there is none."""
+    """Add a block to a picture: each pixel keeps the value of largest magnitude, or NaN where there is no value."""
     for axis in sorted(picture.middle, reverse=True):
         at, piece = picture.middle[axis], region[axis]
         if not piece.start <= at < piece.stop:
@@ -364,18 +364,18 @@ def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> 
         block = block.take(at - piece.start, axis)
     target = []
     high = low = block
-    for axis, (of, step) in enumerate(zip(picture.axes, picture.step, strict=True)):
-        pixels = np.arange(region[of].start, region[of].stop) // step
+    for axis, (shown, step) in enumerate(zip(picture.axes, picture.step, strict=True)):
+        pixels = np.arange(region[shown].start, region[shown].stop) // step
         starts = np.flatnonzero(np.diff(pixels, prepend=-1))
         high, low = np.fmax.reduceat(high, starts, axis), np.fmin.reduceat(low, starts, axis)
         target.append(slice(int(pixels[0]), int(pixels[-1]) + 1))
     kept = view[tuple(target)]
-    found = np.where(high >= -low, high, low)
-    kept[...] = np.where(np.isnan(kept) | (np.abs(found) > np.abs(kept)), found, kept)
+    extreme = np.where(high >= -low, high, low)
+    kept[...] = np.where(np.isnan(kept) | (np.abs(extreme) > np.abs(kept)), extreme, kept)
 
 
 def quality(result: Result, answer: Answer) -> Quality | None:
-    """Samples among each other; None where the result keeps no Gram matrix."""
+    """Similarities and outliers among the samples; None where the result keeps no Gram matrix."""
     matrix = _products(result, answer)
     if matrix is None:
         return None
@@ -384,7 +384,7 @@ def quality(result: Result, answer: Answer) -> Quality | None:
     squares = np.maximum(np.diag(matrix), 0.0)
     captured = (vectors**2 * sigma**2).sum(axis=1)
     outside = np.clip(1 - np.divide(captured, squares, out=np.ones(n), where=squares > 0), 0, 1)
-    mean = 2 * (squares.sum() - matrix.sum() / n) / max(1, n - 1)  # of all squared distances
+    mean = 2 * (squares.sum() - matrix.sum() / n) / max(1, n - 1)  # mean of all squared distances
     nearest: list[tuple[float, int, int]] = []
     n_same = 0
     for row in range(n - 1):
@@ -407,7 +407,7 @@ def quality(result: Result, answer: Answer) -> Quality | None:
 
 
 def _products(result: Result, answer: Answer) -> F64 | None:
-    """X_c X_c', or the centred kernel of it, from what a result keeps."""
+    """X_c X_c', or its centred kernel matrix, from the arrays of a result; None without them."""
     if "gram" in result.arrays and (answer.kernel is None or answer.kernel.name != "precomputed"):
         gram, product, norm2 = (
             np.asarray(result.arrays[name][...], np.float64)

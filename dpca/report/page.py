@@ -1,4 +1,4 @@
-"""A report as one HTML file. The only file that knows Jinja (extra `report`)."""
+"""The page of a report, as one HTML file. The only file that imports Jinja (extra `report`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpca.system import durable
 from dpca.units import by, describe_bytes, describe_memory
 
 MOST_POINTS = 10_000
-"""Samples that are drawn; of more, every so many."""
+"""Largest number of samples that are drawn; of more, every k-th is drawn."""
 
 
 def write_report(
@@ -30,18 +30,18 @@ def write_report(
 
     Parameters
     ----------
-    labels : (n_samples,), what samples are coloured by
-    out : the file; report.html in the result's directory if None
-    groups : (n_features,), what features along their one axis are divided by, in runs, such as chromosomes
+    labels : (n_samples,), which colour the samples
+    out : the file; report.html in the directory of the result if None
+    groups : (n_features,), consecutive labels that divide the one axis of features, such as chromosomes
 
     Returns
     -------
-    The file: it needs no other, and no network.
+    The file, which needs no other files and no network
 
     Raises
     ------
     InputError
-        When there are groups, but the result has no components along one axis.
+        When groups are given, but the result has no components with a single feature axis.
     """
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
         (files("dpca.report") / "page.html.j2").read_text(encoding="utf-8")
@@ -54,19 +54,19 @@ def write_report(
 
 
 def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None) -> dict[str, Any]:
-    """All that the page has: words, tables and figures."""
-    manifest, found = result.manifest, findings.answers(result)
-    shown = max(found, key=lambda answer: answer.accuracy)  # the first where there are no labels
+    """The contents of the page: text, tables and figures."""
+    manifest, answers = result.manifest, findings.answers(result)
+    shown = max(answers, key=lambda answer: answer.accuracy)  # the first answer without labels
     scree = findings.scree(result, shown)
     every = -(-len(shown.scores) // MOST_POINTS)
     scores, drawn_labels = shown.scores[::every], None if labels is None else labels[::every]
     sample_axis = findings.axis_of(result, result.dims.sample, "sample", MOST_POINTS)
-    of = "" if len(found) == 1 else f" of kernel {shown.number}, {shown.kernel}"
+    of = "" if len(answers) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     return {
         "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {manifest['input']['name']}",
         "verdict": _verdict(result, shown, scree, of),
         "notes": manifest["notes"],
-        "sweep": _sweep(result, found, every, drawn_labels) if "cases" in result.certificate else None,
+        "sweep": _sweep(result, answers, every, drawn_labels) if "cases" in result.certificate else None,
         "of": of,
         "scree": [figures.of_eigenvalues(scree), figures.of_shares(scree)],
         "scree_caption": _of_scree(scree, shown),
@@ -90,7 +90,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
 
 
 def _where(manifest: dict[str, Any]) -> str:
-    """What a config needs besides, to be run again."""
+    """What is needed besides the config to run it again."""
     if manifest["input"]["kind"] in ("numpy", "dask"):
         return ", with the data, which were in memory, stored and named as its input"
     return "" if "://" in manifest["config"]["input"]["uri"] else " where its input is"
@@ -101,12 +101,12 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     plan, counts, k = manifest["plan"], manifest["counts"], scree.n_components
     n = plan["shape"][plan["samples_axis"]]
     captured = 100 * float(scree.ratio[:k].sum())
-    given = f"{n:,} samples"
+    data = f"{n:,} samples"
     if shown.kernel is None or shown.kernel.name != "precomputed":
-        given += f" of {int(np.prod(plan['shape'])) // n:,} features"
+        data += f" of {int(np.prod(plan['shape'])) // n:,} features"
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
     words = [
-        f"{given}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
+        f"{data}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
         certificate["verdict"],
     ]
     filled, constant = counts["missing_values"], counts["constant_features"]
@@ -122,9 +122,9 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
-def _sweep(result: Result, found: list[findings.Answer], every: int, labels: NDArray[Any] | None) -> dict[str, Any]:
-    """All kernels: what each captured, and a picture of its first two scores."""
-    answers = {answer.number: answer for answer in found}
+def _sweep(result: Result, solved: list[findings.Answer], every: int, labels: NDArray[Any] | None) -> dict[str, Any]:
+    """The table of all kernels, and a figure of the first two scores of each."""
+    answers = {answer.number: answer for answer in solved}
     rows = []
     for number, document in enumerate(result.certificate["cases"]):
         case = document["case"]
@@ -142,8 +142,8 @@ def _sweep(result: Result, found: list[findings.Answer], every: int, labels: NDA
                 "" if accuracy is None else f"{100 * accuracy:.1f} %",
             ]
         )
-    drawn = [replace(answer, scores=answer.scores[::every]) for answer in found[: findings.SHOWN_COMPONENTS]]
-    first = "" if len(drawn) == len(found) else f"The first {len(drawn)} of {len(found)} kernels. "
+    drawn = [replace(answer, scores=answer.scores[::every]) for answer in solved[: findings.SHOWN_COMPONENTS]]
+    first = "" if len(drawn) == len(solved) else f"The first {len(drawn)} of {len(solved)} kernels. "
     return {
         "rows": rows,
         "figure": figures.of_kernels(drawn, labels),
@@ -187,7 +187,7 @@ def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
 
 
 def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] | None) -> list[dict[str, Any]]:
-    found = []
+    tables = []
     for number in range(min(3, scores.shape[1])):
         order = np.argsort(scores[:, number])
         half = min(findings.TOP // 2, len(order) // 2)
@@ -198,8 +198,8 @@ def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] 
             for i, name in zip(extreme, names, strict=True)
         ]
         head = ["sample", *([] if labels is None else ["label"]), "score"]
-        found.append({"caption": f"Extreme in score {number}", "head": head, "rows": rows})
-    return found
+        tables.append({"caption": f"Extreme in score {number}", "head": head, "rows": rows})
+    return tables
 
 
 def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.dims[1:])
     ]
-    found = findings.components(result, findings.n_drawn(result))
+    drawn = findings.components(result, findings.n_drawn(result))
     shown = [
         {
             "number": number,
@@ -237,9 +237,9 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
             "share": f"{100 * scree.ratio[number]:.2f} %",
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
         }
-        for number, component in enumerate(found)
+        for number, component in enumerate(drawn)
     ]
-    return {"components": shown, "how": _how(result, views, len(found), divided)}
+    return {"components": shown, "how": _how(result, views, len(drawn), divided)}
 
 
 def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.Groups | None = None) -> str:
@@ -259,40 +259,40 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups
 
 
 def _quality(result: Result, shown: findings.Answer) -> dict[str, Any] | None:
-    found = findings.quality(result, shown)
-    if found is None:
+    facts = findings.quality(result, shown)
+    if facts is None:
         return None
 
     def most(values: NDArray[np.float64], text: str) -> list[list[str]]:
         order = [int(i) for i in np.argsort(-values)[: findings.TOP]]
         return [[name, format(values[i], text)] for i, name in zip(order, sample_names(result, order), strict=True)]
 
-    same = "No two samples are the same." if not found.n_same else f"{found.n_same:,} pairs of samples are the same."
+    same = "No two samples are the same." if not facts.n_same else f"{facts.n_same:,} pairs of samples are the same."
     return {
-        "figures": [figures.of_outliers(found), figures.of_similarity(found)],
+        "figures": [figures.of_outliers(facts), figures.of_similarity(facts)],
         "caption": f"{same} A sample of high leverage decides a component by itself; one that lies outside is not described by any.",
-        "pairs": [[*sample_names(result, (a, b)), f"{distance:.3g}"] for a, b, distance in found.pairs],
-        "leverage": most(found.leverage, ".3f"),
-        "outside": most(found.outside, ".1%"),
+        "pairs": [[*sample_names(result, (a, b)), f"{distance:.3g}"] for a, b, distance in facts.pairs],
+        "leverage": most(facts.leverage, ".3f"),
+        "outside": most(facts.outside, ".1%"),
     }
 
 
 def _time(manifest: dict[str, Any]) -> list[list[str]]:
-    """Of each stage what it took, what was forecast, what its tasks did, and the least that one of these takes alone."""
+    """For each stage: seconds, forecast, mean seconds of its tasks in reading and in computing, and the larger of the two."""
     forecast, tasks, rows = manifest.get("forecast_seconds") or {}, manifest.get("task_seconds", {}), []
     for name, seconds in manifest["seconds"].items():
-        said = [f"{forecast[name]:.2f}"] if name in forecast else ["-"]
+        cells = [f"{forecast[name]:.2f}"] if name in forecast else ["-"]
         if name in tasks:
             each = [tasks[name][kind] / max(1, tasks[name]["tasks"]) for kind in ("reading", "computing")]
-            said += [f"{value:.2f}" for value in (*each, max(each))]
+            cells += [f"{value:.2f}" for value in (*each, max(each))]
         else:
-            said += ["-"] * 3
-        rows.append([name, f"{seconds:.2f}", *said])
+            cells += ["-"] * 3
+        rows.append([name, f"{seconds:.2f}", *cells])
     return rows
 
 
 def _memory(manifest: dict[str, Any]) -> list[list[str]]:
-    """Of this process by stage, and of each process, what was planned and what was seen."""
+    """Planned and measured memory, for each stage of this process and for each process."""
     memory = manifest["memory"]
     peaks = memory.get("peak_bytes_of_stages", {})
     rows = [
@@ -325,7 +325,7 @@ def _yaml(config: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Without what is not set, so that the file reads well and is valid again."""
+    """The config without values that are not set, so that the file is easy to read and valid."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item not in (None, {}, [])}
     return value
