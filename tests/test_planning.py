@@ -14,10 +14,10 @@ from dpca.planning.search import better_chunks, plan_run
 from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
 from dpca.system.machine import Budget
+from tests.runs import Unread
 
 MIB = 2**20
 PLENTY = Scratch("/scratch", 2**60)
-from tests.runs import Unread
 
 
 class Imagined(Unread):
