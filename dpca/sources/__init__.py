@@ -1,7 +1,7 @@
-"""Where X lives: one adapter a file, one small protocol (`dpca.sources.base`).
+"""The sources of X: one adapter per file, one small protocol (`dpca.sources.base`).
 
-To add a source, write a class with what `dpca.sources.base.Source` names, and name it in
-`open_source` (by what the file holds) or in `as_source` (by type).
+To add a source, write a subclass of `dpca.sources.base.Source`, and name it in `open_source` (by the content
+of the file) or in `as_source` (by type).
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def open_source(
     read_seconds: float = READ_SECONDS,
     library: Library = "fsspec",
 ) -> Source:
-    """Open what lives at a path or URL, by what it holds rather than by its suffix.
+    """Open the array at a path or URL. Its content tells the format, not its suffix.
 
     Parameters
     ----------
-    uri, array, storage_options : where it is
+    uri, array, storage_options : path or URL, path of the array inside, options of the store
     absent_chunks : "fill" or "error"
-    missing_values : stored values that mark a missing one, besides NaN and what the file itself says
-    read_seconds : how long no slab may be read until storage counts as hanging
-    library : what opens a URL; storage_options are what it is given
+    missing_values : stored values that mark a missing value, besides NaN and those that the file itself declares
+    read_seconds : seconds without a slab read after which storage counts as hanging
+    library : the library that opens a URL, with storage_options
 
     Raises
     ------
     InputError
-        When nothing is there, when it is of no known kind, or when the array is absent or ambiguous.
+        When nothing is there, when the format is unknown, or when the array is absent or ambiguous.
     """
     uri = os.fspath(uri)
     kind = _kind(uri)
@@ -76,16 +76,16 @@ def open_source(
     return _marked(Hdf5Source(uri, array, absent_chunks), missing_values, read_seconds)
 
 
-def _marked(source: ZarrSource | NpySource | Hdf5Source, marks: Sequence[float], read_seconds: float) -> Source:
-    """The source with more marks of missing values than its own, and a limit to each read."""
+def _marked(source: ZarrSource | NpySource | Hdf5Source, markers: Sequence[float], read_seconds: float) -> Source:
+    """The source with further markers of missing values, and a time limit on reads."""
     layout = source.layout
-    marks = as_stored([*layout.missing_values, *marks], layout.dtype)
-    source.layout = replace(layout, missing_values=marks, read_seconds=read_seconds)
+    markers = as_stored([*layout.missing_values, *markers], layout.dtype)
+    source.layout = replace(layout, missing_values=markers, read_seconds=read_seconds)
     return source
 
 
 def _kind(uri: str) -> str:
-    """zarr, npy or hdf5, by what is there."""
+    """The format at a path or URL: zarr, npy or hdf5."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
         for parent in Path(uri).parents:
@@ -113,7 +113,7 @@ def _kind(uri: str) -> str:
         raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
     if head.startswith(_NPY_MAGIC):
         return "npy"
-    # A user block of HDF5 may come before the signature, at 512, 1024, ... bytes.
+    # A user block may precede the signature of HDF5, which is then at byte 512, 1024, ...
     if head == _HDF5_MAGIC or uri.endswith((".h5", ".hdf5", ".nc")):
         if head.startswith(b"CDF"):
             raise InputError(f"{uri}: is a classic netCDF file", "Convert it: nccopy -k nc4 IN OUT.")
@@ -129,7 +129,7 @@ def _kind(uri: str) -> str:
 
 
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Every array at a path or URL: its path, shape and dtype. Empty where the place is itself an array.
+    """Path, shape and dtype of every array at a path or URL. Empty if an array itself is there.
 
     Raises
     ------
@@ -141,18 +141,18 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     if kind == "zarr":
         from dpca.sources.zarr_store import list_zarr
 
-        found = list_zarr(uri, storage_options)
+        arrays = list_zarr(uri, storage_options)
     elif kind == "hdf5":
         from dpca.sources.hdf5 import list_datasets
 
-        found = list_datasets(uri)
+        arrays = list_datasets(uri)
     else:
-        found = []
-    return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in found]
+        arrays = []
+    return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in arrays]
 
 
 def _check_array(data: Any) -> None:
-    """Refuse a path, and a group, a file or a dictionary of arrays."""
+    """Refuse an object that is not an array: a path, a group, a file or a dictionary of arrays."""
     if isinstance(data, str | os.PathLike):
         raise InputError(
             "X is a path, but an array is allowed",
@@ -176,13 +176,13 @@ def _check_array(data: Any) -> None:
 def as_source(data: Any) -> Source:
     """The source of an array in Python: NumPy, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
 
-    Anything else is handed to numpy.asarray, as scikit-learn does. Packages that were never imported
-    are not imported here: no object can be theirs.
+    Anything else is passed to numpy.asarray, as scikit-learn does. Packages that are not imported yet
+    are not imported here: no object can come from them.
 
     Raises
     ------
     InputError
-        When the dtype is refused, or it is what holds arrays and no array itself.
+        When the dtype is refused, or the object is not an array but holds arrays.
     """
     _check_array(data)
     dims: tuple[str | None, ...] = ()

@@ -1,6 +1,6 @@
-"""What AnnData keeps beside a matrix, in HDF5 and in Zarr alike: names of cells and genes; and which matrices are sparse.
+"""The layout of AnnData in HDF5 and Zarr: names of cells and genes beside a matrix, and sparse matrices.
 
-Its layout (the "on-disk format" of AnnData) is told by attributes of groups, so the package itself is not needed.
+Attributes of groups describe it (AnnData's "on-disk format"), so the anndata package is not needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from dpca.errors import InputError
 
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
-"""What the axes of such a matrix are called: as AnnData calls the names along them."""
+"""Names of the axes of such a matrix: AnnData's own words for the labels along them."""
 _MATRIX = re.compile(r"(?P<root>|.*?/)(?:X|layers/[^/]+|(?P<raw>raw/)X)")
 IN_PARTS = (
     "where that is more than memory, copy it to a Zarr array, a thousand rows of anndata.io.sparse_dataset at a time"
@@ -22,23 +22,23 @@ IN_PARTS = (
 
 
 def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, Any]]:
-    """Of each axis of a matrix in AnnData its name, and the array of names along it; empty of any other array.
+    """Name of each axis of an AnnData matrix, with the array of labels along it; empty for any other array.
 
     Parameters
     ----------
-    path : of the matrix in its file
-    node : gives the group or array at a path of that file, the root at ""; None where there is none
+    path : path of the matrix in its file
+    node : function that returns the group or array at a path of that file (the root at ""), or None
     """
     match = _MATRIX.fullmatch(path.strip("/"))
     if match is None or _attributes(node(match["root"].rstrip("/"))).get("encoding-type") != "anndata":
         return {}
-    found = {}
+    labels = {}
     for axis, (dim, table) in enumerate(((OBS_NAMES, "obs"), (VAR_NAMES, f"{match['raw'] or ''}var"))):
         frame = match["root"] + table
         index = _attributes(node(frame)).get("_index")
         if isinstance(index, str) and ".." not in index:
-            found[axis] = dim, node(f"{frame}/{index}")
-    return found
+            labels[axis] = dim, node(f"{frame}/{index}")
+    return labels
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Sparse:
 
     shape: tuple[int, ...]
     dtype: str
-    """Its encoding, in the place where arrays have the dtype: csr_matrix or csc_matrix."""
+    """Its encoding, csr_matrix or csc_matrix, listed in place of an array's dtype."""
 
     @classmethod
     def of(cls, group: Any) -> Sparse | None:
-        """That which a group of HDF5 or Zarr is, if it is one."""
+        """The sparse matrix that a group of HDF5 or Zarr holds, or None."""
         attributes = _attributes(group)
         kind, shape = attributes.get("encoding-type"), attributes.get("shape", ())
         if not isinstance(kind, str) or kind not in ("csr_matrix", "csc_matrix"):
@@ -59,7 +59,7 @@ class Sparse:
         return cls(tuple(int(length) for length in shape), kind)
 
     def refused(self, uri: str, path: str) -> InputError:
-        """What to say where it is asked for."""
+        """The error for a request to read it."""
         read = f"anndata.{'read_h5ad' if os.path.isfile(uri) else 'read_zarr'}({uri!r})"
         matrix = f"a.layers[{os.path.basename(path)!r}]" if "layers/" in path else "a.X"
         raw = ".raw.to_adata()" if path.endswith("raw/X") else ""
@@ -71,32 +71,32 @@ class Sparse:
         )
 
 
-def without_parts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays and sparse matrices by path, without the arrays that these are made of."""
-    return {path: item for path, item in found.items() if not isinstance(found.get(os.path.dirname(path)), Sparse)}
+def without_parts(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays and sparse matrices by path, without the arrays that make up the sparse matrices."""
+    return {path: item for path, item in arrays.items() if not isinstance(arrays.get(os.path.dirname(path)), Sparse)}
 
 
-def chosen(uri: str, found: Mapping[str, Any], array: str | None) -> str:
-    """Which array of several at a place is meant: that which was named, else the only one of two axes or more.
+def chosen(uri: str, arrays: Mapping[str, Any], array: str | None) -> str:
+    """Path of the array that is meant: the one that was named, else the only one with two or more axes.
 
     Parameters
     ----------
-    uri : of the place, as errors call it
-    found : arrays and sparse matrices by path
+    uri : where they are, as errors show it
+    arrays : arrays and sparse matrices by path
 
     Raises
     ------
     InputError
         When there is none, when several could be meant, or when it is sparse.
     """
-    wide = [path for path, item in found.items() if len(item.shape) > 1]
+    wide = [path for path, item in arrays.items() if len(item.shape) > 1]
     named = array.strip("/") if array is not None else wide[0] if len(wide) == 1 else None
-    if named is not None and named in found:
-        if isinstance(found[named], Sparse):
-            raise found[named].refused(uri, named)
+    if named is not None and named in arrays:
+        if isinstance(arrays[named], Sparse):
+            raise arrays[named].refused(uri, named)
         return named
     shapes = [
-        f"{path} {item.shape}{' (sparse)' * isinstance(item, Sparse)}" for path, item in sorted(found.items())[:12]
+        f"{path} {item.shape}{' (sparse)' * isinstance(item, Sparse)}" for path, item in sorted(arrays.items())[:12]
     ]
     listed = ", ".join(shapes) or "no array"
     if array is None and not wide:

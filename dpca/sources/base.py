@@ -1,4 +1,4 @@
-"""What every source offers: a layout, and readers that fill a buffer with a region of it."""
+"""The protocol of sources: a layout, and readers that return regions of the array."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from dpca.units import is_plain
 T = TypeVar("T")
 
 Region = tuple[slice, ...]
-"""One slice with both ends for every axis of the stored array."""
+"""One slice, with both ends given, for every axis of the stored array."""
 
 
 LONGEST_NAME = 255
-"""Bytes of a file's name."""
+"""Most bytes in the name of a file."""
 READ_SECONDS = 900.0
 AHEAD = 2
-"""Regions that the system is asked to read before they are needed."""
+"""Number of regions that the system is asked to read in advance."""
 RETRY_SECONDS = (0.1, 0.5, 2.0)
-"""Pauses before a read that failed is tried again."""
+"""Pauses before each retry of a failed read."""
 VECTOR_CHUNK_BYTES = 2**28
-"""Coordinates and labels of larger chunks are not read."""
+"""Coordinates and labels with larger chunks are not read."""
 PIECE_VALUES, PIECE_BYTES = 2**13, 2**20
-"""Of a coordinate, so many texts or so many bytes of numbers are in hand at a time, and make a chunk of a result."""
+"""Texts, or bytes of numbers, of a coordinate that are processed at a time, and that make up a chunk in a result."""
 TEXT_BYTES = 256
-"""What a value takes at most whose length is its own, such as a name, on average over a chunk."""
+"""Most bytes of a value of variable length, such as a name, on average over a chunk."""
 TEXT_OBJECT_BYTES = 128
-"""What a text takes in memory besides its characters, as an object of Python and of NumPy (100, measured)."""
+"""Memory of a text beyond its characters, as an object of Python and of NumPy (100, measured)."""
 CHUNKS_A_CALL = 1024
 CHUNK_OVERHEAD_BYTES = 8192
-"""What libraries hold for each chunk of a call, while it is read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
+"""Memory that libraries use for each chunk of a call during a read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
 
 
 EVERY = (-math.inf, math.inf)
-"""A valid range that every value is in."""
+"""The valid range that contains every value."""
 
 
 def _is_name(dim: str) -> bool:
-    """Whether a coordinate can be called so, in a result and in other formats."""
+    """Whether a coordinate can have this name, in a result and in other formats."""
     try:
         return is_plain(dim) and len(dim.encode()) <= LONGEST_NAME
     except UnicodeEncodeError:
@@ -65,30 +65,30 @@ class Layout:
     """What is known of an array before any of its values is read."""
 
     name: str
-    """What errors call it: path and array, free of credentials."""
+    """Name in error messages: path and array, free of credentials."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """Of values as they are read."""
+    """Type of the values as they are read."""
     chunks: tuple[int | tuple[int, ...], ...]
-    """For each axis a chunk length, or all of them where they differ; 1 where any cut is as good."""
+    """For each axis a chunk length, or all of them where they differ; 1 where storage may be cut anywhere."""
     shards: tuple[int, ...] | None = None
-    """The grid that chunks are packed in, for a sharded Zarr array."""
+    """Shape of a shard, for a sharded Zarr array."""
     divisible: bool = False
-    """Whether a part of a chunk can be read at the cost of its own bytes: chunked, but not compressed."""
+    """Whether a part of a chunk can be read without the rest: chunked, but not compressed."""
     codec: str = "none"
-    """What chunks are compressed with, in words."""
+    """Compression of the chunks, in words."""
     order: str = "C"
     """Order of the axes in storage, "C" or "F"."""
     dims: tuple[str | None, ...] = ()
-    """Names of the axes, where the source has any; one that no file could have, or that is not one line of text, is none."""
+    """Names of the axes, or None; a name that no file could have, or that is not one line of text, becomes None."""
     missing_values: tuple[float, ...] = ()
-    """Stored values that mark a missing one besides NaN: by the source's own attributes, or as told."""
+    """Stored values that mark a missing value besides NaN: by the source's own attributes, or as configured."""
     valid_range: tuple[float, float] = EVERY
-    """Stored values outside are missing, by the source's own attributes."""
+    """Stored values outside this range are missing, by the source's own attributes."""
     stored_dtype: np.dtype[Any] | None = None
-    """In storage, where that has only the other sign: values are read as bytes of that kind; None for `dtype`."""
+    """Integer type in storage if its signedness differs: its bytes are reinterpreted as `dtype`. None if it is `dtype`."""
     read_seconds: float = READ_SECONDS
-    """How long no slab may be read until storage counts as hanging."""
+    """Seconds without a slab read after which storage counts as hanging."""
     packing: tuple[float, float] = (1.0, 0.0)
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
 
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the array as decoded."""
+        """Bytes of the decoded array."""
         return size_of(self.shape, self.dtype)
 
     @property
@@ -111,44 +111,44 @@ class Layout:
         return self.dtype.kind == "f" or bool(self.missing_values) or self.valid_range != EVERY
 
     def marked(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where stored values mark a missing one."""
+        """Mask of the stored values that mark a missing value."""
         return is_marked(values, self.missing_values, self.valid_range)
 
     @property
     def marks(self) -> str:
-        """What marks a missing value, in words: NaN, -999 or outside 0 to 100."""
+        """Markers of a missing value, in words: NaN or -999 or outside the valid range 0 to 100."""
         low, high = self.valid_range
         outside = [] if self.valid_range == EVERY else [f"outside the valid range {low:g} to {high:g}"]
         return " or ".join(["NaN", *(f"{mark:g}" for mark in self.missing_values), *outside])
 
     @property
     def in_storage(self) -> np.dtype[Any]:
-        """The dtype that storage has."""
+        """The dtype in storage."""
         return self.dtype if self.stored_dtype is None else self.stored_dtype
 
     @property
     def chunked(self) -> bool:
-        """Whether storage has chunks, rather than being as good to cut anywhere."""
+        """Whether storage has chunks, rather than allowing a cut anywhere."""
         return any(chunk != 1 for chunk in self.chunks)
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Shape of a chunk, of the largest where they differ."""
+        """Shape of a chunk; of the largest where they differ."""
         return tuple(chunk if isinstance(chunk, int) else max(chunk, default=1) for chunk in self.chunks)
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of such a chunk as decoded; of one value where any cut is as good."""
+        """Bytes of such a chunk, decoded; of one value where storage may be cut anywhere."""
         return size_of(self.chunk_shape, self.dtype)
 
     @property
     def bookkeeping_bytes(self) -> int:
-        """What a library holds for the chunks of one call."""
+        """Memory that a library uses for the chunks of one call."""
         chunks = math.prod(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
         return CHUNK_OVERHEAD_BYTES * min(CHUNKS_A_CALL, chunks)
 
     def axis_of(self, axis: int | str) -> int:
-        """The samples axis as a number from 0, from a number or a dimension's name.
+        """The number of the samples axis, from 0, given a number or the name of a dimension.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Layout:
 
 
 def size_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
-    """Bytes of an array."""
+    """Size of an array in bytes."""
     return math.prod(shape) * dtype.itemsize
 
 
@@ -190,7 +190,7 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     Raises
     ------
     InputError
-        For complex numbers, strings, objects, records, times and extended precision, by name.
+        For complex numbers, strings, objects, records, times and extended precision; names the dtype.
     """
     kind: str = getattr(dtype, "kind", "O")
     if kind in "biu" or (kind == "f" and dtype.itemsize <= 8 and dtype.isbuiltin != 2):
@@ -204,20 +204,20 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 
 def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """What attributes say of stored values, as fields of a Layout.
+    """Fields of a Layout that the attributes of an array determine.
 
     The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
-    valid_range (2.5.1); and _Unsigned, by which netCDF stores integers that its format has no type for
+    valid_range (2.5.1); and _Unsigned, with which netCDF marks integers that its format has no type for
     (NetCDF Users Guide, appendix A).
 
     Parameters
     ----------
-    array : what errors call the array
+    array : name of the array in error messages
 
     Raises
     ------
     InputError
-        When scale_factor or add_offset is no number that values can be unpacked by, or another is a number as text.
+        When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
     """
 
     def refused(name: str, allowed: str) -> InputError:
@@ -228,14 +228,14 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
         )
 
     def numbers(name: str) -> NDArray[Any]:
-        given = _text(attributes.get(name, ()))
-        if isinstance(given, str):
-            found = _encoded(given) if name == "_FillValue" else ""
-            if found == "" and _reads_as_number(given):
+        attribute = _text(attributes.get(name, ()))
+        if isinstance(attribute, str):
+            decoded = _encoded(attribute) if name == "_FillValue" else ""
+            if decoded == "" and _reads_as_number(attribute):
                 raise refused(name, "a number, and no text of one,")
-            given = found
+            attribute = decoded
         try:
-            values = np.asarray(given).reshape(-1)
+            values = np.asarray(attribute).reshape(-1)
         except ValueError:  # lists in lists
             values = np.empty(0, object)
         return values if values.dtype.kind in "biuf" else np.empty(0)
@@ -254,7 +254,7 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     offset = number("add_offset", 0.0, "a finite number")
 
     def as_meant(values: NDArray[Any]) -> NDArray[Any]:
-        """Of integers of the other sign."""
+        """Values of attributes, reinterpreted where stored integers are of the other signedness."""
         if other is None or values.dtype.kind == "f":
             return values
         bits = 8 * dtype.itemsize
@@ -262,16 +262,16 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
 
     def limits(name: str) -> list[float]:
         values = numbers(name)
-        # Those of another kind than what is stored are of unpacked values.
+        # Floating-point limits of packed integers refer to the unpacked values.
         unpacked = dtype.kind in "iu" and values.dtype.kind == "f" and (factor, offset) != (1.0, 0.0)
-        found = (values - offset) / factor if unpacked else as_meant(values)
-        return sorted(map(float, found))
+        stored = (values - offset) / factor if unpacked else as_meant(values)
+        return sorted(map(float, stored))
 
     low, high = EVERY
     if len(both := limits("valid_range")) == 2:
         low, high = both
     low, high = max([low, *limits("valid_min")[:1]]), min([high, *limits("valid_max")[:1]])
-    if factor < 0 and not len(both):  # the largest value is stored as the smallest
+    if factor < 0 and not len(both):  # reverses the order: the largest value is stored as the smallest
         low, high = max([EVERY[0], *limits("valid_max")[:1]]), min([EVERY[1], *limits("valid_min")[:1]])
     marks = [float(mark) for name in ("_FillValue", "missing_value") for mark in as_meant(numbers(name))]
     return {
@@ -284,13 +284,13 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
 
 
 def _text(value: Any) -> Any:
-    """An attribute as text: HDF5 has bytes, and arrays of one."""
+    """An attribute, as str if it is text: HDF5 also has bytes, and arrays of one element."""
     value = value[0] if isinstance(value, np.ndarray) and value.size == 1 else value
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]:
-    """Marks of missing values as an array of this type holds them: rounded to it, each once; NaN needs no mark."""
+    """Markers of missing values, rounded to the type of the array, without duplicates and NaN, which needs no marker."""
     with np.errstate(over="ignore"):
         rounded = [float(np.asarray(mark).astype(dtype)) if dtype.kind == "f" else float(mark) for mark in marks]
     return tuple(dict.fromkeys(mark for mark in rounded if not np.isnan(mark)))
@@ -299,29 +299,29 @@ def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]
 def is_marked(
     values: NDArray[Any], marks: Sequence[float], valid: tuple[float, float] | None = None
 ) -> NDArray[np.bool_]:
-    """Where values are one of the marks, or outside what is valid."""
-    found = np.zeros(values.shape, bool)
+    """Mask of the values that equal a marker or are outside the valid range."""
+    marked = np.zeros(values.shape, bool)
     for mark in marks:
-        found |= values == mark
+        marked |= values == mark
     if valid is not None and valid != EVERY:
-        found |= (values < valid[0]) | (values > valid[1])
-    return found
+        marked |= (values < valid[0]) | (values > valid[1])
+    return marked
 
 
 def type_of_masked(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A type that holds values of another one, and NaN where they are masked."""
+    """The floating-point type for masked values of a type: it can hold NaN where they are masked."""
     if dtype.kind == "f":
         return dtype
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
 def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values in a type that holds NaN, which takes the place of those that are masked.
+    """Values as the given type, with NaN in place of masked ones.
 
     Raises
     ------
     DataError
-        When values are masked that the type can't mark, or integers are so large that float64 rounds them.
+        When values are masked but the type can't hold NaN, or integers are so large that float64 rounds them.
     """
     if not isinstance(values, np.ma.MaskedArray):
         return np.asarray(values).astype(dtype, copy=False)
@@ -336,14 +336,14 @@ def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
             "masked integers are 2**53 or more in magnitude, where float64 rounds them",
             "Subtract a whole number from the feature where the data are made.",
         )
-    found = np.array(values.data, dtype)
+    filled = np.array(values.data, dtype)
     if mask.any():
-        found[mask] = np.nan
-    return found
+        filled[mask] = np.nan
+    return filled
 
 
 def _reads_as_number(text: str) -> bool:
-    """Whether a text was meant as a number other than NaN, which needs no mark."""
+    """Whether a text is a number other than NaN, which needs no marker."""
     try:
         return not math.isnan(float(text))
     except ValueError:
@@ -351,7 +351,7 @@ def _reads_as_number(text: str) -> bool:
 
 
 def _encoded(text: str) -> Any:
-    """A number as xarray writes it into the JSON of Zarr: base64 of a little-endian double."""
+    """A number that xarray wrote into the JSON of Zarr (base64 of a little-endian double); "" if it is none."""
     try:
         return struct.unpack("<d", base64.b64decode(text, validate=True))[0]
     except (ValueError, struct.error):
@@ -359,60 +359,60 @@ def _encoded(text: str) -> Any:
 
 
 def read_ahead(file: int, start: int = 0, size: int = 0) -> None:
-    """Ask the system to read a part of an open file, or all from `start` on, into its cache, where it takes such advice."""
+    """Ask the system, where it takes such advice, to read `size` bytes of an open file into its cache; 0 is all from `start`."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
 
 
 class Buffer:
-    """Memory that is allocated once and lent out again for each read."""
+    """Memory that is allocated once and used again for each read."""
 
     def __init__(self) -> None:
         self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def view(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A C-contiguous array over the buffer, which grows when it has to. Its content is undefined."""
+        """A C-contiguous array over the buffer, which grows if needed. Its content is undefined."""
         needed = math.prod(shape) * dtype.itemsize
         if self._bytes.size < needed:
-            self._bytes = np.empty(0, np.uint8)  # let go of the old one before taking the new
+            self._bytes = np.empty(0, np.uint8)  # release the old memory before allocating the new
             self._bytes = np.empty(needed, np.uint8)
         return self._bytes[:needed].view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """In which parts a vector can be read."""
+    """The parts in which a vector can be read."""
 
     width: int
-    """Bytes of a value as stored; of text whose lengths differ on average."""
+    """Bytes of a value as stored; for text of variable length, on average."""
     chunk: int = 1
-    """Values that are decoded together, whatever part is asked for."""
+    """Number of values that are decoded together, whatever part is requested."""
     chunk_bytes: int = 0
-    """What is decoded together takes."""
+    """Bytes of the values that are decoded together."""
 
     @classmethod
     def of(cls, dtype: Any, chunk: int = 1) -> Parts:
-        """Of values of a type, in chunks of so many."""
+        """The parts for values of a type, in chunks of `chunk` values."""
         width = TEXT_BYTES if dtype.kind in "OT" else max(1, int(dtype.itemsize))
         return cls(width, chunk, chunk * width)
 
 
 @dataclass(frozen=True)
 class Vector:
-    """A small array that a file holds beside the data: a coordinate, labels. Read in parts, by indexing."""
+    """A small array that a file holds beside the data, such as a coordinate or labels. Read in parts, by indexing."""
 
     name: str
-    """What errors call it."""
+    """Name in error messages."""
     shape: tuple[int, ...]
     dtype: Any
     read: Callable[[slice], Any]
-    """Gives a part, between two ends."""
+    """Function that returns a part, given a slice with both ends."""
     parts: Parts
     secrets: Secrets = field(default_factory=Secrets)
 
     def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
-        """A part, or all.
+        """A part, or all for `...`.
 
         Raises
         ------
@@ -431,12 +431,12 @@ class Vector:
 
     @staticmethod
     def check(name: str, parts: Parts) -> None:
-        """Refuse chunks that are no small ones.
+        """Refuse large chunks.
 
         Raises
         ------
         VectorTooLarge
-            When a chunk, which is read whole whatever part is asked for, takes more than `VECTOR_CHUNK_BYTES`.
+            When a chunk, which is always read whole, takes more than `VECTOR_CHUNK_BYTES`.
         """
         if parts.chunk_bytes > VECTOR_CHUNK_BYTES:
             raise VectorTooLarge(
@@ -445,11 +445,11 @@ class Vector:
 
 
 class VectorTooLarge(ValueError):
-    """Of a vector whose chunks are no small ones."""
+    """A vector whose chunks are too large."""
 
 
 COORDINATE_ATTRIBUTES = ("units", "calendar", "long_name", "standard_name")
-"""What is kept of a coordinate's."""
+"""Attributes of a coordinate that are kept."""
 
 
 @dataclass
@@ -468,56 +468,56 @@ class Coordinate:
 
     @property
     def piece(self) -> int:
-        """How many values are in hand at a time where it is copied or compared."""
+        """Number of values that are copied or compared at a time."""
         fitting = max(1, PIECE_BYTES // self.parts.width)
         return min(PIECE_VALUES, fitting) if self.text else fitting
 
     @property
     def held(self) -> int:
-        """Bytes that are held where it is copied or compared."""
+        """Bytes of memory that copying or comparing it takes."""
         # A chunk as stored, as decoded and as values; a piece as these, as the text to write, encoded and compressed.
         parts, piece, beside = self.parts, self.piece, TEXT_OBJECT_BYTES * self.text
         read = 3 * max(parts.chunk_bytes, piece * parts.width) + beside * max(parts.chunk, piece)
         return read + piece * (3 * parts.width + 2 * beside)
 
     def pieces(self, length: int | None = None) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Its values in order, so many at a time (`piece` if None); each chunk is decoded once."""
+        """Its values in order, `length` at a time (`piece` if None); each chunk is decoded once."""
         length, total = length or self.piece, int(self.values.shape[0])
         together = max(1, length // self.parts.chunk) * self.parts.chunk
         begin, block = 0, np.empty(0)
         for start in range(0, total, length):
-            stop, found = min(start + length, total), []
+            stop, copies = min(start + length, total), []
             position = start
             while position < stop:
                 if not begin <= position < begin + len(block):
                     begin, block = position - position % self.parts.chunk, np.empty(0)
                     block = self.values[slice(begin, min(begin + together, total))]
-                found.append(block[position - begin : stop - begin].copy())
-                position += len(found[-1])
-            yield slice(start, stop), np.concatenate(found)  # a copy, so that no view keeps the block in memory
+                copies.append(block[position - begin : stop - begin].copy())
+                position += len(copies[-1])
+            yield slice(start, stop), np.concatenate(copies)  # a copy, so that no view keeps the block in memory
 
 
 class Reader(ABC):
-    """An open source. One thread at a time; every task opens its own."""
+    """An open source, for one thread at a time; every task opens its own."""
 
     def __init__(
         self, layout: Layout, secrets: Secrets | None = None, coordinates: Mapping[int, Coordinate] | None = None
     ) -> None:
         self.layout, self._secrets, self._coordinates = layout, secrets or Secrets(), coordinates or {}
         self.absent_chunks = 0
-        """Chunks met so far that the store never wrote, and that were read as its fill value."""
+        """Number of chunks so far that were never written, and were read as the fill value."""
         self.retries = 0
-        """Reads that failed and were tried again."""
+        """Number of retries after failed reads."""
         self.bytes_read = 0
-        """Bytes of the regions that were read, decoded."""
+        """Decoded bytes of the regions read so far."""
         self.left_out: list[str] = []
-        """Coordinates that were asked for, but are not read, with the reason."""
+        """Requested coordinates that were not read, with the reason."""
         self._buffer = Buffer()
-        """What is lent, by readers that do not read in place."""
+        """Memory of the arrays that `read` lends, in readers that do not read in place."""
         self._to_come: Iterator[Region] = iter(())
 
     def will_read(self, regions: Iterable[Region]) -> None:
-        """Say which regions `read` will be asked for, in turn, so that the system can be ahead of it."""
+        """Announce the regions that will be read, in order, so that the system can read ahead."""
         self._to_come = iter(regions)
         for region in islice(self._to_come, AHEAD):
             self.expect(region)
@@ -525,8 +525,8 @@ class Reader(ABC):
     def read(self, region: Region) -> NDArray[Any]:
         """Values of a region, as stored.
 
-        The array is lent: it is valid until the next read, and not to be written to. A read that fails is tried
-        again a few times, since stores fail now and then.
+        The array is lent: it is valid until the next read, and must not be written to. A failed read is retried
+        a few times, since stores fail occasionally.
 
         Raises
         ------
@@ -539,43 +539,43 @@ class Reader(ABC):
 
         for following in islice(self._to_come, 1):
             self.expect(following)
-        found = tried_again(
+        values = tried_again(
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )
-        self.bytes_read += found.nbytes
-        return found if self.layout.stored_dtype is None else found.view(self.layout.dtype)
+        self.bytes_read += values.nbytes
+        return values if self.layout.stored_dtype is None else values.view(self.layout.dtype)
 
-    def expect(self, region: Region) -> None:  # noqa: B027  most can't
-        """Have the system read what is stored of a region ahead, where it can, while this process computes."""
+    def expect(self, region: Region) -> None:  # noqa: B027  most sources can't
+        """Ask the system to read the stored bytes of a region ahead, where possible, while this process computes."""
 
     @abstractmethod
     def _read(self, region: Region) -> NDArray[Any]: ...
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        """The coordinate along an axis, where the source has one."""
+        """The coordinate along an axis, if the source has one."""
         return self._coordinates.get(axis)
 
     def _chunks_in(self, region: Region) -> Iterator[tuple[tuple[int, ...], Region]]:
         """Index and region of each chunk that a region touches, clipped to the region."""
         axes = []
         for piece, chunks in zip(region, self.layout.chunks, strict=True):
-            found = []
+            pieces = []
             if isinstance(chunks, int):
                 for index in range(piece.start // chunks, -(-piece.stop // chunks)):
                     start, stop = index * chunks, (index + 1) * chunks
-                    found.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
+                    pieces.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
             else:
                 stop = 0
                 for index, size in enumerate(chunks):
                     start, stop = stop, stop + size
                     if start < piece.stop and stop > piece.start:
-                        found.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
-            axes.append(found)
+                        pieces.append((index, slice(max(start, piece.start), min(stop, piece.stop))))
+            axes.append(pieces)
         for choice in product(*axes):
             yield tuple(index for index, _ in choice), tuple(piece for _, piece in choice)
 
     def _calls(self, region: Region) -> Iterator[Region]:
-        """Parts of a region that touch at most CHUNKS_A_CALL chunks each, for libraries that hold something for each."""
+        """Parts of a region that touch at most CHUNKS_A_CALL chunks each, as libraries use memory for each chunk of a call."""
         left, axes = CHUNKS_A_CALL, []
         for piece, chunk in zip(reversed(region), reversed(self.layout.chunk_shape), strict=True):
             first, last = piece.start // chunk, -(-piece.stop // chunk)
@@ -586,14 +586,14 @@ class Reader(ABC):
         yield from product(*reversed(axes))
 
     def _begins_in(self, index: tuple[int, ...], piece: Region) -> bool:
-        """Whether a chunk's part begins where the chunk does: true of one of the regions that divide it."""
+        """Whether a part of a chunk begins where the chunk does: true for one of the regions that share it."""
         return all(
             part.start == number * chunk
             for number, part, chunk in zip(index, piece, self.layout.chunk_shape, strict=True)
         )
 
     def _explain(self, region: Region, cause: Exception) -> StorageError:
-        """Find the chunk that fails by reading them one by one; only after a read has failed."""
+        """The error for a region whose read failed: reads its chunks one by one to find and name the bad one."""
         where = "region " + describe(region)
         if self.layout.chunked:
             for index, piece in self._chunks_in(region):
@@ -615,12 +615,12 @@ def tried_again(
     secrets: Secrets,
     again: Callable[[], None] = lambda: None,
 ) -> T:
-    """What a store gives, asked a few times: stores fail now and then.
+    """The result of `read`, with a few retries, since stores fail occasionally.
 
     Parameters
     ----------
-    explain : what to raise in the end
-    again : called before each further try
+    explain : makes the error for the last failure
+    again : called before each retry
     """
     for pause in (*RETRY_SECONDS, None):
         try:
@@ -636,52 +636,52 @@ def tried_again(
 
 
 class Source(ABC):
-    """Where X lives. Plain values that travel to a worker; files are opened there."""
+    """The place of X. It holds plain values that are sent to a worker; files are opened there."""
 
     layout: Layout
 
     @abstractmethod
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
-        """Bytes of each array that a reader holds while it reads a region of this shape, by name."""
+        """Bytes of each array, by name, that a reader holds while it reads a region of this shape."""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Reader]:
-        """Open it for reading."""
+        """Open the source for reading."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the input in a manifest: small, and free of credentials."""
+        """Identity of the input for a manifest: small, and free of credentials."""
 
     def state(self, region: Region) -> str | None:
-        """What changes when a region is rewritten, as far as that is seen without reading it; None where nothing tells."""
+        """A text that changes when a region is rewritten, as far as can be known without reading it; None if it can't."""
         return None
 
     def restrict(self, region: Region) -> Self:
-        """What a task that reads only `region` has to carry; addressed as the whole is."""
+        """This source restricted to `region`, for a task that reads no more; it is addressed like the whole."""
         return self
 
     def stored_bytes(self) -> int | None:
-        """Bytes that it takes where it is, if that can be known cheaply."""
+        """Bytes in storage, if they can be known cheaply."""
         return None
 
     @property
     def place(self) -> tuple[str, str | None] | None:
-        """Path, and array inside, by which `open_source` opens the same again; None where values are in memory or computed."""
+        """Path, and array inside, with which `open_source` opens it again; None where values are in memory or computed."""
         return None
 
-    # Of arrays that Dask computes.
+    # Only for arrays that Dask computes.
 
     @property
     def blocks(self) -> Mapping[Any, Any]:
-        """Futures of blocks that live on a cluster, which reading needs, by key."""
+        """Futures of the blocks on a cluster that reading needs, by key."""
         return {}
 
     def with_blocks(self, blocks: Mapping[Any, NDArray[Any]]) -> Self:
-        """The same with the blocks that its futures stood for."""
+        """This source with blocks in place of its futures."""
         return self
 
     def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:  # noqa: B027  files share nothing
-        """Refuse an array of which each of these regions computes most of the whole."""
+        """Refuse an array if each of these regions needs most of the whole to be computed."""
 
 
 def describe(region: Region) -> str:
@@ -690,10 +690,10 @@ def describe(region: Region) -> str:
 
 
 def within(region: Region, outer: Region) -> Region:
-    """A region of the whole as a region of the outer one that it lies in."""
+    """A region of the whole array, relative to the region `outer` that contains it."""
     return shifted(region, [piece.start for piece in outer])
 
 
 def shifted(region: Region, offset: Sequence[int]) -> Region:
-    """A region of the whole as a region of the part that starts at `offset`."""
+    """A region of the whole array, relative to the part that starts at `offset`."""
     return tuple(slice(p.start - o, p.stop - o) for p, o in zip(region, offset, strict=True))

@@ -1,7 +1,7 @@
-"""Compressed chunks, decoded into as many bytes as belong there and not one more.
+"""Decoding of compressed chunks into the bytes that belong there, and not one more.
 
-How many that is follows from an array's metadata, and what it takes of memory is planned by that. zarr, numcodecs and HDF5
-give a chunk as much as it asks for instead, of which a few kilobytes can ask for all that there is.
+The array's metadata give their number, and memory is planned by it. zarr, numcodecs and HDF5 allocate what the chunk
+itself claims instead, and a chunk of a few kilobytes can claim all memory.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 STORED_BEYOND = 2**20
-"""What a stored chunk may take beyond twice what it holds: no codec makes it larger than by its own headers."""
+"""Bytes that a stored chunk may take beyond twice its decoded size: codecs enlarge it by their headers at most."""
 LZMA_BYTES = 2**27
-"""Memory for the dictionary of lzma, which a chunk asks for, too; its highest preset takes half of it."""
+"""Most memory for the dictionary of lzma, whose size the chunk states; lzma's highest preset takes half of this."""
 
 
 HEAD_BYTES = 18
-"""Of a chunk: the longest header."""
+"""Length of the longest header of a chunk."""
 UNTOLD = -1
-"""Of a chunk that does not say how many bytes it holds."""
+"""Stands for the decoded size of a chunk that does not state it."""
 
 
 class _Stream(Protocol):
-    """What the standard library decompresses with."""
+    """A decompressor of the standard library."""
 
     def decompress(self, data: Any, max_length: int) -> bytes: ...
     @property
@@ -41,40 +41,40 @@ class _Stream(Protocol):
 
 
 def most_stored(n_bytes: int) -> int:
-    """The most that a chunk of so many bytes takes in storage."""
+    """Most bytes that a chunk of `n_bytes` decoded bytes takes in storage."""
     return 2 * n_bytes + STORED_BEYOND
 
 
 def check_stored(length: int, n_bytes: int) -> None:
-    """Refuse a chunk by what it takes in storage, before it is fetched.
+    """Refuse a chunk by its stored size, before it is fetched.
 
     Raises
     ------
     ValueError
-        When no codec would make as much of it.
+        When it is larger than any codec would make it.
     """
     if length > most_stored(n_bytes):
         raise ValueError(f"the chunk takes {length} bytes in storage, where {n_bytes} belong once it is decoded")
 
 
 def claims(found: int, n_bytes: int) -> ValueError:
-    """Of a chunk that does not hold what belongs there."""
+    """The error for a chunk that does not hold the bytes that belong there."""
     return ValueError(f"the chunk claims {found} bytes where {n_bytes} belong")
 
 
 def decode_into(codec: Any, stored: Bytes, out: Bytes) -> None:
-    """Fill memory with a chunk, by a codec of `SIZES`.
+    """Decode a chunk into given memory, by a codec of `SIZES`.
 
     Parameters
     ----------
-    codec : of numcodecs
-    stored : (n,)
+    codec : a codec of numcodecs
+    stored : (n,), the chunk as stored
     out : (m,), contiguous
 
     Raises
     ------
     ValueError
-        When the chunk claims another number of bytes, was cut short, or is damaged.
+        When the chunk claims another number of bytes, or is truncated or damaged.
     """
     claimed = SIZES[codec.codec_id](stored)
     if claimed not in (len(out), UNTOLD):
@@ -90,14 +90,14 @@ def decode(codec: Any, stored: Bytes, n_bytes: int, exact: bool = True) -> Any:
 
     Parameters
     ----------
-    codec : of numcodecs
-    stored : (n,)
-    n_bytes : what belongs there
-    exact : whether less is refused, too
+    codec : a codec of numcodecs
+    stored : (n,), the chunk as stored
+    n_bytes : decoded size, at most
+    exact : whether fewer bytes are refused, too
 
     Returns
     -------
-    bytes or (m,) : what it holds
+    bytes or (m,) : the decoded content
 
     Raises
     ------
@@ -120,31 +120,31 @@ def decode(codec: Any, stored: Bytes, n_bytes: int, exact: bool = True) -> Any:
 
 
 def unpacked(begin: Callable[[], _Stream], stored: Any, n_bytes: int) -> bytes:
-    """What compressed streams hold, one behind the other.
+    """The content of concatenated compressed streams.
 
     Raises
     ------
     ValueError
-        When that is more than belongs there; when one is damaged, or ends too early.
+        When it exceeds `n_bytes`, or when a stream is damaged or truncated.
     """
-    found, left, rest = [], n_bytes + 1, stored
+    contents, left, rest = [], n_bytes + 1, stored
     while len(rest):
         try:
             stream = begin()
-            found.append(stream.decompress(rest, left))
+            contents.append(stream.decompress(rest, left))
         except (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError) as cause:
             raise ValueError(f"the chunk is damaged: {cause}") from cause
-        left -= len(found[-1])
+        left -= len(contents[-1])
         if left <= 0:
             raise ValueError(f"the chunk claims more bytes than the {n_bytes} that belong there")
         if not stream.eof:
             raise ValueError("the chunk was truncated: it ends within a compressed stream")
         rest = stream.unused_data
-    return found[0] if len(found) == 1 else b"".join(found)
+    return contents[0] if len(contents) == 1 else b"".join(contents)
 
 
 def _of_blosc(stored: Bytes) -> int:
-    """By the header of c-blosc (README_CHUNK_FORMAT), after its own length: beyond it numcodecs reads what lies behind."""
+    """Decoded size by c-blosc's header (README_CHUNK_FORMAT). Checks the stored length: numcodecs would read past the end."""
     header = stored[:16].tobytes()
     expected = int.from_bytes(header[12:16], "little")
     if len(stored) < 16 or len(stored) != expected:
@@ -153,14 +153,14 @@ def _of_blosc(stored: Bytes) -> int:
 
 
 def _of_zstd(stored: Bytes) -> int:
-    """By the headers of its frames (RFC 8878, 3.1.1), which may be several; UNTOLD where one does not say.
+    """Decoded size by the headers of all frames (RFC 8878, 3.1.1); UNTOLD where one does not state it.
 
-    numcodecs then holds it to fill what it decodes into; else it would leave a part of that as it was.
+    numcodecs then requires the output to be filled; with a stated size that is too small it would leave the rest as it was.
     """
     total = position = 0
     while position < len(stored):
         header = stored[position : position + 18].tobytes()
-        if header[1:4] == b"\x2a\x4d\x18" and header[0] & 0xF0 == 0x50:  # of one to be skipped
+        if header[1:4] == b"\x2a\x4d\x18" and header[0] & 0xF0 == 0x50:  # a skippable frame
             position += 8 + int.from_bytes(header[4:8], "little")
             continue
         if header[:4] != b"\x28\xb5\x2f\xfd" or len(header) < 6:
@@ -174,7 +174,7 @@ def _of_zstd(stored: Bytes) -> int:
         while not last and position + 3 <= len(stored):
             block = int.from_bytes(stored[position : position + 3].tobytes(), "little")
             last = bool(block & 1)
-            position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # one byte that is repeated
+            position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # a block of one repeated byte
         position += 4 * (header[4] >> 2 & 1)  # a checksum
         if not last or position > len(stored):
             raise ValueError("the chunk was truncated: it ends within a frame of zstd")
@@ -182,7 +182,7 @@ def _of_zstd(stored: Bytes) -> int:
 
 
 def claimed_by(codec_id: str, head: bytes) -> int:
-    """What a chunk says in its first `HEAD_BYTES` that it holds: of several frames the first one; UNTOLD where it does not."""
+    """Decoded size stated in the first `HEAD_BYTES` of a chunk, for several frames that of the first; or UNTOLD."""
     if codec_id == "blosc" and len(head) >= 8:
         return int.from_bytes(head[4:8], "little")
     if codec_id == "lz4" and len(head) >= 4:
@@ -193,7 +193,7 @@ def claimed_by(codec_id: str, head: bytes) -> int:
 
 
 def _frame(header: bytes) -> tuple[int, int]:
-    """What a frame of zstd says that it holds, UNTOLD where it does not, and where its blocks begin."""
+    """Decoded size that a frame of zstd states, or UNTOLD, and the offset of its blocks."""
     descriptor = header[4]
     single, length = bool(descriptor & 0x20), (0, 2, 4, 8)[descriptor >> 6]
     length = length or int(single)
@@ -203,7 +203,7 @@ def _frame(header: bytes) -> tuple[int, int]:
 
 
 def _of_lz4(stored: Bytes) -> int:
-    """By the four bytes that numcodecs puts before a block."""
+    """Decoded size by the four bytes that numcodecs puts before a block."""
     if len(stored) < 4:
         raise ValueError(f"the chunk has {len(stored)} bytes: it was truncated")
     return int.from_bytes(stored[:4].tobytes(), "little")
@@ -212,30 +212,30 @@ def _of_lz4(stored: Bytes) -> int:
 def _lzma(codec: Any) -> _Stream:
     if codec.format != lzma.FORMAT_RAW:
         return lzma.LZMADecompressor(codec.format, LZMA_BYTES)
-    if any(of.get("dict_size", 0) > LZMA_BYTES for of in codec.filters or ()):
+    if any(options.get("dict_size", 0) > LZMA_BYTES for options in codec.filters or ()):
         raise ValueError(f"the array's metadata ask for a dictionary of lzma above {LZMA_BYTES} bytes")
     return lzma.LZMADecompressor(codec.format, filters=codec.filters)
 
 
 SIZES: dict[str, Callable[[Bytes], int]] = {"blosc": _of_blosc, "zstd": _of_zstd, "lz4": _of_lz4}
-"""Codecs that decode into given memory, and how many bytes a chunk says that it holds."""
+"""Codecs that decode into given memory, with functions that read the decoded size from a chunk."""
 _STREAMS: dict[str, Callable[[Any], Any]] = {
     "zlib": lambda _: zlib.decompressobj(),
     "gzip": lambda _: zlib.decompressobj(16 + zlib.MAX_WBITS),
     "bz2": lambda _: bz2.BZ2Decompressor(),
     "lzma": _lzma,
 }
-"""Codecs that decode piece by piece."""
+"""Codecs that decode piece by piece, with functions that make a decompressor."""
 BOUNDED = frozenset((*SIZES, *_STREAMS))
 
 
 class BoundedCodec(numcodecs.abc.Codec):  # type: ignore[misc]
-    """A codec of numcodecs that decodes to what belongs there.
+    """A codec of numcodecs that refuses to decode to more bytes than belong there.
 
     Parameters
     ----------
     codec : one of `BOUNDED`
-    n_bytes, exact : as `decode` has them
+    n_bytes, exact : as in `decode`
     """
 
     def __init__(self, codec: Any, n_bytes: int, exact: bool) -> None:
@@ -247,8 +247,8 @@ class BoundedCodec(numcodecs.abc.Codec):  # type: ignore[misc]
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         stored = numcodecs.compat.ensure_contiguous_ndarray(buf).view(np.uint8)
-        found = decode(self._codec, stored, self._n_bytes, self._exact)
-        return found if out is None else numcodecs.compat.ndarray_copy(found, out)
+        content = decode(self._codec, stored, self._n_bytes, self._exact)
+        return content if out is None else numcodecs.compat.ndarray_copy(content, out)
 
     def get_config(self) -> dict[str, Any]:
         return dict(self._codec.get_config())

@@ -1,4 +1,4 @@
-"""What of a URL and its options nobody but the store may see."""
+"""Credentials in URLs and storage options, redacted."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 HIDDEN = "(hidden)"
-"""Stands for a secret."""
+"""Replaces a secret in a text."""
 SHORTEST = 4
-"""Shorter words, such as `us` or a flag, are no secrets, and would be found everywhere."""
+"""Length from which a word counts as a secret: shorter ones, such as `us` or a flag, would be found everywhere."""
 CHAINED = re.compile(r"::(?![^\[\]]*\])")
-"""Between the URLs of a chain, as fsspec has them (`simplecache::s3://bucket/x`); not inside an address of IPv6."""
+"""The separator of chained URLs in fsspec (`simplecache::s3://bucket/x`); not the :: inside an IPv6 address."""
 
 
 def without_credentials(uri: str) -> str:
-    """A URL, or a chain of them, without user, password and query; a path as it is."""
+    """A URL, or a chain of them, without user, password and query; a path unchanged."""
     return "::".join(_parts(link)[0] for link in CHAINED.split(uri))
 
 
 def in_text(text: str) -> str:
     """A text without the credentials of its URLs."""
-    return re.sub(r"\S+://\S+", lambda found: without_credentials(found[0]), text)
+    return re.sub(r"\S+://\S+", lambda match: without_credentials(match[0]), text)
 
 
 def _parts(uri: str) -> tuple[str, str, str]:
-    """What may be shown of a URL; its user and password; its query."""
-    scheme, found, rest = uri.partition("://")
-    if not found:
+    """The part of a URL that may be shown; its user and password; its query."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
         return uri, "", ""
     (place,) = re.findall(r"^[^/?#]*", rest)
-    if "@" not in place and re.search(r":(?!\d*$)", place):  # no port: a password that holds a / or the like
+    if "@" not in place and re.search(r":(?!\d*$)", place):  # not a port, but a password that contains a / or similar
         place = rest
     user, at, _ = place.rpartition("@")
     shown, *query = re.split(r"[?#]", rest[len(user + at) :], maxsplit=1)
@@ -43,35 +43,35 @@ def _parts(uri: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Secrets:
-    """The words of a URL and of storage options that must not be in what a library says of them."""
+    """Secret words of a URL and of storage options, to be redacted from the messages of libraries."""
 
     words: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, uri: str, storage_options: Mapping[str, Any] | None = None) -> Secrets:
-        found = set(_texts(storage_options or {}))
+        words = set(_texts(storage_options or {}))
         for link in CHAINED.split(uri):
             _, user, query = _parts(link)
-            found |= {user, *user.split(":"), query, *(value for _, value in parse_qsl(query))}
-        found |= {unquote(word) for word in found}
-        return cls(tuple(sorted((word for word in found if len(word) >= SHORTEST), key=len, reverse=True)))
+            words |= {user, *user.split(":"), query, *(value for _, value in parse_qsl(query))}
+        words |= {unquote(word) for word in words}
+        return cls(tuple(sorted((word for word in words if len(word) >= SHORTEST), key=len, reverse=True)))
 
     def hidden(self, text: str) -> str:
-        """A text without them."""
+        """A text with the secrets redacted."""
         for word in self.words:
             text = text.replace(word, HIDDEN)
         return text
 
     def cause(self, error: BaseException) -> BaseException | None:
-        """An error as the cause of another, unless it gives one of them away."""
+        """The error, to be the cause of another; None if its text contains a secret."""
         return None if self.hidden(str(error)) != str(error) else error
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Have libraries warn without them."""
-        with warnings.catch_warnings(record=True) as given:
+        """Redact the warnings that libraries give inside this block."""
+        with warnings.catch_warnings(record=True) as caught:
             yield
-        for warning in given:
+        for warning in caught:
             text = self.hidden(str(warning.message))
             warnings.warn_explicit(text, warning.category, warning.filename, warning.lineno)
 

@@ -1,4 +1,4 @@
-"""Dask arrays, lazy or persisted. A span carries only the part of the graph that it computes."""
+"""Dask arrays, lazy or persisted. Each span carries only its own part of the graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpca.sources.base import (
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
 IMPORTS_BYTES = 24 * 2**20
-"""dask.array takes 75 MiB where pandas and xarray are installed, which it imports: more than the allowance for libraries has."""
+"""dask.array imports pandas and xarray where they are installed, 75 MiB in all: more than the allowance for libraries."""
 
 
 class _DaskReader(Reader):
@@ -44,16 +44,16 @@ class _DaskReader(Reader):
         self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
-        # The task that accumulates a slab computes it, here, in its own thread.
+        # The task that accumulates a slab also computes it, in its own thread.
         return unmasked(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"), self.layout.dtype)
 
 
 class DaskSource(Source):
     """A Dask array.
 
-    The graph is optimized once; each span culls it to its own blocks, so what travels to a worker does
-    not grow with the array. Blocks that live on a cluster (`persist`) are passed to the span's task as
-    its inputs. Not a dataclass on purpose: Dask would look inside one and merge the graphs again.
+    The graph is optimized once; each span culls it to its own blocks, so that the data sent to a worker do
+    not grow with the array. Blocks held by a cluster (`persist`) are passed to the span's task as inputs.
+    This is no dataclass on purpose: Dask would look inside one and merge the graphs again.
 
     Raises
     ------
@@ -82,17 +82,17 @@ class DaskSource(Source):
         self._offset, self._coordinates = (0,) * array.ndim, coordinates
 
     def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:
-        """Refuse an array of which each slab needs most of the graph, such as x - x.mean().
+        """Refuse an array whose slabs each need most of the graph, such as x - x.mean().
 
-        Counts the tasks of a few slabs, evenly spaced: were nothing shared, all slabs together would
-        have as many as the whole graph. Sharing along samples, as in x - x.mean(axis=0), is none.
+        Counts the tasks of a few slabs, evenly spaced: if slabs shared nothing, all together would have as
+        many tasks as the whole graph. x - x.mean(axis=0) shares along samples only, and is accepted.
         """
         total = len(dict(self._array.__dask_graph__() or {}))
         step = max(1, n_regions // SHARING_PROBES)
         counts = [_tasks(self._array[region]) for number, region in enumerate(regions) if number % step == 0]
         if not counts:
             return
-        # Each slab adds a slice and perhaps an alias for each of its blocks: allow them.
+        # A slab adds a slicing task, and perhaps an alias, for each of its blocks: allow for these.
         computed = sum(counts) / len(counts) * n_regions
         if n_regions > 1 and computed > SHARING_LIMIT * (total + len(counts)) + 4 * self._array.npartitions:
             raise InputError(
@@ -126,11 +126,11 @@ class DaskSource(Source):
         return part
 
     def __getstate__(self) -> dict[str, Any]:
-        # Futures travel as the inputs of a task, where Dask replaces them by their blocks.
+        # Futures travel as inputs of the task, and Dask replaces them by their blocks.
         return {**self.__dict__, "_futures": {}}
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
-        # Dask computes blocks and joins them; what their graph takes besides is the graph's own.
+        # Dask computes blocks and joins them; intermediate values of the graph are not counted.
         size = size_of(shape, self.layout.dtype)
         return {"slab": size, "blocks that Dask computes": size, "Dask's imports, shared by the tasks": IMPORTS_BYTES}
 
@@ -148,5 +148,5 @@ def _tasks(array: da.Array) -> int:
 
 
 def _is_future(value: Any) -> bool:
-    # Named, not imported: a persisted array exists only where distributed is loaded already.
+    # By name, without an import: a persisted array exists only where distributed is loaded already.
     return type(value).__name__ == "Future" and type(value).__module__.startswith("distributed")

@@ -38,10 +38,10 @@ from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsiz
 from dpca.sources.npy import file_facts, file_state
 
 MOST_VIRTUAL = 16
-"""As many virtual datasets may be parts of each other, one of the next: HDF5 follows them on the stack."""
+"""Deepest allowed nesting of virtual datasets: HDF5 follows them by recursion, on the stack."""
 PIECES_A_CALL = 200
-"""A call of h5py costs as much as so many reads of HDF5 (0.2 ms, 1 us)."""
-# A netCDF dimension without values is stored as a scale whose NAME begins with this.
+"""One call of h5py costs as much as this many reads inside HDF5 (0.2 ms, 1 us)."""
+# A netCDF dimension without values is stored as a scale whose NAME begins with this text.
 _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
@@ -82,7 +82,7 @@ class _Hdf5Reader(Reader):
         return tuple(number * length for number, length in zip(index, self.layout.chunk_shape, strict=True))
 
     def _read_decoded(self, chunks: DecodedChunks, region: Region, out: NDArray[Any]) -> None:
-        """Read chunk by chunk, without HDF5's lock."""
+        """Read chunk by chunk, and decode without HDF5's lock."""
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
             corner = self._corner(index)
@@ -129,13 +129,13 @@ class Hdf5Source(Source):
     Parameters
     ----------
     path : the file
-    array : path of the dataset inside; may be left out when only one has two axes or more
+    array : path of the dataset inside; may be left out if only one has two or more axes
     absent_chunks : "fill" or "error"
 
     Raises
     ------
     InputError
-        When there is no such dataset, or several and none is named.
+        When there is no such dataset, or there are several and none is named.
     """
 
     def __init__(self, path: str | Path, array: str | None = None, absent_chunks: str = "fill") -> None:
@@ -150,7 +150,7 @@ class Hdf5Source(Source):
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Hdf5Source:
-        """The source of a dataset that is open already; it is used as it is within this process."""
+        """The source of a dataset that is already open; within this process that one is used."""
         source = object.__new__(cls)
         source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
         source._open = dataset
@@ -159,15 +159,15 @@ class Hdf5Source(Source):
         return source
 
     def _find(self, file: h5py.File, array: str | None) -> str:
-        with suppress(OSError):  # a link to a file that is not there
+        with suppress(OSError):  # a link to a missing file
             if array is not None and isinstance(file.get(array), h5py.Dataset):
                 return array
         return chosen(self._path, arrays_of(file), array)
 
     def _check_inside(self, dataset: h5py.Dataset) -> None:
-        """Refuse values that lie elsewhere: whoever made the file could have any other read in its place.
+        """Refuse values that lie elsewhere: the author of the file could make dpca read any other file.
 
-        Parts of a virtual dataset, and external storage, may lie beside the file or in folders below.
+        Parts of a virtual dataset, and external storage, may lie in the folder of the file or below.
         """
         if not os.path.samefile(dataset.file.filename, self._path):
             raise InputError(
@@ -189,7 +189,7 @@ class Hdf5Source(Source):
         check_dtype(name, dataset.dtype)
         if dataset.is_virtual:
             for part in dataset.virtual_sources():
-                # HDF5 itself reads the parts of a file that is gone as fill values, without a word.
+                # HDF5 silently reads parts whose file is missing as fill values.
                 if part.file_name != "." and not os.path.exists(_source_path(dataset, part)):
                     raise InputError(
                         f"{name}: is a virtual dataset, and its source file {part.file_name} is absent",
@@ -237,23 +237,23 @@ class Hdf5Source(Source):
 
     @property
     def place(self) -> tuple[str, str | None] | None:
-        # A file may be in memory, too.
+        # The file of an open dataset may be in memory.
         return (os.path.abspath(self._path), self._array.lstrip("/")) if os.path.isfile(self._path) else None
 
     def fingerprint(self) -> dict[str, Any]:
-        found = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}
+        facts = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}
         others = {path: file_facts(path) for path in self._behind if os.path.exists(path)}
-        return {**found, "files": others} if others else found
+        return {**facts, "files": others} if others else facts
 
     def state(self, region: Region) -> str | None:
         return ", ".join(map(file_state, (self._path, *self._behind)))
 
 
 def _scattered(layout: Layout, shape: Sequence[int]) -> bool:
-    """Whether parts of chunks would go to so many places of a region that each chunk is better read on its own.
+    """Whether chunks would be scattered over a region in so many pieces that each is better read on its own.
 
-    HDF5 reads an uncompressed chunk piece by piece, as its values lie together in memory: of chunks of one column,
-    value by value (40 s for 160 MB, measured; on their own 0.3 s).
+    HDF5 reads an uncompressed chunk in pieces that are contiguous in the target: chunks of one column
+    value by value (40 s for 160 MB, measured; 0.3 s when each is read on its own).
     """
     if not (layout.divisible and layout.chunked):
         return False
@@ -270,8 +270,8 @@ def _part_of(layout: Layout, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _opened(path: str) -> h5py.File:
-    """A file, for reading. No chunk is read twice, so nothing is worth caching; and HDF5 reads a part of an
-    uncompressed chunk only where the cache can't take the whole of it."""
+    """A file, opened for reading, without a cache: no chunk is read twice, and HDF5 reads a part of an
+    uncompressed chunk only if the whole chunk does not fit into the cache."""
     try:
         return h5py.File(path, "r", rdcc_nbytes=0)
     except OSError as cause:
@@ -281,16 +281,16 @@ def _opened(path: str) -> h5py.File:
 
 
 def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
-    """Every dataset of a file, by path; sparse matrices in the place of the datasets that they are made of."""
-    found: dict[str, h5py.Dataset | Sparse] = {}
+    """Every dataset of a file, by path; sparse matrices in place of the datasets that make them up."""
+    arrays: dict[str, h5py.Dataset | Sparse] = {}
 
     def visit(name: str, item: Any) -> None:
         array = item if isinstance(item, h5py.Dataset) else Sparse.of(item)
         if array is not None and array.shape is not None:
-            found[name] = array
+            arrays[name] = array
 
     file.visititems(visit)
-    return without_parts(found)
+    return without_parts(arrays)
 
 
 def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
@@ -299,21 +299,21 @@ def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
     Raises
     ------
     InputError
-        When it is not readable.
+        When the file is not readable.
     """
     with _opened(path) as file:
         return [(name, item.shape, str(item.dtype)) for name, item in arrays_of(file).items()]
 
 
 def _filters(dataset: h5py.Dataset) -> str:
-    """Names of the filters, as HDF5 lists them."""
+    """Names of a dataset's filters, in HDF5's own order."""
     properties = dataset.id.get_create_plist()
-    found = [properties.get_filter(number) for number in range(properties.get_nfilters())]
-    return ", ".join(_text(name).split(";")[0] or f"filter {code}" for code, _, _, name in found) or "none"
+    filters = [properties.get_filter(number) for number in range(properties.get_nfilters())]
+    return ", ".join(_text(name).split(";")[0] or f"filter {code}" for code, _, _, name in filters) or "none"
 
 
 def _divisible(dataset: h5py.Dataset) -> bool:
-    """Whether HDF5 reads parts of chunks: no filters, and chunks larger than the cache of whoever opened it."""
+    """Whether HDF5 reads parts of chunks: no filters, and chunks larger than the cache with which the file was opened."""
     if dataset.chunks is None or dataset.id.get_create_plist().get_nfilters():
         return False
     _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
@@ -321,14 +321,14 @@ def _divisible(dataset: h5py.Dataset) -> bool:
 
 
 def files_behind(dataset: h5py.Dataset) -> list[str]:
-    """The other files that values of a dataset lie in: of a virtual one its parts, and theirs; external storage.
+    """The other files with values of a dataset: parts of a virtual dataset, recursively, and external storage.
 
     Raises
     ------
     InputError
-        When a virtual dataset is a part of itself, which HDF5 would follow until the stack ends; or has no such part.
+        When a virtual dataset is a part of itself, at which HDF5 would overflow the stack, or when a part is absent.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     visited: set[tuple[str, str]] = set()
 
     def visit(dataset: h5py.Dataset, above: tuple[tuple[str, int], ...]) -> None:
@@ -339,11 +339,11 @@ def files_behind(dataset: h5py.Dataset) -> list[str]:
             raise InputError(
                 f"{name}: is a virtual dataset that is a part {what}", "Copy the values into one file (h5repack)."
             )
-        found.update(dict.fromkeys(os.path.join(here, name) for name, *_ in dataset.external or ()))
+        files.update(dict.fromkeys(os.path.join(here, name) for name, *_ in dataset.external or ()))
         for part in dataset.virtual_sources() if dataset.is_virtual else ():
             path = _source_path(dataset, part)
             if part.file_name != ".":
-                found[path] = None
+                files[path] = None
             if (path, part.dset_name) in visited or not os.path.exists(path):
                 continue
             with _opened(path) as file:
@@ -351,38 +351,38 @@ def files_behind(dataset: h5py.Dataset) -> list[str]:
             visited.add((path, part.dset_name))
 
     visit(dataset, ())
-    return list(found)
+    return list(files)
 
 
 def _part_in(file: h5py.File, name: str, whole: str) -> h5py.Dataset:
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset):
         raise InputError(
             f"{whole}: is a virtual dataset, and its source {file.filename}:{name} is absent", "Put it back."
         )
-    return found
+    return dataset
 
 
 class Checks:
-    """Looks at what HDF5 is to decode, before it does: at the chunks of a dataset, of a virtual one at those of its parts."""
+    """Checks of stored chunks before HDF5 decodes them; for a virtual dataset, of the chunks of its parts."""
 
     def __init__(self, dataset: h5py.Dataset) -> None:
         self._dataset, self._chunks = dataset, StoredChunks.of(dataset)
         parts = dataset.virtual_sources() if dataset.is_virtual else []
         self._parts = {number: (part, _box(part.vspace, dataset.shape)[0]) for number, part in enumerate(parts)}
         self._met: dict[int, tuple[h5py.File, h5py.Dataset, Checks]] = {}
-        """Of parts: HDF5 leaves their files open as well."""
+        """Parts met so far, with their open files: HDF5 keeps them open as well."""
 
     def __bool__(self) -> bool:
         return self._chunks is not None or bool(self._parts)
 
     def check(self, region: Region) -> None:
-        """Refuse a region where a chunk claims more or less than belongs there.
+        """Refuse a region if one of its chunks does not hold as many bytes as belong there.
 
         Raises
         ------
         ValueError
-            Says how much.
+            Says how many it claims.
         """
         if self._chunks is not None:
             self._chunks.check(region)
@@ -398,25 +398,25 @@ class Checks:
             _, source, inside = self._met[number]
             if inside:
                 inside.check(_of_part(region, part, self._dataset.shape, source.shape))
-            else:  # nothing is compressed there
+            else:  # no chunk of this part is compressed
                 del self._parts[number], self._met[number]
 
 
 def _box(space: Any, shape: tuple[int, ...]) -> tuple[Region, bool]:
-    """The smallest region that a selection lies in, and whether it is all of that."""
+    """The bounding box of a selection, and whether the selection fills it."""
     everything = tuple(slice(0, length) for length in shape)
     if space.get_select_type() == h5py.h5s.SEL_ALL:
         return everything, True
     try:
         corners, n_values = zip(*space.get_select_bounds(), shape, strict=True), space.get_select_npoints()
-    except RuntimeError:  # it has no end, where the dataset may grow
+    except RuntimeError:  # an unlimited selection, where the dataset may grow
         return everything, False
     box = tuple(slice(first, min(last + 1, length)) for first, last, length in corners)
     return box, math.prod(piece.stop - piece.start for piece in box) == n_values
 
 
 def _of_part(region: Region, part: Any, whole: tuple[int, ...], shape: tuple[int, ...]) -> Region:
-    """What a region of a virtual dataset is of one of its parts, which may be a slice of it; or all that is used of the part."""
+    """The region of a part that a region of the virtual dataset reads; all that is used of the part where that is unclear."""
     (place, full), (source, full_source) = _box(part.vspace, whole), _box(part.src_space, shape)
     lead = len(place) - len(source)
     lengths, of_source = ([p.stop - p.start for p in box] for box in (place, source))
@@ -431,20 +431,20 @@ def _common(one: slice, other: slice) -> slice:
 
 
 def read_vector(path: str, array: str) -> Vector | None:
-    """A small array beside the data, of a file of its own; None where there is none.
+    """A small array in a file that is opened anew for each read; None if there is no such array.
 
     Raises
     ------
     ValueError
-        When its chunks are no small ones, or its values lie in another file.
+        When its chunks are too large, or its values lie in another file.
     """
     with _opened(path) as file:
-        found = file.get(array)
-        if not isinstance(found, h5py.Dataset):
+        dataset = file.get(array)
+        if not isinstance(dataset, h5py.Dataset):
             return None
-        if not os.path.samefile(found.file.filename, path) or _elsewhere(found):
+        if not os.path.samefile(dataset.file.filename, path) or _elsewhere(dataset):
             raise ValueError("its values lie in another file")
-        described = _vector_of(found, f"{path}:{array}")
+        described = _vector_of(dataset, f"{path}:{array}")
 
     def read(piece: slice) -> Any:
         with _opened(path) as file:
@@ -454,12 +454,12 @@ def read_vector(path: str, array: str) -> Vector | None:
 
 
 def _elsewhere(dataset: h5py.Dataset) -> bool:
-    """Whether values lie in other files, which may be any."""
+    """Whether values lie in other files, which could be any file."""
     return bool(dataset.is_virtual or dataset.external)
 
 
 def _vector_of(dataset: h5py.Dataset, name: str) -> Vector:
-    """A small dataset that is open."""
+    """An open dataset as a small array, read in parts."""
     parts = _parts_of(dataset)
     Vector.check(name, parts)
     values, checks = dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset, Checks(dataset)
@@ -472,26 +472,26 @@ def _vector_of(dataset: h5py.Dataset, name: str) -> Vector:
 
 
 def _parts_of(dataset: h5py.Dataset) -> Parts:
-    """In which parts a dataset of one axis can be read."""
+    """The parts in which a dataset of one axis can be read."""
     chunk = math.prod(dataset.chunks or ())
     string = h5py.check_string_dtype(dataset.dtype)
     if string is not None and string.length is None:
-        # A chunk holds where the texts are, and HDF5 fetches those that are asked for.
+        # A chunk holds the addresses of the texts, and HDF5 fetches only the requested ones.
         return Parts(TEXT_BYTES, 1, chunk * stored_itemsize(dataset) if dataset.chunks else 0)
     return Parts.of(dataset.dtype, chunk)
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:
-    """The file of a part of a virtual dataset, which is named from where that one lies."""
+    """The file of a part of a virtual dataset, whose name is relative to the folder of that dataset."""
     whole: str = dataset.file.filename
     return whole if part.file_name == "." else str(os.path.join(os.path.dirname(whole), part.file_name))
 
 
 def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
-    """Chunks and filters that a read of a virtual dataset meets, as its first source has them; None for none.
+    """Chunk shape (None without chunks) and filters of a virtual dataset, taken from its first source.
 
-    Sources of fewer axes than the whole are its trailing ones, as when files of one sample each are stacked.
-    Where the sources lie so that their chunks form no regular grid, the whole counts as one chunk.
+    Sources with fewer axes have the trailing axes of the whole, as when files of one sample each are stacked.
+    If the chunks of the sources do not form a regular grid, the whole counts as one chunk.
     """
     parts = dataset.virtual_sources()
     if not parts:
@@ -508,7 +508,7 @@ def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
 
 
 def _absent(dataset: h5py.Dataset) -> int:
-    """Chunks that were never written; 1 for a contiguous dataset without storage."""
+    """Number of chunks that were never written; 1 for a contiguous dataset without storage."""
     if dataset.is_virtual or dataset.external:
         return 0
     if dataset.chunks is None:
@@ -522,11 +522,11 @@ def _dimension(dataset: h5py.Dataset, axis: int) -> str | None:
 
 
 def _scale(dataset: h5py.Dataset, axis: int) -> tuple[str, Any]:
-    """Name and values of the first scale of an axis, or of what AnnData has in its place; "" where there is none."""
+    """Name and values of the first scale of an axis, or of AnnData's labels in its place; "" and None without any."""
     scales = dataset.dims[axis]
     if len(scales):
         return _last(scales[0].name), scales[0]
-    with suppress(OSError):  # a link to a file that is not there
+    with suppress(OSError):  # a link to a missing file
         name, names = names_beside(dataset.name or "", lambda path: dataset.file.get(path or "/")).get(axis, ("", None))
         if isinstance(names, h5py.Dataset) and names.file.filename == dataset.file.filename:
             return name, names

@@ -1,10 +1,10 @@
-"""Chunks of an HDF5 dataset: those of common codecs decoded by this thread alone, others looked at before HDF5 decodes them.
+"""Chunks of an HDF5 dataset: those of common codecs are decoded here, others are checked before HDF5 decodes them.
 
 HDF5 decodes under one lock for the whole process, so that threads wait for each other. Here only the stored bytes are
-fetched under it, and libdeflate, zstd or blosc, which let go of Python's lock, decompress them. What has other filters, or a
-chunk to which not all of them were applied, is left to HDF5. That takes as much memory as a chunk asks for, and of one that
-holds less than belongs there, or that its filter fails at, makes values of whatever lies there, without a word: so
-`StoredChunks` looks first.
+fetched under that lock, and libdeflate, zstd or blosc, which release Python's lock, decompress them. Chunks with other
+filters, and chunks to which not all filters were applied, are left to HDF5. HDF5 allocates as much memory as a chunk asks
+for; if the chunk holds less than belongs there, or its filter fails, HDF5 silently returns whatever is in that memory.
+Therefore `StoredChunks` checks them first.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ from dpca.sources.base import Buffer, read_ahead
 from dpca.sources.bounded import SIZES, Bytes, claims, decode, most_stored
 
 PLANE_BYTES = 2**14
-"""Of each byte of the values, put in place together: all that is written stays in the cache meanwhile."""
+"""Number of values that are unshuffled at a time, so few that the written memory stays in the cache."""
 
 
 class DecodedChunks:
-    """The chunks of a dataset. One thread at a time."""
+    """The chunks of a dataset, decoded here. For one thread at a time."""
 
     def __init__(self, dataset: h5py.Dataset, code: int, shuffled: bool) -> None:
         self._dataset, self._code, self._shuffled = dataset, code, shuffled
         self._stored, self._decoded = Buffer(), Buffer()
-        # Only this driver of HDF5's has one plain file.
+        # Only this driver of HDF5 reads a single plain file.
         self._file = dataset.file.id.get_vfd_handle() if dataset.file.driver == "sec2" else None
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Self | None:
-        """None where HDF5 has to read."""
+        """The chunks of a dataset; None if HDF5 has to read them."""
         filters = [code for code, _ in filters_of(dataset)]
         if not filters or filters[-1] not in _CODECS or filters[:-1] not in ([], [h5py.h5z.FILTER_SHUFFLE]):
             return None
         return cls(dataset, filters[-1], len(filters) == 2 and dataset.dtype.itemsize > 1)
 
     def expect(self, corner: tuple[int, ...]) -> None:
-        """Have the system read a chunk ahead while this process computes."""
+        """Ask the system to read a chunk ahead while this process computes."""
         if self._file is not None:
             stored = self._dataset.id.get_chunk_info_by_coord(corner)
             if stored.byte_offset is not None:
                 read_ahead(self._file, stored.byte_offset, stored.size)
 
     def read(self, corner: tuple[int, ...], inside: tuple[slice, ...], out: NDArray[Any]) -> bool:
-        """Decode a part of a chunk; False where it is left to HDF5.
+        """Decode a part of a chunk; returns False if the chunk is left to HDF5.
 
         Parameters
         ----------
         corner : where the chunk begins
-        inside : the part
-        out : of the part's shape
+        inside : the part, relative to the chunk
+        out : array of the part's shape
 
         Raises
         ------
         ValueError
-            When it is not what was written.
+            When the chunk is not as it was written.
         """
         shape, dtype = self._dataset.chunks, self._dataset.dtype
         n_bytes = math.prod(shape) * dtype.itemsize
-        found = _fetched(self._dataset, corner, self._stored, n_bytes)
-        if found is None or found[0] or _is_foreign(self._code, found[1]):
+        fetched = _fetched(self._dataset, corner, self._stored, n_bytes)
+        if fetched is None or fetched[0] or _is_foreign(self._code, fetched[1]):
             return False
-        content = _CODECS[self._code](found[1], n_bytes, True)
+        content = _CODECS[self._code](fetched[1], n_bytes, True)
         if not self._shuffled:
             out[...] = np.frombuffer(content, dtype).reshape(shape)[inside]
             return True
@@ -85,9 +85,9 @@ class DecodedChunks:
 
 
 class StoredChunks:
-    """What the chunks of a dataset decode to, looked at before HDF5 decodes them.
+    """The chunks of a dataset as stored, whose decoded size is checked before HDF5 decodes them.
 
-    Of filters that are neither of HDF5 nor among the lossless ones of hdf5plugin nothing is known.
+    Only filters of HDF5 itself and the lossless ones of hdf5plugin are known; others are not checked.
     """
 
     def __init__(self, dataset: h5py.Dataset, filters: list[tuple[int, tuple[int, ...]]]) -> None:
@@ -96,29 +96,29 @@ class StoredChunks:
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Self | None:
-        """None where chunks are stored as they are."""
+        """The stored chunks of a dataset; None if it has no filters."""
         filters = filters_of(dataset)
         return cls(dataset, filters) if filters else None
 
     def check(self, region: tuple[slice, ...]) -> None:
-        """Look at every chunk that a region touches.
+        """Check every chunk that a region touches.
 
         Raises
         ------
         ValueError
-            When one claims more or less than belongs there, or was truncated.
+            When a chunk claims more or fewer bytes than belong there, or is truncated.
         """
         chunks = self._dataset.chunks
         axes = [range(p.start // step, -(-p.stop // step)) for p, step in zip(region, chunks, strict=True)]
         for index in product(*axes):
             corner = tuple(number * step for number, step in zip(index, chunks, strict=True))
-            found = _fetched(self._dataset, corner, self._stored, self._bytes)
-            if found is not None:
-                self._check(*found)
+            fetched = _fetched(self._dataset, corner, self._stored, self._bytes)
+            if fetched is not None:
+                self._check(*fetched)
 
     def _check(self, mask: int, stored: Bytes) -> None:
-        """Undo filters from the last to the first, as far as it takes to know what the chunk decodes to."""
-        applied = [of for number, of in enumerate(self._filters) if not mask >> number & 1]
+        """Undo filters from the last to the first, until the decoded size of the chunk is known."""
+        applied = [filter_ for number, filter_ in enumerate(self._filters) if not mask >> number & 1]
         for left in range(len(applied) - 1, -1, -1):
             (code, values), before = applied[left], [code for code, _ in applied[:left]]
             exact = set(before) <= _SAME_SIZE
@@ -128,9 +128,9 @@ class StoredChunks:
             elif code in _CODECS and not _is_foreign(code, stored):
                 stored = np.frombuffer(_CODECS[code](stored, n_bytes, exact), np.uint8)
             elif code in _CLAIMS:
-                found = _CLAIMS[code](stored, values)
-                if found > n_bytes or (exact and found != n_bytes):
-                    raise claims(found, n_bytes)
+                size = _CLAIMS[code](stored, values)
+                if size > n_bytes or (exact and size != n_bytes):
+                    raise claims(size, n_bytes)
                 if not _COMPRESSING.isdisjoint(before):
                     raise ValueError("what two of the dataset's filters have compressed in turn is not read")
                 return
@@ -141,23 +141,23 @@ class StoredChunks:
 
 
 def _fetched(dataset: h5py.Dataset, corner: tuple[int, ...], memory: Buffer, n_bytes: int) -> tuple[int, Bytes] | None:
-    """Which filters a chunk went without, and what is stored of it; None of one that was never written.
+    """Mask of the filters that a chunk skipped, and its stored bytes; None if it was never written.
 
     Raises
     ------
     ValueError
-        When that is more than a chunk of these bytes can take.
+        When more bytes are stored than a chunk of `n_bytes` can take.
     """
     room = memory.view([most_stored(n_bytes)], np.dtype(np.uint8))
     try:
         mask, stored = dataset.id.read_direct_chunk(corner, out=room)
-    except RuntimeError:  # or the file is damaged, and then HDF5 fails as well
+    except RuntimeError:  # or the file is damaged; then HDF5 fails as well
         return None
     return int(mask), room[: len(stored)]
 
 
 def stored_itemsize(dataset: h5py.Dataset) -> int:
-    """Bytes of a value in a chunk: of a text of any length those of its length, and of where it is in the file."""
+    """Bytes of a value in a chunk; for text of variable length, bytes of its length and of its address in the file."""
     string = h5py.check_string_dtype(dataset.dtype)
     if string is None or string.length is not None:
         return int(dataset.dtype.itemsize)
@@ -170,12 +170,12 @@ def filters_of(dataset: h5py.Dataset) -> list[tuple[int, tuple[int, ...]]]:
     if dataset.chunks is None or dataset.is_virtual:
         return []
     properties = dataset.id.get_create_plist()
-    found = (properties.get_filter(number) for number in range(properties.get_nfilters()))
-    return [(code, values) for code, _, values, _ in found]
+    filters = (properties.get_filter(number) for number in range(properties.get_nfilters()))
+    return [(code, values) for code, _, values, _ in filters]
 
 
 def _of_scaleoffset(stored: Bytes, values: tuple[int, ...]) -> int:
-    """By the dataset's own parameters: how many values, and of how many bytes; each takes the bits that the chunk says."""
+    """Decoded size by the filter's parameters (number and size of values); the chunk states the stored bits of a value."""
     n_values, size, bits = values[2], values[4], int.from_bytes(stored[:4].tobytes(), "little")
     if len(stored) < 21 + n_values * min(bits, 8 * size) // 8:
         raise ValueError("the chunk was truncated: it has fewer bits than its header says")
@@ -183,15 +183,15 @@ def _of_scaleoffset(stored: Bytes, values: tuple[int, ...]) -> int:
 
 
 def _of_lzf(stored: Bytes, _: tuple[int, ...]) -> int:
-    """By the lengths of its runs (liblzf): there is no header."""
+    """Decoded size by the lengths of the runs (liblzf): there is no header."""
     content, position, total = stored.tobytes(), 0, 0
     end = len(content) - 1
     while position < end:
         control = content[position]
-        if control < 32:  # as many bytes as they are, and one
+        if control < 32:  # a run of control + 1 literal bytes
             total += control + 1
             position += control + 2
-        elif control < 224:  # some that were there before
+        elif control < 224:  # a copy of earlier bytes
             total += (control >> 5) + 2
             position += 2
         else:
@@ -207,14 +207,14 @@ def _of_szip(stored: Bytes, _: tuple[int, ...]) -> int:
 
 
 def _of_lz4(stored: Bytes, _: tuple[int, ...]) -> int:
-    """By the header: bytes in all, and of a block; behind it the blocks, each with its length."""
+    """Decoded size by the header: bytes in all, bytes of a block; then the blocks follow, each after its length."""
     total, block = int.from_bytes(stored[:8].tobytes(), "big"), int.from_bytes(stored[8:12].tobytes(), "big")
     _check_blocks(stored, -(-total // max(1, block)), 0)
     return total
 
 
 def _of_bitshuffle(stored: Bytes, values: tuple[int, ...]) -> int:
-    """As `_of_lz4`, where values are compressed, too; a block has eight values, or some times that, and the rest are as they are."""
+    """As `_of_lz4`, if bitshuffle also compresses; a block has a multiple of eight values, and the rest are stored as is."""
     if len(values) < 5 or not values[4]:
         return len(stored)
     total, block = int.from_bytes(stored[:8].tobytes(), "big"), int.from_bytes(stored[8:12].tobytes(), "big")
@@ -224,7 +224,7 @@ def _of_bitshuffle(stored: Bytes, values: tuple[int, ...]) -> int:
 
 
 def _check_blocks(stored: Bytes, n_blocks: int, rest: int) -> None:
-    """Refuse a chunk whose blocks do not end where it does: its filter would read what lies behind."""
+    """Refuse a chunk whose blocks do not end where it ends: its filter would read past the end."""
     position = 12
     for _ in range(n_blocks):
         if position >= len(stored):
@@ -235,7 +235,7 @@ def _check_blocks(stored: Bytes, n_blocks: int, rest: int) -> None:
 
 
 def _of_blosc2(stored: Bytes, _: tuple[int, ...]) -> int:
-    """By the header of a frame of one chunk (README_CFRAME_FORMAT), and the header of that (README_CHUNK_FORMAT)."""
+    """Decoded size by the headers of a frame (README_CFRAME_FORMAT) and of its only chunk (README_CHUNK_FORMAT)."""
     header = stored[:58].tobytes()
     if header[2:9] != b"b2frame" or int.from_bytes(header[16:24], "big") != len(stored):
         raise ValueError("the chunk was truncated, or is damaged: it is no frame of blosc2")
@@ -250,37 +250,37 @@ def _inflated(stored: Bytes, n_bytes: int, exact: bool) -> Any:
         content = deflate.zlib_decompress(stored, n_bytes)
         if len(content) == n_bytes:
             return content
-    return decode(numcodecs.Zlib(), stored, n_bytes, exact)  # says what is the matter
+    return decode(numcodecs.Zlib(), stored, n_bytes, exact)  # shorter content, or an error that says what is wrong
 
 
 def _unlzf(stored: Bytes, n_bytes: int, exact: bool) -> Any:
     out = np.empty(n_bytes, np.uint8)
-    found = LZF_DECOMPRESS(stored.ctypes.data, len(stored), out.ctypes.data, n_bytes)
-    if not found or (exact and found != n_bytes):
+    size = LZF_DECOMPRESS(stored.ctypes.data, len(stored), out.ctypes.data, n_bytes)
+    if not size or (exact and size != n_bytes):
         raise claims(_of_lzf(stored, ()), n_bytes)
-    return out[:found]
+    return out[:size]
 
 
 def _is_foreign(code: int, stored: Bytes) -> bool:
-    """Whether blosc had the chunk compressed by snappy, which only HDF5's blosc may have."""
+    """Whether blosc compressed the chunk with snappy, which only HDF5's blosc may support."""
     return code == BLOSC and len(stored) > 2 and int(stored[2]) >> 5 == 2
 
 
 def _of_h5py() -> Any:
-    """liblzf, which h5py brings along without a word of it; None of an h5py that keeps it to itself."""
+    """The decompressor of liblzf inside h5py, which does not document it; None if h5py does not export it."""
     try:
-        found = ctypes.CDLL(h5py.h5z.__file__).lzf_decompress
+        lzf = ctypes.CDLL(h5py.h5z.__file__).lzf_decompress
     except (AttributeError, OSError):
         return None
-    found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint), ctypes.c_uint
-    return found
+    lzf.argtypes, lzf.restype = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint), ctypes.c_uint
+    return lzf
 
 
 LZF_DECOMPRESS = _of_h5py()
 BLOSC, LZ4, BZIP2, BITSHUFFLE, ZSTD, BLOSC2 = 32001, 32004, 307, 32008, 32015, 32026
-"""Filters by the numbers that the HDF Group has registered."""
+"""Filter numbers, as registered with the HDF Group."""
 _SAME_SIZE = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-"""But for the four bytes of a checksum."""
+"""Filters that keep the size, except for the four bytes of a checksum."""
 _CODECS: dict[int, Callable[[Bytes, int, bool], Any]] = {
     h5py.h5z.FILTER_DEFLATE: _inflated,
     BZIP2: lambda stored, n_bytes, exact: decode(numcodecs.BZ2(), stored, n_bytes, exact),
@@ -288,7 +288,7 @@ _CODECS: dict[int, Callable[[Bytes, int, bool], Any]] = {
     BLOSC: lambda stored, n_bytes, exact: decode(numcodecs.Blosc(), stored, n_bytes, exact),
     **({h5py.h5z.FILTER_LZF: _unlzf} if LZF_DECOMPRESS else {}),
 }
-"""Filters that are undone here."""
+"""Filters that can be undone here."""
 _CLAIMS: dict[int, Callable[[Bytes, tuple[int, ...]], int]] = {
     h5py.h5z.FILTER_SZIP: _of_szip,
     h5py.h5z.FILTER_SCALEOFFSET: _of_scaleoffset,
@@ -298,12 +298,12 @@ _CLAIMS: dict[int, Callable[[Bytes, tuple[int, ...]], int]] = {
     BITSHUFFLE: _of_bitshuffle,
     BLOSC2: _of_blosc2,
 }
-"""Others, of which it is known before what they give."""
+"""Filters whose decoded size is known before decoding."""
 _COMPRESSING = {*_CODECS, *_CLAIMS} - {h5py.h5z.FILTER_SCALEOFFSET}
 
 
 def unshuffle(planes: NDArray[np.uint8], out: NDArray[np.uint8], itemsize: int) -> None:
-    """Values from their bytes, of which all first ones come first, then all second ones (HDF5's shuffle filter)."""
+    """Undo HDF5's shuffle filter, which stores the first bytes of all values, then all second bytes, and so on."""
     source, target = planes.reshape(itemsize, -1), out.reshape(-1, itemsize)
     for start in range(0, len(target), PLANE_BYTES):
         part = slice(start, start + PLANE_BYTES)

@@ -1,8 +1,8 @@
-"""Data that fit in memory: what one pass reads of a source stays there for those that follow.
+"""A source whose data fit in memory: what one pass reads is kept there for the passes that follow.
 
-Unless it takes longer to keep them than to read them: a virtual machine may have to ask its host for every page that is
-touched for the first time, at less than 1 GB/s, where zstd decodes faster. That is found out on the way, and changes no
-bit.
+Not if keeping takes longer than reading: a virtual machine may have to ask its host for every page that is touched
+for the first time, at less than 1 GB/s, and zstd decodes faster. Both are timed on the way; the choice
+changes no bit of the result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from dpca.sources.base import Coordinate, Reader, Region, Source
 
 BLOCK_BYTES = 2**28
-"""Memory is asked for in blocks of this size: the system clears it in huge pages then, which takes a tenth of the time."""
+"""Size of the allocated blocks: so large, the system clears them in huge pages, which takes a tenth of the time."""
 
 
 TRIED_BYTES = 2**26
-"""What is kept in any case, to find out what it costs."""
+"""Bytes that are kept in any case, to measure the cost."""
 
 
 class Slabs:
-    """Arrays by region, side by side in large blocks of memory, while to keep them is faster than to read them again."""
+    """Arrays by region, packed into large blocks of memory, as long as keeping them is faster than reading them again."""
 
     def __init__(self) -> None:
         self._reading = self._keeping = 0.0
@@ -40,16 +40,16 @@ class Slabs:
         return self._found.get(_key(region))
 
     def keep(self, region: Region, values: NDArray[Any], read_seconds: float) -> NDArray[Any]:
-        """Keep a copy of what took so long to read, and return it; or the values themselves, which are not kept then."""
+        """Keep a copy of values that took `read_seconds` to read, and return it; or return the values, without keeping them."""
         if self._bytes > TRIED_BYTES and self._keeping > self._reading:
             return values
         began, size = time.perf_counter(), -(-values.nbytes // 64) * 64
         with self._lock:
             if self._free.size < size:
                 self._free = np.empty(max(size, BLOCK_BYTES), np.uint8)
-            place, self._free = self._free[:size], self._free[size:]
+            memory, self._free = self._free[:size], self._free[size:]
         order = "F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"
-        kept: NDArray[Any] = place[: values.nbytes].view(values.dtype).reshape(values.shape, order=order)  # type: ignore[call-overload]
+        kept: NDArray[Any] = memory[: values.nbytes].view(values.dtype).reshape(values.shape, order=order)  # type: ignore[call-overload]
         kept[...] = values
         self._found[_key(region)] = kept
         with self._lock:
@@ -64,7 +64,7 @@ def _key(region: Region) -> tuple[tuple[int, int], ...]:
 
 
 class KeptSource(Source):
-    """A source whose regions are read once each, by tasks of one process that share its memory."""
+    """A source whose regions are read once each, by tasks of one process, which share the memory."""
 
     def __init__(self, source: Source, slabs: Slabs | None = None) -> None:
         self.layout = source.layout
@@ -101,20 +101,20 @@ class _KeptReader(Reader):
         self._reader, self._slabs = reader, slabs
 
     def read(self, region: Region) -> NDArray[Any]:
-        found = self._slabs.get(region)
-        if found is None:
+        kept = self._slabs.get(region)
+        if kept is None:
             began = time.perf_counter()
             values = self._reader.read(region)
-            found = self._slabs.keep(region, values, time.perf_counter() - began)
+            kept = self._slabs.keep(region, values, time.perf_counter() - began)
             self.absent_chunks, self.retries = self._reader.absent_chunks, self._reader.retries
             self.bytes_read = self._reader.bytes_read
-        return found
+        return kept
 
     def will_read(self, regions: Iterable[Region]) -> None:
         self._reader.will_read(region for region in regions if self._slabs.get(region) is None)
 
     def _read(self, region: Region) -> NDArray[Any]:
-        raise AssertionError  # `read` never asks
+        raise AssertionError  # `read` never calls it
 
     def coordinate(self, axis: int) -> Coordinate | None:
         return self._reader.coordinate(axis)

@@ -19,13 +19,13 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
     Raises
     ------
     InputError
-        When they can't be read, or are not one for each of what they are `of`.
+        When they can't be read, or there is not one for each of the samples or features.
     """
     shown = without_credentials(uri)
     try:
-        found = _read(uri, array, of)
-        if found.shape == (length,):
-            found = _plain(found[...])
+        labels = _read(uri, array, of)
+        if labels.shape == (length,):
+            labels = _plain(labels[...])
     except DpcaError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as cause:
@@ -34,25 +34,25 @@ def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -
             "Name a Zarr array, an HDF5 dataset (and model.labels.array), a .npy or a text file with a label a line.",
             key="model.labels",
         ) from cause
-    if found.shape != (length,):
-        header = found.shape == (length + 1,) and found.dtype.kind == "U"
+    if labels.shape != (length,):
+        header = labels.shape == (length + 1,) and labels.dtype.kind == "U"
         raise InputError(
-            f"{shown}: holds labels of shape {found.shape}, but there are {length:,} {of}"
+            f"{shown}: holds labels of shape {labels.shape}, but there are {length:,} {of}"
             + (" (is the first line a header?)" if header else ""),
             f"Give a label for each of the {of}, in their order, without a header.",
             key="model.labels",
         )
-    if found.dtype.kind == "f" and np.isnan(found).any():
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InputError(
-            f"{shown}: the label of number {int(np.argmax(np.isnan(found)))} of the {of} is NaN",
+            f"{shown}: the label of number {int(np.argmax(np.isnan(labels)))} of the {of} is NaN",
             f"Give each of the {of} a label.",
             "model.labels",
         )
-    return np.asarray(found)
+    return np.asarray(labels)
 
 
 def _reason(cause: Exception) -> str:
-    """Why a file can't be read, in words."""
+    """The reason why a file can't be read, in words."""
     if isinstance(cause, FileNotFoundError):
         return "it does not exist"
     if isinstance(cause, UnicodeDecodeError):
@@ -61,19 +61,19 @@ def _reason(cause: Exception) -> str:
 
 
 def _read(uri: str, array: str | None, of: str) -> Any:
-    """Labels as a file has them; all but the lines of a text are read when they are indexed."""
+    """Labels as stored; except for lines of text, they are read when they are indexed."""
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
         from dpca.sources.zarr_array import vector_of
         from dpca.sources.zarr_store import leaves, open_node
 
-        found: Any = open_node(uri, None)
-        if array is not None and isinstance(found, zarr.Group):
-            found = None if leaves(array) else found.get(array)
-        if not isinstance(found, zarr.Array):
+        node: Any = open_node(uri, None)
+        if array is not None and isinstance(node, zarr.Group):
+            node = None if leaves(array) else node.get(array)
+        if not isinstance(node, zarr.Array):
             raise _which(uri, array)
-        return vector_of(found, uri)
+        return vector_of(node, uri)
     with open(uri, "rb") as file:
         head = file.read(8)
     if head.startswith(b"\x93NUMPY"):
@@ -103,8 +103,8 @@ def _read(uri: str, array: str | None, of: str) -> Any:
 
 
 def _which(uri: str, array: str | None) -> InputError:
-    """Of a group where no array is named, or none that is there."""
-    held = ", ".join(found["path"] for found in list_arrays(uri)[:12]) or "no array"
+    """The error for a group if no array is named, or the named one is absent."""
+    held = ", ".join(item["path"] for item in list_arrays(uri)[:12]) or "no array"
     problem = "which array?" if array is None else f"has no array {array!r};"
     return InputError(
         f"{without_credentials(uri)}: {problem} it holds {held}",
@@ -114,6 +114,6 @@ def _which(uri: str, array: str | None) -> InputError:
 
 
 def _plain(values: Any) -> NDArray[Any]:
-    """Strings as NumPy's own, so that they compare."""
-    found = np.asarray(values)
-    return np.array(found.tolist() if found.dtype.kind in "OT" else found)
+    """Labels with strings in NumPy's own type, so that they can be compared."""
+    labels = np.asarray(values)
+    return np.array(labels.tolist() if labels.dtype.kind in "OT" else labels)

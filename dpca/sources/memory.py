@@ -1,4 +1,4 @@
-"""NumPy arrays: already in memory, read without a copy."""
+"""NumPy arrays, already in memory and read without a copy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _MemoryReader(Reader):
 
 
 class MemorySource(Source):
-    """A NumPy array, masked or not: what is masked is missing."""
+    """A NumPy array; masked values count as missing."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class MemorySource(Source):
         self._offset = (0,) * array.ndim
 
     def copied(self) -> MemorySource:
-        """The same over memory of its own."""
+        """The same source over a copy of the array."""
         return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, self._coordinates)
 
     def restrict(self, region: Region) -> Self:

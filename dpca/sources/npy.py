@@ -1,4 +1,4 @@
-"""NumPy's .npy files, read by offset: a memory map would count as private memory in places."""
+"""NumPy's .npy files, read by offset: some systems would count the pages of a memory map as private memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpca.sources.runs import read_block
 
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 2**14
-"""More than numpy takes a header of."""
+"""Bytes read to find the header: numpy accepts no header of this length."""
 
 
 class _NpyReader(Reader):
@@ -37,7 +37,7 @@ class _NpyReader(Reader):
 
 
 class NpySource(Source):
-    """A .npy file of format version 1 or 2, in C or Fortran order; version 3 is for named fields alone."""
+    """A .npy file of format version 1 or 2, in C or Fortran order; version 3 is only for named fields."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = os.fspath(path)
@@ -69,12 +69,12 @@ class NpySource(Source):
 
 
 def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
-    """Shape, whether in Fortran order, dtype, and where the values begin.
+    """Shape, whether it is in Fortran order, dtype, and the offset of the values.
 
     Raises
     ------
     InputError
-        When it is no such header.
+        When the header can't be read.
     """
     with open(path, "rb") as file:
         start = io.BytesIO(file.read(HEADER_BYTES))
@@ -90,7 +90,7 @@ def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
         shape, fortran, dtype = read_header(start)
         if min(shape, default=0) < 0:
             raise ValueError(f"shape {shape}")
-    except Exception as cause:  # a text in Python's syntax: what reads it fails in as many ways as that has
+    except Exception as cause:  # the header is a Python literal, whose parser raises many types of error
         raise InputError(
             f"{path}: its .npy header can't be read: {cause}", "Write the file again with numpy.save."
         ) from cause
@@ -98,13 +98,13 @@ def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
 
 
 def file_facts(path: str | Path) -> dict[str, Any]:
-    """Size and time of change of a file: they change with nearly every rewrite, and cost nothing."""
+    """Size and modification time of a file: they change with nearly every rewrite, and are cheap to get."""
     stat = os.stat(path)
     return {"bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
 
 
 def file_state(path: str | Path) -> str:
-    """The same as one line; of no file, too."""
+    """`file_facts` as one line; "absent" if there is no file."""
     try:
         facts = file_facts(path)
     except FileNotFoundError:

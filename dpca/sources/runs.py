@@ -1,6 +1,6 @@
 """Parts of an uncompressed array in a file, read by offset straight into place.
 
-A memory map would do the same in a line, but its pages count as private memory in places.
+A memory map would do the same in one line, but some systems count its pages as private memory.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Region = tuple[slice, ...]
 
 
 LONG_RUN_BYTES = 2**16
-"""Runs of this length are worth a call of their own; shorter ones are read together, and then put into place."""
+"""Runs of this length are read by a call of their own; shorter ones are read together, and then copied into place."""
 TOGETHER_BYTES = 2**20
 
 
 def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, target: NDArray[Any], name: str) -> None:
-    """Fill an array from a C-ordered one that a file holds.
+    """Fill an array with a region of the C-ordered array in a file.
 
     Parameters
     ----------
     file : open for reading, unbuffered or not: its position is neither used nor moved
-    offset : where the stored array begins
-    shape : of the stored array
-    region : which part of it
-    target : of the region's shape and the stored dtype, with any strides
-    name : what errors call the file
+    offset : byte at which the stored array begins
+    shape : shape of the stored array
+    region : the part of it to read
+    target : array of the region's shape and the stored dtype, with any strides
+    name : name of the file in error messages
 
     Raises
     ------
@@ -44,7 +44,7 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     if not target.size:
         return
     strides = [math.prod(shape[axis + 1 :]) * target.itemsize for axis in range(len(shape))]
-    # Behind `stored` every axis is whole in the file, behind `placed` it is also contiguous in the target.
+    # Axes after `stored` are whole in the file, those after `placed` are also contiguous in the target.
     stored = len(shape) - 1
     while stored > 0 and region[stored] == slice(0, shape[stored]):
         stored -= 1
@@ -69,7 +69,7 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
 
 
 def _bytes_of(block: NDArray[Any]) -> memoryview:
-    """The memory of a contiguous array, whatever its byte order."""
+    """The memory of a contiguous array of any byte order."""
     return memoryview(block.reshape(-1, copy=False).view(np.uint8))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What an xarray.DataArray says of its axes: the only file that knows xarray's conventions."""
+"""Names and coordinates of the axes of an xarray.DataArray: the only file that knows xarray's conventions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dpca.sources.base import COORDINATE_ATTRIBUTES, Coordinate, Parts
 
 
 def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate]]:
-    """Names of the axes of a DataArray, and their coordinates by axis: dates as the CF conventions store them."""
-    found = {}
+    """Names of the axes of a DataArray, and their coordinates by axis; dates are encoded by the CF conventions."""
+    coordinates = {}
     for axis, dim in enumerate(data.dims):
         if dim not in data.coords:
             continue
-        with suppress(ValueError, TypeError, OverflowError):  # of a kind that can't be stored
+        with suppress(ValueError, TypeError, OverflowError):  # of a type that can't be stored
             encoded = encode_cf_variable(data.coords[dim].variable)
             values = np.asarray(encoded.values)
             if values.dtype.kind in "biuf" or all(isinstance(value, str) for value in values):
                 kept = {key: encoded.attrs[key] for key in COORDINATE_ATTRIBUTES if key in encoded.attrs}
-                found[axis] = Coordinate(str(dim), values, Parts.of(values.dtype), kept)
-    return tuple(str(dim) for dim in data.dims), found
+                coordinates[axis] = Coordinate(str(dim), values, Parts.of(values.dtype), kept)
+    return tuple(str(dim) for dim in data.dims), coordinates

@@ -61,13 +61,13 @@ from dpca.sources.zarr_store import (
 )
 
 TOGETHER_BYTES = 2**20
-"""Chunks smaller than this are read by one call for all, since a call costs as much as they do."""
+"""Chunks smaller than this are read together in one call, since a call costs as much as such a chunk."""
 LISTED_CHUNKS = 100_000
-"""How many chunks are counted without a thought."""
+"""Most chunks of an array whose store is listed for its size."""
 STATED_CHUNKS, FETCHED_CHUNKS, FETCHED_BYTES = 20_000, 16, 4096
-"""How many chunks a fingerprint looks at, in a directory (0.1 s) and in another store; and how much of each there."""
+"""Chunks that a fingerprint looks at, in a directory (0.1 s) and in another store; bytes that it reads of each there."""
 CHUNKS_AT_ONCE = 10
-"""How many zarr then has in hand: its setting async.concurrency."""
+"""Chunks that zarr then processes at a time: its setting async.concurrency."""
 
 
 class _ZarrReader(Reader):
@@ -77,7 +77,7 @@ class _ZarrReader(Reader):
         self._bare = array.store
         self._files = ChunkFiles.of(array)
         self._absent = absent
-        # A chunk is read once, a shard perhaps by several slabs: only then remember which were counted.
+        # A chunk is read once, but a shard perhaps by several slabs: remember which shards were counted.
         self._counted: set[str] | None = set() if layout.shards else None
 
     def will_read(self, regions: Iterable[Region]) -> None:
@@ -90,12 +90,12 @@ class _ZarrReader(Reader):
         self._store.will_ask(keys, n_ahead(n_bytes))
 
     def _whole(self, region: Region, packed: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """What the store holds of a region, one after the other, where zarr will ask for the whole of each."""
+        """Indices of the chunks or shards of a region that zarr will request whole, in order."""
         axes = []
         for piece, step, chunk, length in zip(region, packed, self.layout.chunk_shape, self.layout.shape, strict=True):
             first, last = piece.start // step, -(-piece.stop // step)
             if self.layout.shards:
-                # Of a shard in part, or one that ends beyond the array by a chunk or more, zarr asks for ranges.
+                # zarr requests ranges of a shard that is read in part, or ends beyond the array by a chunk or more.
                 chunks = chunk * -(-length // chunk)
                 first, last = -(-piece.start // step), min(last, chunks // step)
                 last = last if piece.stop == length else min(last, piece.stop // step)
@@ -103,7 +103,7 @@ class _ZarrReader(Reader):
         yield from product(*axes)
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """End the requests made ahead."""
         self._store.stop()
 
     def _read(self, region: Region) -> NDArray[Any]:
@@ -115,7 +115,7 @@ class _ZarrReader(Reader):
         elif self._files is not None:
             self._read_files(self._files, region, out)
         else:
-            # Large ones one after the other: zarr would decode ten at the same time, each into memory of its own.
+            # Large chunks one by one: zarr would decode ten at the same time, each into memory of its own.
             small = self.layout.chunk_bytes < TOGETHER_BYTES
             for piece in self._calls(region) if small else (piece for _, piece in self._chunks_in(region)):
                 place = out[within(piece, region)]
@@ -125,13 +125,13 @@ class _ZarrReader(Reader):
         return out
 
     def expect(self, region: Region) -> None:
-        # To ask for smaller chunks costs as much as it gains.
+        # For smaller chunks the request costs as much time as it saves.
         if self._files is not None and self.layout.chunk_bytes >= TOGETHER_BYTES:
             for index, _ in self._chunks_in(region):
                 self._files.expect(index)
 
     def _read_files(self, files: ChunkFiles, region: Region, out: NDArray[Any]) -> None:
-        """Read an array of a local store, chunk by chunk."""
+        """Read a region of an array in a local store, chunk by chunk."""
         shape = self.layout.chunk_shape
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
@@ -142,7 +142,7 @@ class _ZarrReader(Reader):
                 self._fill_absent(index, piece, target)
 
     def _read_parts(self, region: Region, out: NDArray[Any]) -> None:
-        """Read an uncompressed array of a local store, by offset into its chunks' files."""
+        """Read a region of an uncompressed array in a local store, by offset into the files of its chunks."""
         chunks, folder = self.layout.chunk_shape, cast(Folder, self._store.folder)
         for index, piece in self._chunks_in(region):
             target = out[within(piece, region)]
@@ -155,7 +155,7 @@ class _ZarrReader(Reader):
                 self._fill_absent(index, piece, target)
 
     def _fill_absent(self, index: tuple[int, ...], piece: Region, target: NDArray[Any]) -> None:
-        # Version 2 may have no fill value; zarr then fills with zeros.
+        # An array of version 2 may have no fill value; zarr then fills with zeros.
         target[...] = 0 if self._array.fill_value is None else self._array.fill_value
         if self._begins_in(index, piece):
             self._store.absent.add(key_of(self._array, index))
@@ -185,8 +185,8 @@ class _ZarrReader(Reader):
         if dim is None or not path:
             return None
         try:
-            found = _along(self._bare, path, axis, dim)
-            values = vector_of(found, f"{self.layout.name}, coordinate {dim}", self._secrets)
+            array = _along(self._bare, path, axis, dim)
+            values = vector_of(array, f"{self.layout.name}, coordinate {dim}", self._secrets)
         except VectorTooLarge as cause:
             self.left_out.append(str(cause))
             return None
@@ -194,7 +194,7 @@ class _ZarrReader(Reader):
             return None
         if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
-        attributes = attributes_of(found)
+        attributes = attributes_of(array)
         kept = {key: attributes[key] for key in COORDINATE_ATTRIBUTES if key in attributes}
         return Coordinate(dim, values, values.parts, kept)
 
@@ -207,11 +207,11 @@ class ZarrSource(Source):
     array : zarr.Array
         Open for reading.
     name : str
-        What errors call it.
+        Name in error messages.
     absent_chunks : "fill", "error" or "damage"
-        What to do at a chunk that the store does not hold. Zarr leaves out chunks that hold nothing but
-        the fill value, so their absence is no error by itself. Of a sharded array, shards are counted. In a copy that
-        dpca made, where all are written, it is damage.
+        What an absent chunk is. Zarr may omit chunks that contain only the fill value, so their absence
+        is no error by itself. For a sharded array, shards are counted. dpca writes all chunks of a copy that it
+        makes, so there an absent one is damage.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class ZarrSource(Source):
             beside = _names_beside(array.store, array.path)
             names = tuple(beside.get(axis, (None,))[0] for axis in range(array.ndim))
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
-            # xarray keeps _FillValue of version 2 there, and masks by it when it reads.
+            # xarray stores the _FillValue of version 2 there, and masks such values when it reads.
             attributes.setdefault("_FillValue", array.fill_value)
         self.layout = Layout(
             name,
@@ -257,7 +257,7 @@ class ZarrSource(Source):
         Raises
         ------
         InputError
-            When nothing is there, when there is no such array, or several and none is named.
+            When nothing is there, when there is no such array, or when there are several and none is named.
         """
         shown, node = without_credentials(uri), open_node(uri, storage_options, library)
         secrets = Secrets.of(uri, storage_options)
@@ -266,11 +266,11 @@ class ZarrSource(Source):
                 raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
             return cls(node, shown, absent_chunks, secrets)
         try:
-            found = node.get(array) if array is not None and not leaves(array) else None
+            item = node.get(array) if array is not None and not leaves(array) else None
         except BAD_METADATA as cause:
             raise unknown(f"{shown}:{array}", cause) from cause
-        if isinstance(found, zarr.Array):
-            return cls(found, f"{shown}:{array}", absent_chunks, secrets)
+        if isinstance(item, zarr.Array):
+            return cls(item, f"{shown}:{array}", absent_chunks, secrets)
         if (sparse := Sparse.of(node)) is not None:
             raise sparse.refused(shown, array or "")
         arrays = arrays_of(node, shown)
@@ -278,7 +278,7 @@ class ZarrSource(Source):
         return cls(cast("zarr.Array[Any]", arrays[path]), f"{shown}:{path}", absent_chunks, secrets)
 
     def like(self, layout: Layout) -> ZarrSource:
-        """The same array under another's description: its sentinel, packing, dimensions and name."""
+        """The same array with the layout of another: its markers of missing values, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
         copy._array, copy._absent, copy._secrets, copy.layout = self._array, self._absent, self._secrets, layout
         return copy
@@ -296,7 +296,7 @@ class ZarrSource(Source):
 
     @staticmethod
     def held_of(layout: Layout, shape: tuple[int, ...]) -> dict[str, int]:
-        """`held` of an array that does not exist yet."""
+        """`held` for an array that does not exist yet."""
         slab, chunk = {"slab": size_of(shape, layout.dtype)}, layout.chunk_bytes
         if layout.divisible:
             return slab
@@ -317,7 +317,7 @@ class ZarrSource(Source):
             reader.close()
 
     def stored_bytes(self) -> int | None:
-        # The store has to be listed, which takes its time for a million chunks or over a network.
+        # The store has to be listed, which is slow for a million chunks or over a network.
         return self._array.nbytes_stored() if isinstance(self._array.store, LocalStore) and self._few() else None
 
     def _few(self) -> bool:
@@ -339,14 +339,14 @@ class ZarrSource(Source):
         }
 
     def state(self, region: Region) -> str | None:
-        # Of a copy that dpca made, those who made it say what they read.
+        # For a copy that dpca made, the state of its original was recorded when it was made.
         return None if self._absent == "damage" else self._chunks_digest(region)
 
     def _chunks_digest(self, region: Region) -> str:
-        """What changes when chunks are rewritten: their files' sizes and times of change (an archive's), or their first bytes.
+        """Digest of the sizes and modification times of chunk files (or of the archive), or of the first bytes of chunks.
 
-        Of a local store up to `STATED_CHUNKS` chunks are looked at, of another `FETCHED_CHUNKS`, evenly over the
-        region. A chunk among others that is rewritten there, or one that keeps its size and time, is not noticed.
+        It samples up to `STATED_CHUNKS` chunks of a local store, `FETCHED_CHUNKS` of another one, evenly over the
+        region. A rewrite of a chunk that was not sampled, or that keeps its size and time, is not noticed.
         """
         store = self._array.store
         if isinstance(store, ZipStore):
@@ -364,10 +364,10 @@ class ZarrSource(Source):
                 rest, position = divmod(rest, len(positions))
                 index.append(positions[position])
             keys.append(key_of(self._array, tuple(reversed(index))))
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for key, state in zip(keys, self._stated(keys) if local else self._fetched(keys), strict=True):
-            found.update(f"{key} {state}\n".encode())
-        return found.hexdigest()
+            digest.update(f"{key} {state}\n".encode())
+        return digest.hexdigest()
 
     def _stated(self, keys: Sequence[str]) -> Iterator[str]:
         """The states of chunks in a directory."""
@@ -375,13 +375,13 @@ class ZarrSource(Source):
         return (file_state(root / key) for key in keys)
 
     def _fetched(self, keys: Sequence[str]) -> Iterator[str]:
-        """The states of chunks in another store, which are all asked for together."""
+        """The states of chunks in another store, all requested together."""
         store, prototype, first = self._array.store, default_buffer_prototype(), RangeByteRequest(0, FETCHED_BYTES)
 
         async def fetch() -> list[Any]:
             return await asyncio.gather(*(store.get(key, prototype, first) for key in keys))
 
-        found = tried_again(
+        chunks = tried_again(
             lambda: sync(fetch()),
             lambda cause: StorageError(
                 f"{self.layout.name}: its chunks can't be looked at: {self._secrets.hidden(str(cause))}",
@@ -389,17 +389,17 @@ class ZarrSource(Source):
             ),
             self._secrets,
         )
-        for chunk in found:
+        for chunk in chunks:
             yield "absent" if chunk is None else hashlib.sha256(chunk.to_bytes()).hexdigest()
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
-    """A small array beside the data.
+    """A small array beside the data, read in parts.
 
     Raises
     ------
     VectorTooLarge
-        When its chunks are no small ones.
+        When its chunks are too large.
     """
     watching, store = watched(array)
     parts = parts_of(array, store)
@@ -408,11 +408,11 @@ def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None)
 
 
 def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
-    """In which parts an array of one axis can be read: large chunks of text say themselves what they hold.
+    """The parts in which an array of one axis can be read; large chunks of text state their own size.
 
     Parameters
     ----------
-    store : where its chunks are
+    store : the store of its chunks
     """
     parts = Parts.of(array.dtype, math.prod(array.shards or array.chunks))
     if array.dtype.kind not in "OT" or parts.chunk <= PIECE_VALUES or array.shards:
@@ -427,30 +427,30 @@ def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
 
     count = min(array.nchunks, FETCHED_CHUNKS)
     try:
-        found = sync(sizes([key_of(array, (number * array.nchunks // count,)) for number in range(count)]))
-    except (OSError, ValueError):  # which is said when it is read
+        n_bytes = sync(sizes([key_of(array, (number * array.nchunks // count,)) for number in range(count)]))
+    except (OSError, ValueError):  # an error that reading the array will explain
         return parts
-    if not found or UNTOLD in found:
+    if not n_bytes or UNTOLD in n_bytes:
         return parts
-    return Parts(max(1, -(-max(found) // parts.chunk)), parts.chunk, max(found))
+    return Parts(max(1, -(-max(n_bytes) // parts.chunk)), parts.chunk, max(n_bytes))
 
 
 def _along(store: Store, path: str, axis: int, dim: str) -> zarr.Array[Any]:
-    """The array of the values along an axis: that which AnnData names, else one of the dimension's name beside the matrix.
+    """The coordinate array of an axis: the one that AnnData names, else the one beside the matrix with the dimension's name.
 
     Raises
     ------
     FileNotFoundError
-        When there is none.
+        When there is no such array.
     """
-    name, found = _names_beside(store, path).get(axis, ("", None))
-    if name == dim and isinstance(found, zarr.Array):
-        return found
+    name, labels = _names_beside(store, path).get(axis, ("", None))
+    if name == dim and isinstance(labels, zarr.Array):
+        return labels
     return zarr.open_array(store, path=f"{path.rpartition('/')[0]}/{dim}".lstrip("/"), mode="r")
 
 
 def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
-    """`names_beside` of an array in a store; metadata that are none are as if they were not there."""
+    """`names_beside` for an array in a store; invalid metadata count as absent."""
 
     def node(path: str) -> zarr.Array[Any] | zarr.Group | None:
         try:
@@ -462,9 +462,9 @@ def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
 
 
 def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
-    """Attributes of an array; none where the metadata have something else in their place."""
-    found: Any = array.metadata.attributes
-    return dict(found) if isinstance(found, Mapping) else {}
+    """Attributes of an array; empty if its metadata hold something else in their place."""
+    attributes: Any = array.metadata.attributes
+    return dict(attributes) if isinstance(attributes, Mapping) else {}
 
 
 def _are_names(names: Sequence[Any]) -> bool:
@@ -472,7 +472,7 @@ def _are_names(names: Sequence[Any]) -> bool:
 
 
 def _codec(array: zarr.Array[Any]) -> str:
-    """What the values are compressed with, as the metadata name it."""
+    """Names of the compression codecs, as in the metadata."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         names = [codec.get_config()["id"] for codec in (*(metadata.filters or ()), metadata.compressor) if codec]

@@ -1,6 +1,6 @@
-"""Chunks of a Zarr array in a local directory, decoded straight into memory that is used again.
+"""Chunks of a Zarr array in a local directory, decoded directly into memory that is used again.
 
-zarr decodes a chunk into memory of its own, which the system has to clear first, and copies it from there.
+zarr decodes each chunk into new memory, which the system has to clear first, and copies it from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpca.sources.zarr_store import Folder
 
 
 class ChunkFiles:
-    """The chunk files of an array. One thread at a time."""
+    """The chunk files of an array. For one thread at a time."""
 
     def __init__(self, array: zarr.Array[Any], folder: Folder, codec: Any) -> None:
         self._array, self._folder, self._codec = array, folder, codec
@@ -30,7 +30,7 @@ class ChunkFiles:
 
     @classmethod
     def of(cls, array: zarr.Array[Any]) -> Self | None:
-        """None where only zarr knows how to read a chunk."""
+        """The chunk files of an array; None if only zarr can read them."""
         codecs, store = codecs_of(array), array.store
         if codecs is None or len(codecs) != 1 or getattr(codecs[0], "codec_id", None) not in SIZES:
             return None
@@ -44,16 +44,16 @@ class ChunkFiles:
 
         Parameters
         ----------
-        index, shape : of the chunk
-        inside : the part
-        out : of the part's shape
+        index, shape : index and shape of the chunk
+        inside : the part, relative to the chunk
+        out : array of the part's shape
 
         Raises
         ------
         FileNotFoundError
-            When it was never written.
+            When the chunk was never written.
         ValueError
-            When it was truncated, is damaged, or claims more or less than belongs there.
+            When it is truncated or damaged, or claims more or fewer bytes than belong there.
         StorageError
             When it lies outside the directory.
         """
@@ -70,7 +70,7 @@ class ChunkFiles:
             out[...] = chunk[inside]
 
     def expect(self, index: tuple[int, ...]) -> None:
-        """Have the system read a chunk's file ahead, while this process computes."""
+        """Ask the system to read a chunk's file ahead while this process computes."""
         try:
             number = os.open(self._folder.file(key_of(self._array, index))[0], os.O_RDONLY)
         except (OSError, StorageError):
@@ -82,9 +82,9 @@ class ChunkFiles:
 
 
 def codecs_of(array: zarr.Array[Any]) -> list[Any] | None:
-    """The codecs of chunks that are files of their own in a local directory, values in this machine's and in C order.
+    """Codecs of an array whose chunks are files in a local directory, with values in native byte order and C order.
 
-    None for any other array; a codec may be None, one that is not read here.
+    None for any other array; a codec that is not decoded here is a None in the list.
     """
     metadata: Any = array.metadata
     if not isinstance(array.store, LocalStore) or array.shards or order_of(array) == "F":
@@ -92,14 +92,14 @@ def codecs_of(array: zarr.Array[Any]) -> list[Any] | None:
     if metadata.zarr_format == 2:
         return [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())]
     first, *others = [codec.to_dict() for codec in metadata.codecs]
-    # Without an order in the metadata a value is a single byte.
+    # The metadata give no byte order if a value is a single byte.
     if first["name"] != "bytes" or first.get("configuration", {}).get("endian", sys.byteorder) != sys.byteorder:
         return None
     return [numcodecs.get_codec({"id": codec["name"]}) if codec["name"] in SIZES else None for codec in others]
 
 
 def order_of(array: zarr.Array[Any]) -> str:
-    """Order of the values in a chunk; "C" where a chunk is a single line, since it makes no difference there."""
+    """Order of the values in a chunk; "C" if at most one axis is longer than 1, since both orders are the same then."""
     lines = sum(length > 1 for length in array.chunks) < 2
     return "C" if lines or array.metadata.zarr_format != 2 else array.order
 

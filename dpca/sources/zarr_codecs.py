@@ -1,4 +1,4 @@
-"""What chunks of Zarr arrays decode to, by the arrays' metadata; and those metadata with codecs that keep to it."""
+"""Sizes to which the chunks of a Zarr array decode, by its metadata; and codecs that enforce them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dpca.sources.base import TEXT_BYTES
 from dpca.sources.bounded import BOUNDED, BoundedCodec, decode, most_stored
 
 INDEX_BYTES = 64
-"""What a chunk in a shard takes besides: its place in the index, and the headers of its codecs."""
+"""Further bytes of a chunk in a shard: its entry in the index, and the headers of its codecs."""
 
 
 def bounded(metadata: Any) -> Any:
-    """The metadata of an array with codecs that give a chunk no more than belongs there.
+    """The metadata of an array, with codecs that refuse to decode to more bytes than belong in a chunk.
 
-    Codecs that zarr knows by other packages alone stay as they are.
+    Codecs that zarr knows only through other packages are left unchanged.
     """
     if metadata.zarr_format == 3:
         return replace(metadata, codecs=tuple(_bounded(metadata.codecs)))
     size, exact = _belonging(math.prod(metadata.chunks), metadata.dtype)
-    found = copy.copy(metadata)
+    changed = copy.copy(metadata)
     kept: list[Any] = []
     for codec in (*(metadata.filters or ()), metadata.compressor):
         limited = codec is not None and codec.codec_id in BOUNDED
@@ -42,13 +42,13 @@ def bounded(metadata: Any) -> Any:
             exact = False
         elif codec is not None:
             size, exact = _filtered(codec, size, exact)
-    object.__setattr__(found, "filters", tuple(kept[:-1]) or None)
-    object.__setattr__(found, "compressor", kept[-1])
-    return found
+    object.__setattr__(changed, "filters", tuple(kept[:-1]) or None)
+    object.__setattr__(changed, "compressor", kept[-1])
+    return changed
 
 
 def stored_at_most(array: Any) -> int:
-    """The most bytes that a chunk of an array takes in storage, or a shard."""
+    """Most bytes that a chunk, or a shard, of an array takes in storage."""
     packed = array.shards or array.chunks
     n_chunks = math.prod(packed) // max(1, math.prod(array.chunks))
     data_type = array.metadata.dtype if array.metadata.zarr_format == 2 else array.metadata.data_type
@@ -57,16 +57,16 @@ def stored_at_most(array: Any) -> int:
 
 
 def last_codec(metadata: Any) -> str | None:
-    """What decodes a stored chunk first, by its name of numcodecs; None where nothing is compressed."""
+    """Name in numcodecs of the codec that decodes a stored chunk first; None if nothing is compressed."""
     if metadata.zarr_format == 2:
-        found = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())]
-        return None if found[-1:] == [] or found[-1].codec_id == "vlen-utf8" else str(found[-1].codec_id)
+        codecs = [*(metadata.filters or ()), *([metadata.compressor] if metadata.compressor else ())]
+        return None if codecs[-1:] == [] or codecs[-1].codec_id == "vlen-utf8" else str(codecs[-1].codec_id)
     last = metadata.codecs[-1]
     return None if isinstance(last, ArrayBytesCodec) else str(last.to_dict()["name"]).removeprefix("numcodecs.")
 
 
 def _belonging(n_values: int, data_type: Any) -> tuple[int, bool]:
-    """What values take before any codec, and whether that is exact: text has lengths of its own."""
+    """Bytes of values before any codec, and whether that is exact: texts vary in length."""
     native = data_type.to_native_dtype()
     return (n_values * TEXT_BYTES, False) if native.kind in "OT" else (n_values * native.itemsize, True)
 
@@ -76,7 +76,7 @@ _CHECKSUMS = frozenset(("crc32", "crc32c", "adler32", "fletcher32", "jenkins_loo
 
 
 def _filtered(codec: Any, size: int, exact: bool) -> tuple[int, bool]:
-    """What values take behind a filter of numcodecs."""
+    """Bytes of values after a filter of numcodecs, and whether that is exact."""
     config = codec.get_config()
     before = config.get("dtype", config.get("decode_dtype"))
     after = config.get("astype", config.get("encode_dtype"))
@@ -89,14 +89,14 @@ def _filtered(codec: Any, size: int, exact: bool) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class _Bounded(BytesBytesCodec):
-    """A codec of Zarr version 3 that decodes to what belongs there."""
+    """A codec of Zarr version 3 that refuses to decode to more bytes than belong there."""
 
     codec: Any
-    """The codec."""
+    """The codec of zarr."""
     numcodec: Any
-    """The same of numcodecs."""
+    """The same codec in numcodecs."""
     before: tuple[Codec, ...]
-    """What values went through before they came to it: what makes bytes of them, and codecs of bytes."""
+    """The codecs applied before it: the one that turns values into bytes, then codecs of bytes."""
     is_fixed_size = False
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -130,7 +130,7 @@ def _bounded(codecs: Iterable[Codec]) -> Iterator[Codec]:
 
 
 def _of_numcodecs(codec: BytesBytesCodec) -> Any:
-    """The codec of numcodecs that a codec of bytes is; None where it is none that can be held to a size."""
+    """The equivalent in numcodecs of a codec of bytes; None if its output can't be bounded."""
     described: Any = codec.to_dict()
     name = described["name"].removeprefix("numcodecs.")
     if name not in BOUNDED:

@@ -1,4 +1,4 @@
-"""Stores of Zarr arrays: what opens one, and what watches one that is read from, and asks it ahead."""
+"""Stores of Zarr arrays: how they are opened, and a wrapper that checks reads and requests chunks ahead."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from dpca.sources.zarr_codecs import bounded, stored_at_most
 Library = Literal["fsspec", "obstore"]
 
 AHEAD_BYTES = 64 * 2**20
-"""What is asked for before it is needed, of a store that is no local one; two chunks at least."""
+"""Bytes that are requested ahead from a store that is not local; two chunks at least."""
 METADATA, METADATA_BYTES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"), 2**24
-"""Keys of metadata, and the most that is read of one: what consolidates those of ten thousand arrays has as much."""
+"""Keys of metadata, and the largest size that is read: consolidated metadata of ten thousand arrays are as large."""
 BAD_METADATA = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
-"""What zarr fails with on metadata that are none."""
+"""Exceptions that zarr raises for invalid metadata."""
 CHECKED_DIRECTORIES = 1024
-"""As many directories of a store are remembered to lie in it."""
+"""Number of directories that are remembered as checked to lie in the store."""
 REQUESTS = 64
-"""As many requests a reader has under way at most."""
+"""Most requests that a reader has in progress."""
 
 
 class Folder:
-    """The files of a local store: of what a link leads to, only what lies in the store as well.
+    """The files of a local store; links are followed only if they lead into the store.
 
-    Whoever made the store could have any other file read in a chunk's place.
+    Otherwise the author of the store could make dpca read any other file as a chunk.
     """
 
     def __init__(self, root: Path) -> None:
         self.root, self._real = root, os.path.realpath(root)
-        # One look for each directory, and not for each chunk.
+        # One check for each directory, not for each chunk.
         self._directory = lru_cache(CHECKED_DIRECTORIES)(self._check)
 
     def file(self, key: str) -> tuple[str, int]:
-        """Path and bytes of the file of a key.
+        """Path and size in bytes of the file of a key.
 
         Raises
         ------
         FileNotFoundError
             When there is none.
         StorageError
-            When it lies elsewhere, or is no file.
+            When it lies outside the store, or is not a file.
         """
         path = os.path.join(self.root, key)
         facts = os.lstat(path)
@@ -79,25 +79,25 @@ class Folder:
 
 
 class WatchedStore(WrapperStore[Store]):
-    """A store that remembers which chunks it was asked for and does not hold, and refuses what can be none.
+    """A store that remembers which requested chunks are absent, and refuses chunks that are too large.
 
     Parameters
     ----------
-    at_most : bytes that a chunk takes in storage
+    at_most : most bytes that a chunk takes in storage
 
-    It can be told which will be asked for, and then asks for them in time: a request takes as long as it does, but
-    the next ones are under way meanwhile.
+    Chunks that are announced by `will_ask` are requested ahead: each request takes as long as before, but the
+    next ones are already in progress.
     """
 
     def __init__(self, store: Store, at_most: int) -> None:
         super().__init__(store)
         self.absent: set[str] = set()
         self.folder = Folder(store.root) if isinstance(store, LocalStore) else None
-        """Of a local store, where its files are."""
+        """The files of the store, if it is local."""
         self._at_most = at_most
         self._to_come: Iterator[str] = iter(())
         self._ahead: dict[str, asyncio.Task[Buffer | None]] = {}
-        """Chunks that were asked for and not needed yet; touched in zarr's loop alone."""
+        """Requests for chunks that are not needed yet; used only in zarr's event loop."""
         self._most_ahead = 0
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -111,14 +111,14 @@ class WatchedStore(WrapperStore[Store]):
     async def _fetch(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """A value of the store, where it is no longer than a chunk can be."""
+        """A value of the store; refuses one that is longer than a chunk can be."""
         if isinstance(byte_range, RangeByteRequest):
             self._check(key, byte_range.end - byte_range.start)
         if self.folder is not None:
             with suppress(FileNotFoundError):
                 self._check(key, self.folder.file(key)[1])
         elif byte_range is None and isinstance(self._store, ZipStore):
-            # Of the whole, zipfile unpacks as much as there is, whatever the archive says.
+            # For a whole value, zipfile unpacks all that is there, whatever size the archive states.
             byte_range = RangeByteRequest(0, self._at_most + 1)
         value = await self._store.get(key, prototype, byte_range)
         if value is not None:
@@ -130,7 +130,7 @@ class WatchedStore(WrapperStore[Store]):
             raise ValueError(f"{key} has {length} bytes, where a chunk has {self._at_most} at most")
 
     def will_ask(self, keys: Iterator[str], n_ahead: int) -> None:
-        """Say which chunks will be asked for whole, in turn, and how many may be there before they are."""
+        """Announce the chunks that will be requested whole, in order, and how many may be requested ahead."""
 
         async def begin() -> None:
             self._to_come, self._most_ahead = keys, n_ahead
@@ -139,7 +139,7 @@ class WatchedStore(WrapperStore[Store]):
         sync(begin())
 
     def stop(self) -> None:
-        """Give up what was asked for and is not needed."""
+        """Cancel requests for chunks that are not needed any more."""
 
         async def give_up() -> None:
             self._to_come = iter(())
@@ -159,29 +159,29 @@ class WatchedStore(WrapperStore[Store]):
 
 
 def watched(array: zarr.Array[Any]) -> tuple[zarr.Array[Any], WatchedStore]:
-    """An array to read from, and the store that it asks, which remembers what it does not hold.
+    """The array with checks on what it reads, and its store, which remembers absent chunks.
 
-    What it reads was perhaps made by someone else: its chunks are in the store, and decode to no more than belongs there.
+    The data may come from someone else: chunks must lie in the store, and decode to no more bytes than belong there.
     """
     store = WatchedStore(array.store, stored_at_most(array))
-    # By its metadata, which are here: to read them again would take as long as a chunk from a store that is far.
+    # With the metadata at hand: reading them again would take as long as a chunk from a remote store.
     metadata = bounded(array.metadata)
     inner = zarr.AsyncArray(metadata=metadata, store_path=StorePath(store, array.path), config=array.config)
     return zarr.Array(inner), store
 
 
 def n_ahead(chunk_bytes: int) -> int:
-    """How many chunks of a far store are asked for before they are needed."""
+    """Number of chunks that are requested ahead from a remote store."""
     return max(2, min(REQUESTS, AHEAD_BYTES // max(1, chunk_bytes)))
 
 
 def is_far(store: Store) -> bool:
-    """Whether each request to a store may take its time."""
+    """Whether a store is remote, so that each request may be slow."""
     return not isinstance(store, LocalStore | MemoryStore | ZipStore)
 
 
 class _Directory(LocalStore):
-    """A store whose metadata are of a size that one reads as a whole."""
+    """A local store that refuses metadata that are too large."""
 
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
@@ -193,14 +193,14 @@ class _Directory(LocalStore):
 
 
 class _Archive(ZipStore):
-    """As `_Directory`; an archive unpacks to more than it has."""
+    """As `_Directory`, for an archive, whose metadata may unpack to more than its own size."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if os.path.basename(key) not in METADATA:
             return await super().get(key, prototype, byte_range)
-        found = await super().get(key, prototype, RangeByteRequest(0, METADATA_BYTES + 1))
-        _check_metadata(key, 0 if found is None else len(found))
-        return found
+        value = await super().get(key, prototype, RangeByteRequest(0, METADATA_BYTES + 1))
+        _check_metadata(key, 0 if value is None else len(value))
+        return value
 
 
 def _check_metadata(key: str, length: int) -> None:
@@ -215,8 +215,8 @@ def open_node(
 
     Parameters
     ----------
-    library : what opens a URL
-    storage_options : what that is given: of fsspec's file system, or of obstore's `from_url`
+    library : the library that opens a URL
+    storage_options : options of fsspec's file system, or of obstore's `from_url`
 
     Raises
     ------
@@ -238,7 +238,7 @@ def open_node(
 
 
 def _none(uri: str, cause: Exception, shown: str, why: str) -> InputError:
-    """Of a place where zarr finds nothing."""
+    """The error for a path or URL where zarr can't open anything."""
     if isinstance(cause, PermissionError):
         return InputError(f"{shown}: can't be read: {cause.strerror}", "Check its permissions.", key="input.uri")
     if "://" in uri:
@@ -263,7 +263,7 @@ def _none(uri: str, cause: Exception, shown: str, why: str) -> InputError:
 
 def _of_fsspec(uri: str, options: dict[str, Any]) -> Store:
     if uri.split("://")[0] in ("s3", "s3a"):
-        # botocore has 10 by default, which is then what a reader has under way.
+        # botocore allows 10 connections by default, which would limit the requests of a reader.
         options["config_kwargs"] = {"max_pool_connections": REQUESTS, **options.get("config_kwargs", {})}
     return FsspecStore.from_url(uri, storage_options=options, read_only=True)
 
@@ -278,25 +278,25 @@ _STORES: dict[Library, Callable[[str, dict[str, Any]], Store]] = {"fsspec": _of_
 
 
 def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any] | Sparse]:
-    """Every array below a group, by path; sparse matrices in the place of the arrays that they are made of.
+    """Every array below a group, by path; sparse matrices in place of the arrays that make them up.
 
     Raises
     ------
     InputError
-        When one of them is of no kind that zarr knows.
+        When zarr can't open one of them.
     """
     try:
-        found = {
+        items = {
             path: item if isinstance(item, zarr.Array) else Sparse.of(item)
             for path, item in group.members(max_depth=None)
         }
     except BAD_METADATA as cause:
         raise unknown(f"{name}: an array in it", cause) from cause
-    return without_parts({path: item for path, item in found.items() if item is not None})
+    return without_parts({path: item for path, item in items.items() if item is not None})
 
 
 def unknown(name: str, cause: Exception) -> InputError:
-    """Of an array that zarr can't open: its dtype, or a codec such as pickle, which zarr does not load."""
+    """The error for an array that zarr can't open, for its dtype or for a codec such as pickle, which zarr does not load."""
     return InputError(
         f"{name} can't be opened: {cause if isinstance(cause, ValueError) else repr(cause)}",
         "Store it with numbers, and with codecs that zarr knows; of another array in the same group give the path.",
@@ -312,7 +312,7 @@ def leaves(path: str) -> bool:
 def list_zarr(
     uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
 ) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every array at a path or URL; none where it is itself an array."""
+    """Path, shape and dtype of every array at a path or URL; empty if an array itself is there."""
     node = open_node(uri, storage_options, library)
     if isinstance(node, zarr.Array):
         return []
