@@ -1,4 +1,4 @@
-"""The machine and its disk: files that are whole or absent, one run at a time, signals, memory.
+"""The machine and its disk: files that are whole or absent, locks, signals, memory.
 
-Knows nothing of data, results or schedulers.
+This package knows nothing of data, results or schedulers.
 """

@@ -1,8 +1,8 @@
-"""Files that are whole or absent, and stay so through a crash of the machine.
+"""Files that are whole or absent, also after a crash of the machine.
 
-A file is written aside, flushed to the disk and renamed into place; then its directory is flushed, since a
-rename, too, is lost with an unflushed directory (POSIX promises no more). `DISK` is the only way in which dpca
-changes what is in a result directory, but for its lock, so that a test can end it at every single step.
+A file is written under a temporary name, flushed to the disk and renamed into place; then its directory is flushed,
+since an unflushed directory may lose the rename (POSIX promises no more). dpca changes a result directory only through
+`DISK`, except for its lock, so that a test can kill it at every single step.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 
 
 class Disk:
-    """The steps by which directories change."""
+    """The single steps by which dpca changes directories."""
 
     def write(self, path: Path, save: Callable[[BinaryIO], object], flush: bool = True) -> None:
-        """Write a new file, and flush it."""
+        """Write a new file, and flush it if `flush`."""
         with open(path, "xb") as file:
             save(file)
             file.flush()
@@ -29,15 +29,15 @@ class Disk:
                 os.fsync(file.fileno())
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file over another, or a directory to where none is."""
+        """Rename a file, replacing another one, or a directory to a free name."""
         os.replace(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory, unless it is there."""
+        """Make one directory, unless it exists."""
         path.mkdir(exist_ok=True)
 
     def remove_directory(self, path: Path) -> None:
@@ -45,35 +45,35 @@ class Disk:
         path.rmdir()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory with all that is in it, in any order; none if it is not there."""
+        """Remove a directory with everything in it, in any order, if it exists."""
         if path.exists():
             shutil.rmtree(path)
 
     def flush_directory(self, path: Path) -> None:
-        """Flush the names in a directory."""
-        number = os.open(path, os.O_RDONLY)
+        """Flush the list of names in a directory."""
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(number)
+            os.fsync(descriptor)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 DISK = Disk()
 
 
 def write(path: Path, save: Callable[[BinaryIO], object]) -> None:
-    """Write a file, replacing what was there: a reader finds the old or the new, never half.
+    """Write a file, replacing an old one: a reader finds the old or the new content, never a part.
 
     Parameters
     ----------
-    save : writes the content to the file that it is given
+    save : function that writes the content to the open file
     """
     _replace(path, save, flush=True)
     DISK.flush_directory(path.parent)
 
 
 def write_briefly(path: Path, value: Any) -> None:
-    """Write JSON that may be lost with the power, such as a status: a reader finds the old or the new, never half."""
+    """Write JSON, as `write` does, but unflushed: for content that a power failure may lose, such as a status."""
     _replace(path, _json(value), flush=False)
 
 
@@ -88,14 +88,14 @@ def write_checked(path: Path, value: Any) -> None:
 
 
 def read_checked(path: Path) -> Any:
-    """What `write_checked` wrote.
+    """The value that `write_checked` wrote.
 
     Raises
     ------
     FileNotFoundError
-        When it is not there.
+        When the file does not exist.
     ValueError
-        When it is not what was written.
+        When its content is not what was written.
     """
     stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("sha256") != digest(stored.get("document")):
@@ -104,18 +104,18 @@ def read_checked(path: Path) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """What JSON holds.
+    """The value in a file of JSON.
 
     Raises
     ------
     OSError, ValueError
-        When it is not there, or no JSON.
+        When the file can't be read, or is not JSON.
     """
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def digest(value: Any) -> str:
-    """The checksum of what JSON can hold."""
+    """The checksum of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -125,17 +125,17 @@ def _json(value: Any) -> Callable[[BinaryIO], object]:
 
 
 def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool) -> None:
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        DISK.write(aside, save, flush)
-        DISK.rename(aside, path)
+        DISK.write(temporary, save, flush)
+        DISK.rename(temporary, path)
     except OSError:
-        DISK.unlink(aside)
+        DISK.unlink(temporary)
         raise
 
 
 def remove_partials(path: Path, deep: bool = True) -> None:
-    """Remove what a process that was killed had begun to write, in a directory, and if `deep` in those inside."""
+    """Remove the temporary files of killed processes from a directory, and, if `deep`, from those below it."""
     for directory, inside, names in os.walk(path):
         if not deep:
             inside.clear()
@@ -145,7 +145,7 @@ def remove_partials(path: Path, deep: bool = True) -> None:
 
 
 def make_directories(path: Path) -> None:
-    """Make a directory and those above it that are missing."""
+    """Make a directory, and missing directories above it."""
     if path.is_dir():
         return
     make_directories(path.parent)
@@ -154,16 +154,16 @@ def make_directories(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename, durably; a directory only to where none is.
+    """Rename durably; a directory only to a free name.
 
-    The old name, if it was in another directory, may be found again beside the new one after a crash.
+    After a crash the old name, if it was in another directory, may exist beside the new one.
     """
     DISK.rename(source, target)
     DISK.flush_directory(target.parent)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link, or a directory with all that is in it, of which links are not followed; nothing if it is not there."""
+    """Remove a file, a link, or a directory with everything in it, if it exists; links are not followed."""
     if path.is_dir() and not path.is_symlink():
         DISK.remove_tree(path)
     else:

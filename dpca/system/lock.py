@@ -1,11 +1,11 @@
-"""One run at a time on a directory, also across hosts on a shared filesystem.
+"""The lock of a directory: one run at a time, also across hosts on a shared filesystem.
 
-No clocks are compared, no modification times and no flock, which network filesystems keep badly. A lock is a file
-`lock.<number>` that names its owner, a random word, and counts up while the owner lives. It is made by linking a
-file that is whole already to that name, which fails where the name is taken (also over NFS). Who finds one watches
-it on a clock of its own: while the counter moves the owner lives. One that has not moved for `STALE_SECONDS` is
-taken over by making the next number, which only one can. An owner that sleeps through that finds a higher number,
-or another's name in its own file, and stops (`Lock.check`) before it changes anything that another could be reading.
+It compares no clocks and no modification times, and needs no flock, which network filesystems support badly. A lock is a
+file `lock.<number>` with the name of its owner, a random word, and a counter that grows while the owner lives. It is made
+by a hard link from a complete file to that name, which fails if the name is taken (also over NFS). A process that finds a
+lock watches it by its own clock: while the counter grows, the owner lives. A lock unchanged for `STALE_SECONDS` is taken
+over by making the next number, which only one process can. An owner that slept meanwhile finds a higher number, or another
+owner in its own file, and stops (`Lock.check`) before it changes anything that another could be reading.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Lock:
 
     Parameters
     ----------
-    path : the directory; the lock's file is in `.lock` inside
-    out : what is made of it, where it is no run's: of --out
+    path : the directory; the lock's file is in its subdirectory `.lock`
+    out : what is written under the lock if that is not a run: the path of --out
     """
 
     def __init__(self, path: Path, out: Path | None = None) -> None:
@@ -55,9 +55,9 @@ class Lock:
         Raises
         ------
         LockedError
-            When a run that lives holds it. Takes up to `STALE_SECONDS` to know, unless the holder was on this machine.
+            When a live run holds it. To find out takes up to `STALE_SECONDS`, unless the holder died on this machine.
         OutputExistsError
-            When the directory may not be written to.
+            When there is no permission to write to the directory.
         """
         while True:
             try:
@@ -87,19 +87,19 @@ class Lock:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def check(self) -> None:
-        """Find out that the lock was taken over while this process slept.
+        """Refuse to go on if the lock was taken over while this process slept.
 
         Raises
         ------
         LockedError
-            When it is.
+            When it was taken over.
         """
         if not self.held():
             raise LockedError(*self.taken_over)
 
     @property
     def taken_over(self) -> tuple[str, str]:
-        """What to say when it is: message and remedy."""
+        """Message and remedy for a lock that was taken over."""
         return (
             f"{self._path}: another run has taken it over, since this one did not move for a while",
             "Leave it to the other, or start this one again with --resume when that has ended.",
@@ -107,29 +107,29 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """Whether it is known to have been taken over: of the last look at it, which costs nothing."""
+        """Whether the lock was taken over, as of the last look at it; reads no file."""
         return self._lost
 
     def held(self) -> bool:
-        """Whether it is this process's; looks."""
+        """Whether this process still holds the lock; reads its file."""
         number, held = self._highest()
         self._lost |= number != self._number or bool(held and held.get("owner") != self._owner)
         return not self._lost
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._ended.set()
         with suppress(OSError):
             if not self._lost and self._read(self._number).get("owner") == self._owner:
-                for left in self._directory.glob(".*.partial"):
-                    left.unlink(missing_ok=True)  # of owners that were killed
+                for partial in self._directory.glob(".*.partial"):
+                    partial.unlink(missing_ok=True)  # left by owners that were killed
                 (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
-                self._directory.rmdir()  # unless another has begun to wait in it
+                self._directory.rmdir()  # fails if another process already waits in it
 
     def _alone(self, known: set[Any]) -> bool:
-        """Whether nobody but owners that are gone had a lock when this one was made; else it is given back.
+        """Whether all other locks belong to `known`, dead owners; if not, this lock is released again.
 
-        A holder may have released it, and a newcomer begun at 1 again, while this one waited to make the next number.
+        While this process waited to make the next number, the holder may have released its lock, and a newcomer begun at 1.
         """
         for number in self._numbers():
             owner = self._read(number).get("owner")
@@ -139,12 +139,12 @@ class Lock:
         return True
 
     def _make(self, number: int) -> bool:
-        """Make the lock of a number; False if another was faster."""
-        whole = self._directory / f".{self._owner}.partial"
+        """Make the lock with this number; returns False if another process was faster."""
+        complete = self._directory / f".{self._owner}.partial"
         shown = self._out or self._path
         with writing(str(shown)):
             try:
-                durable.make_directories(self._directory.parent)  # which stays when the lock goes
+                durable.make_directories(self._directory.parent)  # the directory itself stays when the lock goes
                 self._directory.mkdir(exist_ok=True)
             except PermissionError as cause:
                 raise OutputExistsError(
@@ -153,16 +153,16 @@ class Lock:
                     key="output.path",
                 ) from cause
             try:
-                whole.write_text(json.dumps(self._content()), encoding="utf-8")
-                os.link(whole, self._directory / f"lock.{number}")
+                complete.write_text(json.dumps(self._content()), encoding="utf-8")
+                os.link(complete, self._directory / f"lock.{number}")
             except FileExistsError:
-                # Over NFS also where a request that was sent twice finds what it did itself (open(2), O_EXCL).
-                if whole.stat().st_nlink < 2:
+                # Over NFS also if a request is sent twice, and finds its own link (open(2), O_EXCL).
+                if complete.stat().st_nlink < 2:
                     return False
             except FileNotFoundError:
-                return False  # the last owner has just removed the directory
+                return False  # the previous owner has just removed the directory
             finally:
-                whole.unlink(missing_ok=True)
+                complete.unlink(missing_ok=True)
         self._number = number
         return True
 
@@ -170,7 +170,7 @@ class Lock:
         path = self._directory / f"lock.{self._number}"
         while not self._ended.wait(BEAT_SECONDS):
             self._count += 1
-            with suppress(OSError):  # a full disk ends the run elsewhere, and says so
+            with suppress(OSError):  # a full disk fails the run elsewhere, with a message
                 if not self.held():
                     return
                 durable.write_briefly(path, self._content())
@@ -191,10 +191,10 @@ class Lock:
 
     def _read(self, number: int) -> dict[str, Any]:
         try:
-            found = json.loads((self._directory / f"lock.{number}").read_text(encoding="utf-8"))
+            content = json.loads((self._directory / f"lock.{number}").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _moves(self, number: int, held: dict[str, Any]) -> bool:
         """Whether the lock changes while it is watched."""
@@ -210,7 +210,7 @@ class Lock:
 
 
 def _this_process() -> dict[str, Any]:
-    """What tells a process from any other: of this boot, among the processes that it can see."""
+    """Identity of this process, with the boot and the PID namespace in which it is valid."""
     with suppress(OSError):
         return {
             "host": socket.gethostname(),
@@ -223,13 +223,13 @@ def _this_process() -> dict[str, Any]:
 
 
 def _died_here(held: dict[str, Any]) -> bool:
-    """Whether the holder was a process of this boot that this one would see, and is gone. No need to wait then."""
+    """Whether the holder is gone, if it ran in this boot and PID namespace: then nobody has to wait for it."""
     here = _this_process()
     if not held.get("boot") or any(held.get(key) != here.get(key) for key in ("host", "boot", "processes")):
         return False
     try:
         process = psutil.Process(int(held["pid"]))
-        # The time of a process's start is off by a little when the clock was set since.
+        # The start time of a process shifts a little if the clock was set since.
         reused = abs(process.create_time() - float(held["began"])) > 2
         return reused or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

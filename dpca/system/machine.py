@@ -1,8 +1,8 @@
-"""What this machine lets a process have, and what a process has taken.
+"""Memory and disk that a process may use on this machine, and memory that it uses.
 
 Memory limits come from the machine itself, from control groups (version 1 and 2, at every level above the
-process, since a batch system sets them on a parent) and from Slurm's environment, where it allots memory
-without enforcing it by a group. The lowest one counts.
+process, since a batch system sets them on a parent) and from Slurm's environment, since Slurm may allot
+memory without enforcing it by a group. The lowest limit counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpca.units import describe_memory
 
 SAMPLE_SECONDS = 0.1
 ALLOCATOR_BYTES = 16 * 2**20
-"""Blocks larger than this go back to the system when they are freed; a thread's arena keeps no more."""
+"""Larger blocks go back to the system when they are freed; the arena of a thread keeps no more than this."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Version 1 says "no limit" with the largest multiple of a page below 2^63.
 _NO_LIMIT = 2**60
@@ -34,11 +34,11 @@ class Limit:
     """A bound on memory."""
 
     bytes: int
-    """What may be used in all."""
+    """Bytes that may be used in all."""
     free: int
-    """What is left of it now."""
+    """Bytes of it that are free now."""
     name: str
-    """Who sets it."""
+    """The origin of the limit, in words."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Budget:
 
     bytes: int
     origin: str
-    """Where the figure comes from, in words."""
+    """The origin of the number, in words."""
     lowered: bool = False
-    """Whether less than was asked for, since a limit is lower."""
+    """Whether it is less than was asked for, because a limit is lower."""
 
 
 def memory_limits(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> list[Limit]:
-    """Every bound on the memory of this process that can be found.
+    """Every known limit on the memory of this process.
 
     Parameters
     ----------
-    environ : instead of os.environ
-    root : where /proc and /sys are
+    environ : used instead of os.environ
+    root : the directory of proc and sys
     """
     memory = psutil.virtual_memory()
     limits = [Limit(memory.total, memory.available, "this machine's memory"), *_control_groups(root)]
@@ -69,12 +69,12 @@ def memory_limits(environ: Mapping[str, str] | None = None, root: Path = Path("/
 
 
 def memory_budget(asked: int | None = None, limits: list[Limit] | None = None) -> Budget:
-    """The memory to plan with: what is asked for, or half of what is free; never more than a limit.
+    """The memory to plan with: the amount asked for, or half of the free memory; never more than a limit.
 
     Parameters
     ----------
-    asked : bytes, or None for half of what is free
-    limits : instead of `memory_limits()`
+    asked : bytes, or None for half of the free memory
+    limits : used instead of `memory_limits()`
     """
     limits = memory_limits() if limits is None else limits
     lowest = min(limits, key=lambda limit: limit.bytes)
@@ -82,7 +82,7 @@ def memory_budget(asked: int | None = None, limits: list[Limit] | None = None) -
         tightest = min(limits, key=lambda limit: limit.free)
         return Budget(tightest.free // 2, f"half of the {describe_memory(tightest.free)} free of {tightest.name}")
     if asked > lowest.bytes:
-        # Others may be in the same group: what they hold is not to be had.
+        # Other processes may be in the same group: the memory that they hold is not available.
         mine = min(lowest.bytes, lowest.free + private_bytes())
         origin = f"what is free of {lowest.name}, {describe_memory(lowest.bytes)}, which is less than the "
         return Budget(mine, f"{origin}{describe_memory(asked)} asked for", lowered=True)
@@ -90,7 +90,7 @@ def memory_budget(asked: int | None = None, limits: list[Limit] | None = None) -
 
 
 def free_disk(path: str | os.PathLike[str]) -> int:
-    """Bytes that can be written at a path, or where its first directory that exists is."""
+    """Free bytes on the disk of a path, or of its nearest directory that exists."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent
@@ -98,7 +98,7 @@ def free_disk(path: str | os.PathLike[str]) -> int:
 
 
 def private_bytes(pid: int | None = None) -> int:
-    """Private memory of a process: pages that no other process shares; the page cache is not in it."""
+    """Private memory of a process in bytes: pages that no other process shares, without the page cache."""
     try:
         with open(f"/proc/{pid or os.getpid()}/smaps_rollup", encoding="ascii") as file:
             return 1024 * sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
@@ -109,11 +109,11 @@ def private_bytes(pid: int | None = None) -> int:
 
 @lru_cache
 def bound_allocator() -> None:
-    """Have glibc return freed memory, for the rest of this process; elsewhere this does nothing.
+    """Make glibc return freed memory to the system, from now on; without glibc this does nothing.
 
-    By default it learns to keep blocks of up to 32 MiB, and up to 64 MiB in the arena of each thread, so what
-    one chunk took stays taken while the next stage of the run takes its own: 410 MiB instead of 280 at
-    n = 2000. Fixed thresholds cost no time that could be measured (mallopt(3)).
+    By default glibc learns to keep blocks of up to 32 MiB, and up to 64 MiB in the arena of each thread, so that
+    memory freed by one stage of the run is still taken when the next stage allocates its own: 410 MiB instead of
+    280 at n = 2000. Fixed thresholds cost no measurable time (mallopt(3)).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -122,26 +122,26 @@ def bound_allocator() -> None:
 
 
 def release_memory() -> None:
-    """Have glibc return what was freed in the arenas of all threads, a millisecond's work; elsewhere this does nothing."""
+    """Make glibc return freed memory of all arenas now, which takes about 1 ms; without glibc this does nothing."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 class Peak:
-    """The private memory of this process."""
+    """The private memory of this process, sampled."""
 
     bytes = 0
-    """The most that was seen."""
+    """The largest sample."""
     now = 0
 
     def __init__(self) -> None:
         self.stages: dict[str, int] = {}
-        """The most that was seen in each stage."""
+        """The largest sample of each stage."""
         self._stage = ""
 
     def enter(self, stage: str) -> None:
-        """What is seen from now on is of this stage."""
+        """Begin a stage: the samples from now on belong to it."""
         self._stage = stage
         self.look()
 
@@ -170,11 +170,11 @@ def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
     finally:
         ended.set()
         thread.join()
-        peak.look()  # what came after the last sample counts
+        peak.look()  # memory taken since the last sample counts, too
 
 
 def _control_groups(root: Path) -> Iterator[Limit]:
-    """Limits of the control groups that this process is in, and of the groups around them."""
+    """Limits of the control groups of this process, and of the groups above them."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -189,7 +189,7 @@ def _control_groups(root: Path) -> Iterator[Limit]:
             continue
         for mount in mounts:
             group = root / mount / path.lstrip("/")
-            # A container may see its own group as the root of the mount, under a path that is not there.
+            # A container may see its own group as the root of the mount, and a path that does not exist there.
             for level in (group, *group.parents):
                 limit, used = (_number(level / name) for name in names)
                 if limit is not None and used is not None and limit < _NO_LIMIT:
@@ -212,16 +212,16 @@ def _number(path: Path) -> int | None:
 
 
 def _reclaimable(stat: Path) -> int:
-    """Page cache that the kernel drops before it refuses memory: it counts as used, but is free."""
+    """Bytes of page cache that the kernel drops before it refuses memory: counted as used, but in fact free."""
     try:
-        found = dict(line.split() for line in stat.read_text(encoding="ascii").splitlines())
+        values = dict(line.split() for line in stat.read_text(encoding="ascii").splitlines())
     except (OSError, ValueError):
         return 0
-    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
 
 
 def _slurm(environ: Mapping[str, str]) -> int | None:
-    """Memory that Slurm allots on this node, in bytes; its variables count in MiB, 0 means all."""
+    """Memory that Slurm allots on this node, in bytes; its variables are in MiB, and 0 means all."""
     per_node, per_cpu = environ.get("SLURM_MEM_PER_NODE", ""), environ.get("SLURM_MEM_PER_CPU", "")
     cpus = environ.get("SLURM_CPUS_ON_NODE", "1")
     if per_node.isdigit() and int(per_node):

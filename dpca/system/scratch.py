@@ -1,7 +1,7 @@
-"""The folder of a copy of the input: it belongs to one run, and only that run removes it.
+"""The folder for a copy of the input: it belongs to one run, and only that run removes it.
 
-Its name has the run's random word and the place of the result, so that neither two runs, nor a run and a copy of its
-directory, share one. What a record says of where it is is not believed: a file inside tells whose it is.
+Its name contains the run's random word and a hash of the result's path, so that neither two runs, nor a run and a copy of
+its directory, share one. A recorded path alone is not trusted: a file inside names the owner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OWNER = "dpca.json"
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """A folder of a run, which may be there."""
+    """The scratch folder of a run, which may exist."""
 
     path: Path
     run: str
@@ -28,23 +28,23 @@ class ScratchFolder:
 
     @classmethod
     def of(cls, place: str | Path, run: str, output: str | Path) -> ScratchFolder:
-        """That of a run in a directory for such folders."""
+        """The folder of a run, inside the directory `place`."""
         here = str(Path(output).absolute())
         word = hashlib.sha256(here.encode()).hexdigest()[:8]
         return cls(Path(place).absolute() / f"dpca-{run}-{word}", run, here)
 
     @property
     def copy(self) -> str:
-        """Where the copy is."""
+        """Path of the copy."""
         return str(self.path / "copy.zarr")
 
     def make(self) -> None:
-        """Make it, for this user alone, as data may be that nobody else may read.
+        """Make it, with access for this user alone, since the data may be confidential.
 
         Raises
         ------
         StorageError
-            When it can't be made, or something else is there.
+            When it can't be made, or when something else has its path.
         """
         if self.path.exists() and not self.is_own:
             raise StorageError(f"{self.path}: is there already, and is not of this run", "Remove it.")
@@ -55,14 +55,14 @@ class ScratchFolder:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is there, and is this run's."""
+        """Whether it exists, and belongs to this run."""
         try:
             return not self.path.is_symlink() and durable.read_json(self.path / _OWNER) == self._owner
         except (OSError, ValueError):
             return False
 
     def remove(self) -> None:
-        """Remove it with what it holds; nothing where it is not this run's."""
+        """Remove it with its content, if it belongs to this run."""
         if self.is_own:
             with suppress(OSError):
                 durable.remove(self.path)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: what is finished is kept, and it can be gone on with."""
+"""Signals that interrupt a run: finished parts are kept, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOPPING = ("SIGTERM", "SIGINT", "SIGUSR1")
-"""SIGUSR1 is what Slurm is asked to send before the walltime ends."""
+"""Signals that interrupt a run; Slurm is asked to send SIGUSR1 before the walltime ends."""
 REPEAT_SECONDS = 2.0
-"""How long the same signal counts as one, but Ctrl-C."""
+"""Seconds in which a repeated signal, other than Ctrl-C, counts as the same one."""
 GRACE_SECONDS = 0.5
-"""For threads that have nothing left to do, to end."""
+"""Seconds for idle threads to end."""
 THREADS = "dpca-"
-"""How threads are called that may be left behind when a run is told to stop."""
+"""Prefix in the names of threads that may be left running when a run is interrupted."""
 
 
 class Stopped(BaseException):
-    """A signal asked the run to stop. No Exception, so that nothing takes it for a failure that it can handle."""
+    """A signal interrupted the run. It is no Exception, so that no handler takes it for an ordinary failure."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
         self.remedy = ""
-        """How to go on, once that is known."""
+        """How to resume, once that is known."""
 
     @property
     def exit_code(self) -> int:
-        """130 for Ctrl-C, as shells have it, else 1."""
+        """130 for Ctrl-C, as in shells, else 1."""
         return 130 if self.name == "SIGINT" else 1
 
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Raise `Stopped` in the main thread at the first such signal; a second leaves at once."""
+    """Raise `Stopped` in the main thread at the first such signal; a second one ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -48,7 +48,7 @@ def stopping() -> Iterator[None]:
         nonlocal stopped
         name, now = signal.Signals(number).name, time.monotonic()
         if stopped is not None:
-            # A batch system may say the same twice, to a job and to its processes; a person says it again.
+            # A batch system may send a signal twice, to the job and to its processes; a second Ctrl-C is meant.
             if name == "SIGINT" or name != stopped[0] or now - stopped[1] > REPEAT_SECONDS:
                 os._exit(Stopped(name).exit_code)
             return
@@ -64,7 +64,7 @@ def stopping() -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process with a code, without waiting for tasks that hang."""
+    """End the process with an exit code, without waiting for threads that hang."""
     until = time.monotonic() + GRACE_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(THREADS):
