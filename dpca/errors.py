@@ -17,14 +17,14 @@ class DpcaError(Exception):
     remedy : str
         What the user can do. May be empty.
     key : str
-        The configuration key that is at fault, such as model.n_components, if one is. `dpca run` adds
-        the line of the file that sets it.
+        The configuration key at fault, such as model.n_components; empty if there is none. `dpca run`
+        adds the line of the file that sets it.
     """
 
     exit_code = 1
 
     def __init__(self, message: str, remedy: str = "", key: str = "") -> None:
-        # All go to args, so that the error survives the pickling between a worker and the client.
+        # All three go to args, so that the error survives pickling between a worker and the client.
         super().__init__(message, remedy, key)
         self.message = message
         self.remedy = remedy
@@ -35,7 +35,7 @@ class DpcaError(Exception):
 
 
 class ConfigError(DpcaError, ValueError):
-    """The configuration, or an argument, is not what is allowed."""
+    """The configuration, or an argument, has a value that is not allowed."""
 
     exit_code = 2
 
@@ -47,7 +47,7 @@ class InputError(DpcaError, ValueError):
 
 
 class DataError(DpcaError, ValueError):
-    """A value inside the data (NaN, infinity) that the configuration does not allow."""
+    """A value in the data (NaN, infinity) that the configuration does not allow."""
 
     exit_code = 2
 
@@ -57,21 +57,21 @@ class StorageError(DpcaError):
 
 
 class DiskFullError(StorageError):
-    """There is no room left where something was being written."""
+    """The disk is full, or the user's share of it."""
 
 
 class PrecisionError(DpcaError, ArithmeticError):
-    """The arithmetic asked for cannot carry the data: the answer would be wrong."""
+    """The requested precision is too low for the data: the result would be wrong."""
 
 
 class AssumptionError(DpcaError, ValueError):
-    """A rule was asked for whose assumption the data contradict."""
+    """A rule was requested whose assumption the data contradict."""
 
     exit_code = 2
 
 
 class OutputExistsError(DpcaError, ValueError):
-    """The output path holds something that the run was not allowed to replace."""
+    """The output path holds something that the run may not replace."""
 
     exit_code = 2
 
@@ -83,7 +83,7 @@ class LockedError(DpcaError):
 
 
 class LedgerError(DpcaError, ValueError):
-    """A run that can't be gone on with: the input, the config or the program is not what it began with."""
+    """A run that can't be resumed: the input, the config or the program is not the one it began with."""
 
     exit_code = 2
 
@@ -93,22 +93,22 @@ class ClusterError(DpcaError):
 
 
 class WorkerDied(ClusterError):
-    """Every worker that took a span died."""
+    """Every worker that tried to compute one particular span died."""
 
 
 class OverBudgetError(DpcaError, MemoryError):
-    """The run would take more memory or scratch than it may."""
+    """The run would take more memory or scratch space than it may."""
 
     exit_code = 3
 
 
 class Cancelled(DpcaError):
-    """A span was told to stop because another one failed or the user interrupted the run."""
+    """A span was cancelled because another one failed or the user interrupted the run."""
 
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn a failure to write into an error that says what was being written.
+    """Turn a failure to write inside this block into an error that says what was being written.
 
     Raises
     ------
@@ -135,4 +135,4 @@ _REASONS = {
     errno.ENOTDIR: ("what should be its directory is a file", "Write elsewhere."),
     errno.EISDIR: ("it is a directory", "Name a file in it."),
 }
-"""Why a file can't be written, and what to do, where that is no matter of the disk."""
+"""Reason and remedy for failures to write that are not due to the disk, by error number."""

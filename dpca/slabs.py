@@ -1,19 +1,19 @@
-"""Where to cut: streamed axes into slabs, slabs into tiles, tiles into spans. Pure arithmetic on integers.
+"""The division of the streamed axes into slabs, which form tiles, which form spans. Pure arithmetic on integers.
 
-One side of the matrix is kept, the other streamed. Where samples are fewer, they are kept, and features stream
-by, all samples of each (the Gram matrix); where features are fewer, samples stream by (the covariance).
+One side of the matrix is kept, the other is streamed. If samples are fewer, they are kept, and features are
+streamed, each with all samples (the Gram matrix); if features are fewer, samples are streamed (the covariance).
 The hierarchy, from storage to the cluster:
 
 ==========  =====================================================================================
 chunk       what storage holds
-slab        a box of the streamed axes, whole on the kept ones, aligned to chunks: what one task holds
-tile        a box of whole slabs: one chunk of every output array with the streamed axes
+slab        a box of the streamed axes, whole on the kept ones, aligned to chunks: held by one task
+tile        a box of whole slabs: one chunk of every output array that has the streamed axes
 span        consecutive tiles that one task streams through: the unit of distribution and retry
 ==========  =====================================================================================
 
-Cuts depend on the chunk grid, the dtype, the kept side, n_components and `slab_bytes` alone, never on
-workers or on memory, so that the same input gives the same floating-point sums everywhere. Nothing
-here has a size that grows with what is streamed: a regular grid is a length and a step.
+Cuts depend only on the chunk grid, the dtype, the kept side, n_components and `slab_bytes`, never on
+workers or memory, so that the same input gives the same floating-point sums everywhere. No object
+here grows with the streamed length: a regular grid is a length and a step.
 
 The shape of this file (a pure plan that other code executes) follows rechunker's algorithm.py.
 """
@@ -35,31 +35,31 @@ Box = tuple[slice, ...]
 Side = Literal["samples", "features"]
 
 SLAB_BYTES = 8 * 2**20
-"""What one task holds at a time, at least: more does not read faster, and less of it stays in the cache."""
+"""Bytes that one task holds at a time, at least: larger slabs are not read faster, and fit the cache less."""
 TILE_WIDTH = 2**20 // 8
 TILE_BYTES = 64 * 2**20
 PANEL_WIDTH = 4096
 PARTIALS_SHARE = 8
-"""An m x m partial of float64 for each span takes an eighth of the data in all, at most, ..."""
+"""The m x m partials of all spans, in float64, together take at most an eighth of the data, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.store.ledger`)."""
 FEW_SPANS, SPAN_WIDTH = 4, 32768
-"""Where data are hardly wider than the matrix, a span is this wide instead, since to keep its partial takes as long as to
-multiply 1500 features (measured), whatever m is; unless that leaves fewer than 4."""
+"""If the data are hardly wider than the matrix, spans are this wide instead, unless that leaves fewer than 4: keeping a
+partial takes as long as multiplying 1500 features (measured), for any m."""
 CHUNK_BYTES = 2**20
 """What a chunk of an output has at least, but where it takes many components to fill 64 MiB."""
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """How one axis is cut into pieces: every `step`, or at `edges` where the pieces differ."""
+    """The cuts of one axis into pieces: every `step`, or at `edges` where the pieces differ."""
 
     length: int
     """Length of the axis."""
     step: int
     """Length of a piece; the longest piece where they differ."""
     edges: tuple[int, ...] | None = None
-    """Ends of the pieces, 0 and `length` included, or None when a step says it all."""
+    """Ends of the pieces, 0 and `length` included, or None if `step` is enough."""
 
     @classmethod
     def of(cls, length: int, chunks: int | Sequence[int]) -> Cuts:
@@ -89,7 +89,7 @@ class Cuts:
         return slice(self.edges[index], self.edges[index + 1])
 
     def within(self, piece: slice) -> Iterator[slice]:
-        """The pieces inside `piece`, whose ends are cuts."""
+        """The pieces inside `piece`, whose ends have to be cuts."""
         if self.edges is None:
             for start in range(piece.start, piece.stop, self.step):
                 yield slice(start, min(start + self.step, piece.stop))
@@ -136,7 +136,7 @@ def split(shape: Sequence[int], limit: int) -> Iterator[tuple[Box, int, int]]:
 
     Yields
     ------
-    box, start, stop : the box, and the range it takes in the flattened array. The ranges follow each
+    box, start, stop : the box, and its range in the flattened array. The ranges follow each
         other from 0 to the array's size.
     """
     axes = range(len(shape))
@@ -150,16 +150,16 @@ def split(shape: Sequence[int], limit: int) -> Iterator[tuple[Box, int, int]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be read in which order. All integers; written to the manifest as it is."""
+    """The division of an array, and the order of reading. All integers; written unchanged to the manifest."""
 
     shape: tuple[int, ...]
     """Shape of the input array, samples axis included."""
     samples_axis: int
-    """Which axis of `shape` holds the samples; never negative."""
+    """The axis of `shape` that holds the samples; never negative."""
     keeps: Side
-    """Which side is whole in every slab; the other is streamed."""
+    """The side that is whole in every slab; the other is streamed."""
     kept_fastest: bool
-    """Whether neighbouring values in storage are of the kept side (of one feature its samples, say)."""
+    """Whether neighbouring values in storage differ along the kept side (say, samples of one feature)."""
     slabs: tuple[Cuts, ...]
     """Cuts of each streamed axis into slabs."""
     tiles: tuple[Cuts, ...]
@@ -167,9 +167,9 @@ class Plan:
     n_spans: int
     """Number of spans; each takes an equal share of the tiles, in C order."""
     panel_width: int
-    """Widest product: see `dpca.numerics.accumulators.gram`."""
+    """Width of the widest product: see `dpca.numerics.accumulators.gram`."""
     block_width: int
-    """What is centred together in cache: see `dpca.numerics.preprocess`."""
+    """Streamed length that is centred at a time, in cache: see `dpca.numerics.preprocess`."""
 
     @property
     def n_samples(self) -> int:
@@ -190,7 +190,7 @@ class Plan:
 
     @property
     def streamed_axes(self) -> tuple[int, ...]:
-        """Axes of the input that are cut."""
+        """Axes of the input that are cut into slabs."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.kept_axes)
 
     @property
@@ -240,24 +240,24 @@ class Plan:
         yield from product(*(cut.within(piece) for cut, piece in zip(self.slabs, tile, strict=True)))
 
     def region(self, box: Box) -> Box:
-        """A box of the streamed axes as a region of the input: all of the kept ones."""
-        found = [slice(0, length) for length in self.shape]
+        """A box of the streamed axes as a region of the input, with the kept axes whole."""
+        slices = [slice(0, length) for length in self.shape]
         for axis, piece in zip(self.streamed_axes, box, strict=True):
-            found[axis] = piece
-        return tuple(found)
+            slices[axis] = piece
+        return tuple(slices)
 
     def features_in(self, region: Sequence[T]) -> tuple[T, ...]:
-        """What is left of one value per input axis (an index, a shape) without the samples axis."""
+        """One value per input axis (an index, a shape), without the value of the samples axis."""
         return tuple(region[: self.samples_axis]) + tuple(region[self.samples_axis + 1 :])
 
 
 def axes_of(side: Side, n_axes: int, samples_axis: int) -> tuple[int, ...]:
-    """The axes of samples, which is one, or of features, which are the others."""
+    """The axes of a side: the one of samples, or the others, of features."""
     return tuple(axis for axis in range(n_axes) if (axis == samples_axis) == (side == "samples"))
 
 
 def placed(region: Box, axis: int, piece: slice) -> Box:
-    """A region with another slice of one axis."""
+    """A region with another slice on one axis."""
     return (*region[:axis], piece, *region[axis + 1 :])
 
 
@@ -278,18 +278,18 @@ def make_plan(
 
     Parameters
     ----------
-    shape, itemsize : of the input array; itemsize in bytes
+    shape, itemsize : shape of the input array, bytes of a value
     chunks : for each axis a chunk length, or all of them where they differ; 1 where storage may be cut anywhere
     samples_axis : the axis of samples, from 0
     keeps : the side that is whole in every slab
-    shards : the grid that chunks are packed in, if any. Slabs follow it where a column of shards fits
-        `slab_bytes`, so that no shard is opened by two slabs
+    shards : shape of a shard, if any. Slabs follow shards where a column of shards fits `slab_bytes`,
+        so that no shard is opened by two slabs
     order : "C" or "F", the order of axes in storage
     n_components : width of the outputs, which bounds a tile
-    slab_bytes : what a slab is grown to; a single column of chunks may exceed it
-    n_spans : the number of spans instead of the rule: as many as keep an m x m partial of each below an eighth of
-        the data in all, but from 16, so that there is something to share out (from 4 where the data are hardly wider
-        than m), to 4096
+    slab_bytes : size to which a slab is grown; a single column of chunks may exceed it
+    n_spans : number of spans, instead of the rule: as many as keep the m x m partials of all spans together below an
+        eighth of the data, but at least 16, so that work can be shared out (at least 4 where the data are hardly
+        wider than m), and at most 4096
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -302,8 +302,8 @@ def make_plan(
         if math.prod(cut.step for cut in packed) <= slab_width:
             grid = packed
     slabs = grow(grid, fastest_first, slab_width)
-    # As many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed 64 MiB, or
-    # tiles be so few that cores stay idle: then chunks are put together in the end (`dpca.store.outputs`).
+    # A tile has as many slabs as make a chunk of 1 MiB or more of a float64 array, unless components would exceed
+    # 64 MiB, or tiles would be so few that cores idle: then chunks are joined in the end (`dpca.store.outputs`).
     slab_size = math.prod(cut.step for cut in slabs)
     n_streamed = math.prod(shape[axis] for axis in axes)
     tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)), n_streamed // MIN_SPANS)
@@ -311,7 +311,7 @@ def make_plan(
     n_tiles = math.prod(len(cut) for cut in tiles)
     if n_spans is None:
         n_bytes = math.prod(shape) * itemsize
-        # A power of two: as many cores end together.
+        # A power of two, so that as many cores finish together.
         fewest = min(MIN_SPANS, max(FEW_SPANS, 2 ** round(math.log2(max(1, n_streamed / SPAN_WIDTH)))))
         n_spans = min(MAX_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2))
         # As many tiles for each, where spans are many: two for each of 9 would be too few where one for each of 17 is meant.
@@ -330,5 +330,5 @@ def make_plan(
 
 
 def block_width(n_kept: int) -> int:
-    """What is centred together: 2 MiB of float64, the fastest of 128 kB to 4 MB for m from 500 to 4000."""
+    """Streamed length that is centred at a time: 2 MiB of float64, the fastest of 128 kB to 4 MB for m from 500 to 4000."""
     return max(8, min(PANEL_WIDTH, 2**21 // (8 * n_kept)))

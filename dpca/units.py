@@ -1,4 +1,4 @@
-"""Amounts and shapes in words: bytes on disk in powers of 1000, memory in powers of 1024, times; walltimes read; text that fits a line."""
+"""Amounts in words (disk in powers of 1000, memory in powers of 1024, times, shapes), walltimes, text without line breaks."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def by(shape: tuple[int, ...]) -> str:
 
 
 def enough(n_bytes: int) -> str:
-    """A budget that holds so much, as a config may say it."""
+    """A memory budget of at least `n_bytes`, as written in a config."""
     return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"
 
 
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
-"""Text without control characters, such as line breaks, which would begin a line of its own in a script or a log."""
+"""Pattern of text without control characters, such as line breaks, which would begin a new line in a script or a log."""
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is without control characters."""
+    """Whether a text has no control characters."""
     return re.fullmatch(PLAIN, text) is not None
 
 
@@ -53,7 +53,7 @@ WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
 
 
 def walltime_seconds(walltime: str) -> int:
-    """Seconds of a walltime as sbatch takes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
+    """Seconds of a walltime in any format of sbatch: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
 
     Raises
     ------
