@@ -47,7 +47,7 @@ FEW_SPANS, SPAN_WIDTH = 4, 32768
 """If the data are hardly wider than the matrix, spans are this wide instead, unless that leaves fewer than 4: keeping a
 partial takes as long as multiplying 1500 features (measured), for any m."""
 CHUNK_BYTES = 2**20
-"""What a chunk of an output has at least, but where it takes many components to fill 64 MiB."""
+"""Least size of a chunk of an output, unless many components limit tiles to `TILE_BYTES`."""
 
 
 @dataclass(frozen=True)

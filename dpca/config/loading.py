@@ -1,4 +1,4 @@
-"""Config files: YAML to the configuration, with every error at its line and column. YAML 1.2, safe loading."""
+"""Loading of config files: YAML 1.2, safely, to the configuration, with line and column of every error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpca.sources.credentials import HIDDEN
 Path_ = tuple[str | int, ...]
 
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 2**16, 20, 10_000
-"""The most that a config takes; what is read of a text in YAML grows with each of them, and not with its length alone."""
+"""Limits of a config. The memory for parsed YAML grows with each of these, not only with the length of the text."""
 
 _WORDS = {
     "bool_type": "true or false (yes and no are text in YAML 1.2)",
@@ -37,7 +37,7 @@ _WORDS = {
     "dict_type": "a mapping of keys",
     "model_type": "a mapping of keys",
 }
-"""What is allowed, by pydantic's name of the error, where its own words are those of Python."""
+"""Allowed values in words, by pydantic's type of error, where its own message uses terms of Python."""
 
 _YAML_ERRORS = {
     "found character '\\t'": ("", "Indent with spaces: YAML takes no tabs."),
@@ -56,12 +56,12 @@ _YAML_ERRORS = {
     "found unexpected end of stream": ("the quote that begins here is not closed", "Close it."),
     "but found another document": ("a second document begins here", "Leave --- out: a config is one document."),
 }
-"""By the beginning of what ruamel says: better words, where there are any, and what to do."""
+"""By the beginning of ruamel's message: a clearer message ("" to keep ruamel's), and the remedy."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A configuration and where its keys stand."""
+    """A configuration, and the positions of its keys in the file."""
 
     config: Config
     marks: Mapping[Path_, str] = field(default_factory=dict)
@@ -72,33 +72,33 @@ class Loaded:
 
     @property
     def command(self) -> str:
-        """The command that runs it, as one would type it; what is secret of it is not said."""
+        """The command that runs it, as one would type it; secrets are redacted."""
         return shlex.join(
-            ["dpca", "run", self.path, *(word for given in self.overrides for word in ("--set", _shown(given)))]
+            ["dpca", "run", self.path, *(word for override in self.overrides for word in ("--set", _shown(override)))]
         )
 
     def at(self, place: Path) -> Loaded:
-        """The same with the result elsewhere."""
+        """The same configuration with the result at another place."""
         output = self.config.output.model_copy(update={"path": str(place)})
         return replace(self, config=self.config.model_copy(update={"output": output}))
 
     def check_overrides(self) -> None:
-        """Refuse secrets in overrides that are to be written down.
+        """Refuse secrets in overrides, which are about to be written to a file.
 
         Raises
         ------
         ConfigError
-            Names the first.
+            Names the first override with a secret.
         """
-        for given in self.overrides:
-            if _shown(given) != given:
+        for override in self.overrides:
+            if _shown(override) != override:
                 raise ConfigError(
-                    f"--set {_shown(given)}: would be written into a script, for everyone to read",
+                    f"--set {_shown(override)}: would be written into a script, for everyone to read",
                     "Give credentials in the environment, or in the config.",
                 )
 
     def locate(self, error: DpcaError) -> DpcaError:
-        """The error with the line of its key in front, where the file sets that key."""
+        """The error with the line of its key in front, if the file sets that key."""
         mark = self.marks.get(tuple(error.key.split(".")))
         if mark is None:
             return error
@@ -106,7 +106,7 @@ class Loaded:
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Put the line that is at fault before an error, where one is."""
+        """Put the line at fault in front of an error of this block, if it has one."""
         try:
             yield
         except DpcaError as error:
@@ -124,7 +124,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     Raises
     ------
     ConfigError
-        All that is wrong, a line each: file:line:column, the value, what is allowed, the nearest key.
+        Lists all errors, one per line: file:line:column, the value, what is allowed, the nearest key.
     """
     name = str(path)
     values, marks = _parse(_text(path), name)
@@ -148,7 +148,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
 
 
 def load_input(path: str | Path) -> Input:
-    """Read where data are from a YAML file: the `input` of a config, or its keys alone.
+    """Read the section `input` from a YAML file: that of a config, or its keys alone.
 
     Raises
     ------
@@ -158,24 +158,24 @@ def load_input(path: str | Path) -> Input:
     name = str(path)
     values, marks = _parse(_text(path), name)
     inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()
-    given = values["input"] if inside else values
-    if not isinstance(given, dict):
+    section = values["input"] if inside else values
+    if not isinstance(section, dict):
         raise ConfigError(
             f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input", "Begin with\nuri: data.zarr"
         )
     try:
-        return Input.model_validate(given)
+        return Input.model_validate(section)
     except ValidationError as errors:
         at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
-        raise ConfigError(*_explain(errors, given, at, name, Input)) from None
+        raise ConfigError(*_explain(errors, section, at, name, Input)) from None
 
 
 def _shown(override: str) -> str:
-    """An override without what nobody but a store may see."""
+    """An override, with secrets redacted."""
     key, _, text = override.partition("=")
     try:
         value, _ = _parse(text, key)
-    except ConfigError:  # it is no value, or one that stands for more than a config
+    except ConfigError:  # not valid YAML, or aliases that expand beyond the limits of a config
         value = HIDDEN if "storage_options" in text else text
     shown = without_secrets(value, key.strip())
     if shown == value != HIDDEN:
@@ -211,7 +211,7 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
 
     def mark(node: Node, path: Path_, at: Node) -> None:
         marks[path] = where(at)
-        # An alias stands for all that it names, wherever it is used: what it names may be the alias itself.
+        # Each use of an alias expands to all that it names, which may contain the alias itself.
         if len(path) > MOST_DEPTH or len(marks) > MOST_VALUES:
             raise _excessive(marks.get(path[:1], name))
         if isinstance(node, MappingNode):
@@ -219,7 +219,7 @@ def _parse(text: str, name: str) -> tuple[Any, dict[Path_, str]]:
                 if not isinstance(key, ScalarNode):
                     raise ConfigError(f"{where(key)}: a key is no text", "Write KEY: VALUE; quote a bracket in a key.")
                 scalars.append(key)
-                # Marked at the value, or at the key where the value is on lines of its own, or is none.
+                # The mark is at the value, or at the key if the value is a mapping on further lines, or empty.
                 alone = isinstance(value, MappingNode) or not value.value
                 mark(value, (*path, str(key.value)), key if alone else value)
                 marks[(*path, str(key.value), "<key>")] = where(key)
@@ -259,7 +259,7 @@ def _excessive(where: str) -> ConfigError:
 
 
 def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:
-    """Where a text is no YAML and why, and the remedy."""
+    """Position and reason of an error in YAML, and the remedy."""
     problem = (error.problem or error.context or "?").splitlines()[0]
     known = next((start for start in _YAML_ERRORS if problem.startswith(start)), "")
     words, remedy = _YAML_ERRORS.get(known, ("", "Correct the line."))
@@ -301,7 +301,7 @@ def _explain(
     name: str,
     model: type[BaseModel] = Config,
 ) -> tuple[str, str]:
-    """One line for each key that is wrong, and the remedies."""
+    """One line for each wrong key, and the remedies."""
     lines: dict[Path_, str] = {}
     remedies: dict[Path_, str] = {}
     for error in errors.errors():
@@ -318,10 +318,10 @@ def _explain(
             else:
                 lines[path] += f" (allowed: {', '.join(parent)})"
         elif error["type"] == "missing":
-            of, path = path, (*path, error["loc"][-1])
+            owner, path = path, (*path, error["loc"][-1])
             absent = ".".join(map(str, path))
             absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
-            lines[path] = f"{marks.get(of, name)}: {absent} is missing"
+            lines[path] = f"{marks.get(owner, name)}: {absent} is missing"
             remedies[path] = f"Set {absent}."
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
@@ -333,11 +333,11 @@ def _explain(
                 remedies[path] = REMEDIES[key]
             found = repr(without_secrets(value, key))
             text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
-            # The members of a union are wrong each for itself: one line says them all.
+            # pydantic reports each member of a union by itself: one line lists them all.
             lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
     for path in list(lines):
         if any(other != path and other[: len(path)] == path for other in lines):
-            del lines[path]  # what is wrong inside says more
+            del lines[path]  # errors inside it are more specific
         elif " but " in lines[path]:
             lines[path] += " is allowed"
     return "\n".join(lines.values()), " ".join(
@@ -346,7 +346,7 @@ def _explain(
 
 
 def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
-    """The parts of a location that are keys of the file: pydantic puts members of a union between them."""
+    """The parts of an error's location that are keys of the file: pydantic also names members of a union there."""
     path: list[str | int] = []
     for part in location:
         if isinstance(values, dict) and part in values:

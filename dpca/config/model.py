@@ -1,4 +1,4 @@
-"""What is asked for: plain values, checked against the data once."""
+"""The requested model: plain values, checked against the data once."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
 
 @dataclass(frozen=True)
 class Model:
-    """What is asked for."""
+    """The requested model."""
 
     n_components: NComponents = None
     """A number, a share of the variance between 0 and 1, a key of RULES, or None for min(n_samples, n_features)."""
     rules: Rules = field(default_factory=Rules)
     """Preprocessing of each feature."""
     precision: Precision = "auto"
-    """Of the products; accumulators are float64 always."""
+    """Precision of the matrix products; accumulators are always float64."""
     solver: Solver = "auto"
     effective_samples: float | None = None
-    """How many independent samples there are as good as, for sampling errors; None for as many as there are."""
+    """Number of independent samples that the samples are worth, for sampling errors; None for their own number."""
     whiten: bool = False
     """Divide scores by the square root of their explained variance."""
     kernels: Kernels | None = None
-    """Of kernel PCA; None for PCA."""
+    """Kernels of kernel PCA; None for PCA."""
 
     def most_components(self, n_samples: int, n_features: int) -> int:
-        """How many components there may be; exact where a number is asked for."""
+        """Largest possible number of components; exact if a number is requested."""
         asked = self.n_components
         return asked if isinstance(asked, int) else self._most(n_samples, n_features)
 
@@ -44,17 +44,17 @@ class Model:
         return n_samples if self.kernels else min(n_samples, n_features)
 
     def check(self, name: str, n_samples: int, n_features: int) -> None:
-        """Refuse what the data can't give.
+        """Refuse a model that the data do not support.
 
         Parameters
         ----------
-        name : what errors call the data
+        name : name of the data in error messages
 
         Raises
         ------
         ConfigError
-            When n_components exceeds min(n_samples, n_features), of a kernel n_samples, when a rule does not apply to such
-            data, or when ddof leaves nothing to divide by.
+            When n_components exceeds min(n_samples, n_features) (for kernels, n_samples), when a rule does not apply to
+            such data, or when n_samples - ddof is not a positive divisor.
         """
         most = self._most(n_samples, n_features)
         if self.kernels:
@@ -93,7 +93,7 @@ class Model:
             )
 
     def _check_kernels(self) -> None:
-        """Refuse what is not defined of a kernel."""
+        """Refuse settings that are not defined for kernels."""
         if self.solver not in ("auto", "gram_eigh"):
             raise ConfigError(
                 f"svd_solver is {self.solver!r}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
@@ -108,7 +108,7 @@ class Model:
             )
 
     def keeps(self, n_samples: int, n_features: int) -> Side:
-        """The side whose m x m matrix is decomposed: the smaller, unless a solver is asked for that has one side only."""
+        """The side whose m x m matrix is decomposed: the smaller one, unless the requested solver determines it."""
         if self.kernels:
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
@@ -116,16 +116,16 @@ class Model:
         return "features" if n_features < n_samples else "samples"
 
     def ladder(self, dtype: np.dtype[Any], keeps: Side) -> tuple[Rung, ...]:
-        """Solvers to try in turn, until one supports every component that was asked for.
+        """Solvers to try in turn, until one supports every requested component.
 
-        "auto" begins with the Gram matrix (the covariance, where features are fewer) in the precision of the data,
-        goes on to double unless `precision` says otherwise, then to TSQR, which costs 3 to 4 times as much and
-        does not square the condition number.
+        "auto" begins with the Gram matrix (the covariance, if features are fewer) in the precision of the data,
+        continues in double unless `precision` says otherwise, then with TSQR, which costs 3 to 4 times as much
+        and does not square the condition number.
 
         Parameters
         ----------
-        dtype : of the data as stored
-        keeps : of `Model.keeps`
+        dtype : dtype of the data as stored
+        keeps : result of `Model.keeps`
         """
         working = working_dtype(dtype, self.precision)
         double = np.dtype(np.float64)
@@ -137,11 +137,11 @@ class Model:
         return (
             *([Rung(squaring, working)] if working != double else []),
             Rung(squaring, double),
-            *([] if self.kernels else [Rung("tsqr", double)]),  # kernels are of the matrix that it avoids
+            *([] if self.kernels else [Rung("tsqr", double)]),  # kernels need the matrix that TSQR avoids
         )
 
     def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:
-        """Why the first solver is what it is, in words."""
+        """The reason for the choice of the first solver, in words."""
         keeps = self.keeps(n_samples, n_features)
         first = self.ladder(dtype, keeps)[0]
         m = n_samples if keeps == "samples" else n_features

@@ -1,4 +1,4 @@
-"""All keys of a config as Markdown tables, from its JSON Schema."""
+"""Markdown tables of all keys of a config, made from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ REQUIRED = "required"
 
 
 def reference(schema: Schema) -> str:
-    """A table for each section, in the order of the config: keys, what is allowed, default, meaning."""
+    """A table for each section, in the order of the config: keys, allowed values, defaults, meanings."""
     return "\n\n".join(_sections(schema, schema, ""))
 
 
 def _sections(schema: Schema, section: Schema, name: str) -> Iterator[str]:
     rows, below = [], []
-    for key, given in section["properties"].items():
+    for key, field in section["properties"].items():
         path = f"{name}.{key}" if name else key
-        nested = [_resolved(schema, option) for option in _options(given)]
+        nested = [_resolved(schema, option) for option in _options(field)]
         nested = [option for option in nested if "properties" in option]
         below += [_sections(schema, option, path) for option in nested]
         if name or not nested:
-            default = REQUIRED if key in section.get("required", ()) else f"`{_plain(given.get('default'))}`"
-            meaning = given.get("description", "").replace("|", "\\|")
-            rows.append(f"| `{key}` | {_allowed(schema, given)} | {default} | {meaning} |")
+            default = REQUIRED if key in section.get("required", ()) else f"`{_plain(field.get('default'))}`"
+            meaning = field.get("description", "").replace("|", "\\|")
+            rows.append(f"| `{key}` | {_allowed(schema, field)} | {default} | {meaning} |")
     if rows:
         head = f"### `{name}`\n\n{section.get('description', '')}\n\n| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
         yield head + "\n".join(rows)
@@ -34,21 +34,21 @@ def _sections(schema: Schema, section: Schema, name: str) -> Iterator[str]:
         yield from sections
 
 
-def _options(given: Schema) -> list[Schema]:
-    found: list[Schema] = given.get("anyOf", [given])
-    return found
+def _options(field: Schema) -> list[Schema]:
+    options: list[Schema] = field.get("anyOf", [field])
+    return options
 
 
-def _resolved(schema: Schema, given: Schema) -> Schema:
-    if "$ref" not in given:
-        return given
-    found: Schema = schema["$defs"][given["$ref"].rpartition("/")[2]]
-    return found
+def _resolved(schema: Schema, field: Schema) -> Schema:
+    if "$ref" not in field:
+        return field
+    definition: Schema = schema["$defs"][field["$ref"].rpartition("/")[2]]
+    return definition
 
 
-def _allowed(schema: Schema, given: Schema) -> str:
-    """In words; a list of what is allowed alone too is said in two."""
-    options = _options(given)
+def _allowed(schema: Schema, field: Schema) -> str:
+    """Allowed values in words; "a list of these" if a list may hold the values that are allowed alone."""
+    options = _options(field)
     alone = dict.fromkeys(word for option in options if "items" not in option for word in _words(schema, option))
     lists = [dict.fromkeys(_words(schema, option["items"])) for option in options if "items" in option]
     return ", ".join([*alone, *("a list of these" if {*items} <= {*alone} else _list_of(items) for items in lists)])
@@ -58,8 +58,8 @@ def _list_of(items: dict[str, None]) -> str:
     return f"a list ({', '.join(items)})"
 
 
-def _words(schema: Schema, given: Schema) -> Iterator[str]:
-    option = _resolved(schema, given)
+def _words(schema: Schema, field: Schema) -> Iterator[str]:
+    option = _resolved(schema, field)
     if "enum" in option:
         yield from (f"`{_plain(value)}`" for value in option["enum"])
     elif "const" in option:
@@ -91,5 +91,5 @@ def _words(schema: Schema, given: Schema) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
-    """As YAML has it."""
+    """A value as YAML writes it."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
 """The configuration: all its keys, as frozen models.
 
-`Config` is their reference; `dpca schema` prints it as JSON Schema. `dpca.config.loading` reads YAML into it.
+`Config` is the reference of the keys; `dpca schema` prints it as JSON Schema. `dpca.config.loading` reads YAML into it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Section(BaseModel):
 
 
 def _in_full(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """Refuse text that pydantic reads the beginning of, and amounts so small that a unit was forgotten."""
+    """Refuse text of which pydantic would read only the beginning, and amounts so small that a unit must be missing."""
     if isinstance(given, str) and not re.fullmatch(r"\s*(\d+\.)?\d+\s*[a-zA-Z]*\s*", given):
         raise ValueError(given)
     amount = read(given)
@@ -51,7 +51,7 @@ def _in_full(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 Amount = Annotated[ByteSize, WrapValidator(_in_full)]
 Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
-"""Paths, URLs and what else may stand in a script."""
+"""Paths, URLs and other text that may be written into a script."""
 
 
 class Input(_Section):
@@ -63,37 +63,38 @@ class Input(_Section):
     ] = None
     samples_axis: Annotated[
         int | str,
-        Field(description="The axis of samples, a number or a dimension's name; every other axis is a feature axis."),
+        Field(description="The axis of samples: a number or a dimension's name; all other axes are feature axes."),
     ] = 0
     absent_chunks: Annotated[
         Literal["fill", "error"],
         Field(
-            description="Chunks that the store never wrote: read as its fill value, counted and reported; or refused."
+            description="Chunks that were never written. fill: read them as the fill value, count and report them; error: refuse them."
         ),
     ] = "fill"
     missing_values: Annotated[
         list[float],
         Field(
-            description="Stored values that mark a missing one, besides NaN and what the file itself says: its _FillValue, "
+            description="Stored values that mark a missing value, besides NaN and those that the file itself declares: its _FillValue, "
             "missing_value, and values outside its valid_range, valid_min and valid_max."
         ),
     ] = []
     read_seconds: Annotated[
         float,
-        Field(gt=0, description="How long no slab may be read until storage counts as hanging, and the run ends."),
+        Field(gt=0, description="Seconds without a slab read after which storage counts as hanging, and the run ends."),
     ] = READ_SECONDS
     library: Annotated[
-        Literal["fsspec", "obstore"], Field(description="What opens a URL: as many protocols, or faster ones.")
+        Literal["fsspec", "obstore"],
+        Field(description="Library that opens a URL: fsspec for many protocols, obstore for fewer, but faster."),
     ] = "fsspec"
     storage_options: Annotated[
         dict[str, Any],
         Field(
-            description="Of a URL: what fsspec's file system is given, or obstore's from_url; never written to a result."
+            description="Options for a URL: those of fsspec's file system, or of obstore's from_url; never written to a result."
         ),
     ] = {}
 
     def open(self) -> Source:
-        """The source that is there.
+        """The source of the array.
 
         Raises
         ------
@@ -119,19 +120,20 @@ class Preprocess(_Section):
     center: Annotated[
         bool,
         Field(
-            description="Subtract the feature's mean. false when left out with kind: kernel_pca, which centres in its own "
-            "space; it matters to poly, sigmoid and cosine."
+            description="Subtract the feature's mean. The default is false for kind: kernel_pca, which centres in its own "
+            "space; of the kernels, it changes only poly, sigmoid and cosine."
         ),
     ] = True
     scale: Annotated[
         Literal["none", "std"],
         Field(
             description="std divides by the standard deviation of the values that are present, with divisor (their number - "
-            "ddof). A feature whose standard deviation is at most 4 eps of its mean is constant, and stays 0."
+            "ddof). A feature whose standard deviation is at most 4 eps of its mean counts as constant, and stays 0."
         ),
     ] = "none"
     missing: Annotated[
-        Literal["error", "mean"], Field(description="At NaN: refuse it, or fill in the feature's mean.")
+        Literal["error", "mean"],
+        Field(description="Missing values. error: refuse them; mean: replace them by the feature's mean."),
     ] = "error"
 
 
@@ -144,7 +146,7 @@ _SWEEP = Field(min_length=1)
 class Labels(_Section):
     """A label for each sample."""
 
-    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or a text file with a label a line.")]
+    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or a text file with one label per line.")]
     array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
 
 
@@ -152,14 +154,14 @@ class Model(_Section):
     """What is computed."""
 
     kind: Annotated[
-        Literal["pca", "kernel_pca"], Field(description="Principal component analysis, or that of a kernel.")
+        Literal["pca", "kernel_pca"], Field(description="pca: principal component analysis; kernel_pca: kernel PCA.")
     ] = "pca"
     n_components: Annotated[
         Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
         Field(
-            description=f"How many components: a number; a share of the variance such as 0.9; rank; or a rule from the "
+            description=f"Number of components: an integer; a share of the variance such as 0.9; rank; or a rule from the "
             "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle). "
-            f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, when left out."
+            f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, if left out."
         ),
     ] = None
     svd_solver: Annotated[
@@ -167,14 +169,14 @@ class Model(_Section):
         Field(
             description="gram_eigh: eigendecomposition of the n x n Gram matrix; covariance_eigh: of the d x d covariance; "
             "tsqr: QR of the data, 3 to 4 times the time, for singular values below 1.5e-8 of the largest; auto: the "
-            "smaller of the two matrices, then what the components need."
+            "smaller of the two matrices, then double precision and tsqr if the components need them."
         ),
     ] = "auto"
     precision: Annotated[
         Literal["auto", "single", "double"],
         Field(
-            description="Of the products. auto is single for bool, float16, float32 and integers of up to 16 bits, "
-            "else double. Accumulators are float64 always."
+            description="Precision of the matrix products. auto is single for bool, float16, float32 and integers of up to "
+            "16 bits, else double. Accumulators are always float64."
         ),
     ] = "auto"
     ddof: Annotated[int, Field(ge=0, description="Explained variance is sigma^2 / (n - ddof).")] = 1
@@ -182,92 +184,92 @@ class Model(_Section):
         float | None,
         Field(
             gt=0,
-            description="How many independent samples correlated ones are as good as, for sampling errors (North's rule); "
-            "null for as many as there are.",
+            description="Number of independent samples that correlated samples are worth, for sampling errors (North's rule); "
+            "null for their own number.",
         ),
     ] = None
     whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
     kernel: Annotated[
         Kernel | Annotated[list[Kernel], _SWEEP],
         Field(
-            description="Of kernel_pca: linear, poly, rbf, sigmoid, cosine; precomputed where the input is the kernel "
-            "matrix. A list of any of kernel, gamma, degree and coef0 is a sweep: every combination, from one Gram matrix."
+            description="For kernel_pca: linear, poly, rbf, sigmoid, cosine; precomputed if the input is the kernel "
+            "matrix. Lists for kernel, gamma, degree or coef0 make a sweep: every combination, from one Gram matrix."
         ),
     ] = "linear"
     gamma: Annotated[
         Gamma | Annotated[list[Gamma], _SWEEP],
         Field(
-            description="Of poly, rbf and sigmoid; null is 1 / n_features, median 1 / the median squared distance of samples."
+            description="For poly, rbf and sigmoid. null: 1 / n_features; median: 1 / the median squared distance between samples."
         ),
     ] = None
-    degree: Annotated[Degree | Annotated[list[Degree], _SWEEP], Field(description="Of poly.")] = 3.0
-    coef0: Annotated[float | Annotated[list[float], _SWEEP], Field(description="Of poly and sigmoid.")] = 1.0
+    degree: Annotated[Degree | Annotated[list[Degree], _SWEEP], Field(description="For poly.")] = 3.0
+    coef0: Annotated[float | Annotated[list[float], _SWEEP], Field(description="For poly and sigmoid.")] = 1.0
     fit_inverse_transform: Annotated[
         bool | Literal["fixed_point"],
         Field(
-            description="Of kernel_pca, for dpca reconstruct: true finds samples by kernel ridge regression, as "
-            "scikit-learn does; fixed_point, for rbf, the samples whose images are nearest. The linear kernel needs none."
+            description="For dpca reconstruct after kernel_pca. true: find samples by kernel ridge regression, as scikit-learn "
+            "does; fixed_point, for rbf: find the samples whose images are nearest. The linear kernel needs neither."
         ),
     ] = False
-    alpha: Annotated[float, Field(ge=0, description="Ridge of that regression.")] = 1.0
+    alpha: Annotated[float, Field(ge=0, description="Ridge parameter of that regression.")] = 1.0
     labels: Annotated[
         Labels | None,
         Field(
-            description="A label for each sample: colours the report; of kernel_pca, how often a sample's neighbour in the "
-            "scores has its own."
+            description="A label for each sample. It colours the report; for kernel_pca, the result tells how often a sample's "
+            "nearest neighbour in the scores has the same label."
         ),
     ] = None
 
 
 class Tls(_Section):
-    """Paths of PEM files, as Dask's own settings have them."""
+    """Paths of PEM files, as in Dask's own settings."""
 
     ca: Annotated[Text, Field(description="Certificate of the authority that signed the others.")]
     cert: Annotated[Text, Field(description="Certificate of this client.")]
-    key: Annotated[Text, Field(description="Its key.")]
+    key: Annotated[Text, Field(description="Key of that certificate.")]
 
 
-_CORES = Field(ge=1, description="Threads of each worker: spans that it computes at the same time.")
+_CORES = Field(ge=1, description="Threads of each worker: the number of spans that it computes at the same time.")
 _INTERFACE = Field(
-    description="Network interface to listen on, such as ib0; the one that leads to the other machines if null."
+    description="Network interface to listen on, such as ib0; null: the one that leads to the other machines."
 )
 
 
 class SlurmCluster(_Section):
-    """Workers in Slurm jobs that the run submits and replaces, by dask-jobqueue, whose names these are.
+    """Workers in Slurm jobs that the run submits and replaces, by dask-jobqueue, whose option names these are.
 
-    What is left out is as the site's jobqueue.yaml of Dask has it.
+    Options that are left out come from the site's jobqueue.yaml of Dask.
     """
 
     cores: Annotated[int, _CORES]
-    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB: what its job asks for.")]
+    memory: Annotated[Amount, Field(description="Memory of each worker, such as 16 GiB: what its job requests.")]
     walltime: Annotated[
         str,
         Field(
             pattern=WALLTIME,
-            description="Of each job, as sbatch has it: 04:00:00. Workers retire after 85 % of it and are replaced; a span "
+            description="Walltime of each job, as for sbatch: 04:00:00. Workers retire after 85 % of it and are replaced; a span "
             "has to end within a tenth.",
         ),
     ]
-    maximum: Annotated[int, Field(ge=1, description="Workers at the same time, at most.")]
-    minimum: Annotated[int, Field(ge=0, description="And at least.")] = 1
-    queue: Annotated[Text | None, Field(description="Partition of Slurm.")] = None
-    account: Annotated[Text | None, Field(description="Whom it is charged to.")] = None
+    maximum: Annotated[int, Field(ge=1, description="Most workers at the same time.")]
+    minimum: Annotated[int, Field(ge=0, description="Fewest workers at the same time.")] = 1
+    queue: Annotated[Text | None, Field(description="Slurm partition.")] = None
+    account: Annotated[Text | None, Field(description="Slurm account to charge.")] = None
     interface: Annotated[Text | None, _INTERFACE] = None
     job_extra_directives: Annotated[
-        list[Text], Field(description="Further options of sbatch, such as --constraint=skylake.")
+        list[Text], Field(description="Further options for sbatch, such as --constraint=skylake.")
     ] = []
     job_script_prologue: Annotated[
-        list[str], Field(description="Commands before a worker starts: module load ...")
+        list[str], Field(description="Commands to run before a worker starts: module load ...")
     ] = []
 
 
 class SlurmRunner(_Section):
     """Tasks of one Slurm job, started by srun: a scheduler, the run and workers. `dpca submit` writes such a job."""
 
-    workers: Annotated[int, Field(ge=1, description="The job step has two tasks more.")]
+    workers: Annotated[int, Field(ge=1, description="Number of workers; the job step has two tasks more.")]
     cores: Annotated[int, _CORES] = 1
-    memory: Annotated[Amount, Field(description="Of each worker, such as 16 GiB.")]
+    memory: Annotated[Amount, Field(description="Memory of each worker, such as 16 GiB.")]
     interface: Annotated[Text | None, _INTERFACE] = None
 
 
@@ -276,12 +278,12 @@ class Cluster(_Section):
 
     scheduler: Annotated[
         Text | None,
-        Field(description="Address of one that runs, such as tcp://host:8786, or tls://host:8786."),
+        Field(description="Address of a running scheduler, such as tcp://host:8786, or tls://host:8786."),
     ] = None
     scheduler_file: Annotated[
-        Text | None, Field(description="Instead of its address: the file that it wrote it to.")
+        Text | None, Field(description="File to which a running scheduler wrote its address.")
     ] = None
-    tls: Annotated[Tls | None, Field(description="Certificates, where that scheduler speaks TLS.")] = None
+    tls: Annotated[Tls | None, Field(description="Certificates, if that scheduler uses TLS.")] = None
     slurm: Annotated[SlurmCluster | None, Field(description="Workers in jobs that the run submits.")] = None
     slurm_runner: Annotated[SlurmRunner | None, Field(description="Workers in the job that the run is in.")] = None
 
@@ -298,31 +300,29 @@ class Compute(_Section):
     ] = "local"
     workers: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
-        Field(description="Spans that run at the same time on this machine; auto: one a core. The bits do not change."),
+        Field(description="Spans run at the same time on this machine; auto: one per core. The bits do not change."),
     ] = "auto"
 
     memory: Annotated[
         Literal["auto"] | Amount,
         Field(
             description="Private memory of all processes on this machine, or of each worker of a cluster, such as "
-            "8 GiB; auto: half of what is free. Limits of control groups and of Slurm are respected."
+            "8 GiB; auto: half of the free memory. Limits of control groups and of Slurm are respected."
         ),
     ] = "auto"
     scratch: Annotated[
         Text | None,
-        Field(description="Directory for a copy of the input, where its chunks need one; beside the result if null."),
+        Field(description="Directory for a copy of the input, if its chunks need one; null: beside the result."),
     ] = None
 
 
 class Output(_Section):
     """Where the result goes."""
 
-    path: Annotated[Text, Field(description="A directory; must not hold a result, unless --overwrite.")]
-    components: Annotated[bool, Field(description="false: scores and spectrum only, in one read of the data.")] = True
+    path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
+    components: Annotated[bool, Field(description="false: only scores and spectrum, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
-    report: Annotated[
-        bool, Field(description="Write report.html, if what draws it is installed: jinja2 and matplotlib.")
-    ] = True
+    report: Annotated[bool, Field(description="Write report.html, if jinja2 and matplotlib are installed.")] = True
 
 
 class Config(_Section):
@@ -337,7 +337,7 @@ class Config(_Section):
     @model_validator(mode="before")
     @classmethod
     def _kernels_centre_for_themselves(cls, values: Any) -> Any:
-        """scikit-learn's kernels see samples as they are, so that is what is computed unless center is set."""
+        """Set center to false for kernel PCA, unless it is given: scikit-learn's kernels take samples uncentred."""
         model = values.get("model") if isinstance(values, dict) else None
         preprocess = values.get("preprocess", {}) if isinstance(values, dict) else None
         if isinstance(model, dict) and model.get("kind") == "kernel_pca" and isinstance(preprocess, dict):
@@ -364,7 +364,7 @@ ALLOWED = {
     "model.coef0": "a number or a list of them",
     "model.fit_inverse_transform": "true, false or fixed_point",
 }
-"""What is allowed, where the members of a union would not say it well."""
+"""Allowed values in words, where the messages for the members of a union would be unclear."""
 
 _WRITE_AMOUNT = "Write a number with a point, and a unit; 1 MiB is the least."
 
@@ -377,16 +377,16 @@ REMEDIES = {
     "compute.cluster.slurm.memory": _WRITE_AMOUNT,
     "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
 }
-"""What to do, where that is more than to correct a value."""
+"""Remedies for errors that need more than a corrected value."""
 
 
 def without_secrets(values: Any, key: str = "") -> Any:
-    """A configuration, or what it has at a key, as it may be written down and shown: no storage options, no credentials.
+    """A configuration, or its values at a key, safe to write down and show: storage options and credentials are redacted.
 
     Parameters
     ----------
     values : plain values
-    key : where they stand in the configuration, such as model.labels
+    key : their key in the configuration, such as model.labels
     """
     if isinstance(values, Mapping):
         return {name: without_secrets(value, f"{key}.{name}".lstrip(".")) for name, value in values.items()}
@@ -403,7 +403,7 @@ def schema() -> dict[str, Any]:
 
 
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")
-"""Keys of the model that come after the Gram matrix: a run that is gone on with may have others."""
+"""Keys of the model that only matter after the Gram matrix: a resumed run may change them."""
 
 
 def check_together(config: Config) -> None:
@@ -434,11 +434,11 @@ def check_together(config: Config) -> None:
                 )
         return
     for key in ("gamma", "degree", "coef0"):
-        given = getattr(model, key)
-        if given != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
+        value = getattr(model, key)
+        if value != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
             having = [name for name, uses in USES.items() if key in uses]
             raise ConfigError(
-                f"model.{key} is {given!r}, but model.kernel is {model.kernel}, which has no {key}",
+                f"model.{key} is {value!r}, but model.kernel is {model.kernel}, which has no {key}",
                 f"Leave model.{key} out, or set model.kernel to {' or '.join(having)}.",
                 key=f"model.{key}",
             )
@@ -484,18 +484,18 @@ def check_together(config: Config) -> None:
 
 
 def _check_cluster(cluster: Cluster) -> None:
-    """One way to find or start workers, and what belongs to it."""
+    """Refuse keys of a cluster that contradict each other, or not exactly one way to find or start workers."""
     ways = ("scheduler", "scheduler_file", "slurm", "slurm_runner")
-    given = [way for way in ways if getattr(cluster, way) is not None]
-    if len(given) != 1:
+    chosen = [way for way in ways if getattr(cluster, way) is not None]
+    if len(chosen) != 1:
         raise ConfigError(
-            f"compute.cluster has {' and '.join(given) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
-            "Give the address of a scheduler, the file that it wrote it to, or how to start workers.",
+            f"compute.cluster has {' and '.join(chosen) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
+            "Give the address of a scheduler, the file with its address, or how to start workers.",
             key="compute.cluster",
         )
-    if cluster.tls and given[0].startswith("slurm"):
+    if cluster.tls and chosen[0].startswith("slurm"):
         raise ConfigError(
-            f"compute.cluster has tls and {given[0]}, but certificates are for a scheduler that runs already",
+            f"compute.cluster has tls and {chosen[0]}, but certificates are for a scheduler that runs already",
             "Leave tls out.",
             key="compute.cluster.tls",
         )
