@@ -300,7 +300,7 @@ class Compute(_Section):
     ] = "local"
     workers: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
-        Field(description="Spans run at the same time on this machine; auto: one per core. The bits do not change."),
+        Field(description="Parallel spans on this machine; auto: one per core. The result is bitwise the same."),
     ] = "auto"
 
     memory: Annotated[

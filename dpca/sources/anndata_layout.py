@@ -81,7 +81,7 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None) -> str:
 
     Parameters
     ----------
-    uri : where they are, as errors show it
+    uri : their path or URL, for error messages
     arrays : arrays and sparse matrices by path
 
     Raises
