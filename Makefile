@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BASE ?= HEAD
 
-.PHONY: demo test clusters looks lint bench curves latency graph shells memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks lint bench curves latency graph shells memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -12,8 +12,12 @@ demo: $(VENV)/.report
 
 ## test: lint, types, import direction, tests
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 -m "not alone and not clusters and not looks"
+	$(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone
+
+## long: tests that take minutes: memory beside plans, short campaigns, the commands of the README (ten minutes)
+long: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "long and not clusters and not looks"
 
 ## clusters: runs on a Slurm and on hosts of the tests' own (ten minutes; needs root, slurm-wlm, munge and iproute2)
 clusters: $(READY)

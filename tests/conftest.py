@@ -14,6 +14,19 @@ settings.load_profile(os.environ.get("DPCA_PROPERTIES", "same"))
 SHARED = Path(os.environ.get("DPCA_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(config, items):
+    """Do not run tests of scikit-learn that do not apply, or that differ by the name of a solver alone."""
+
+    def applies(item):
+        refused, alike = getattr(item.module, "NOT_APPLICABLE", {}), getattr(item.module, "ALIKE", set())
+        solvers = set(map(str, getattr(getattr(item, "callspec", None), "params", {}).values()))
+        return not any(f"{item.name}[".startswith(name) for name in refused) and not solvers & alike
+
+    chosen = [item for item in items if applies(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
 @pytest.fixture
 def shared_data():
     """A folder of the real datasets; the test skips where it is absent."""

@@ -30,6 +30,7 @@ SMALL = {
 }
 
 
+@pytest.mark.long
 def test_small_cases_are_measured_with_their_errors(tmp_path):
     for name, text in SMALL.items():
         Path(f"{name}.yaml").write_text(

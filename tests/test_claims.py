@@ -46,6 +46,7 @@ def test_single_precision_that_is_asked_for_is_not_called_reliable_where_it_is_n
     assert found.certificate["components"][1]["digits"] < 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n_samples", "part"), [(3, 0), (8, 1)])
 def test_claims_hold_over_many_kinds_of_data(n_samples, part):
     """A part of the campaign, whose limits these are."""

@@ -20,6 +20,8 @@ import zarr
 from dpca.planning.search import LIBRARIES_BYTES
 from dpca.system.machine import private_bytes
 
+pytestmark = pytest.mark.long
+
 MIB = 2**20
 SAMPLE_SECONDS = 0.002
 ZARR_THREADS_BYTES = 32 * MIB

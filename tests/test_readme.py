@@ -53,6 +53,7 @@ def commands(text):
             yield line
 
 
+@pytest.mark.long
 def test_commands_run_one_after_the_other(fresh):
     path = f"{fresh / '.venv' / 'bin'}:{os.environ['PATH']}"
     # Those of workflows/kernels take a minute, and matplotlib: they are `make shells`.
