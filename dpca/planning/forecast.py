@@ -93,36 +93,12 @@ def forecast(
     """
     plan, layout = run.plan, source.layout
     n, d = plan.n_samples, plan.n_features
-    k = model.most_components(n, d)
-    m, streamed = plan.n_kept, n * d // plan.n_kept
-    first, *later = (attempt.rung for attempt in run.attempts)
-    dtype = first.dtype
-    passes: list[dict[str, Any]] = [{"name": first.name, "bytes": layout.bytes, "flops": _flops(first, m, streamed)}]
-    if reads_means(plan, model, layout):
-        passes.insert(0, {"name": "means", "bytes": layout.bytes, "flops": 0})
-    second = second_pass(plan, components)
-    if second:
-        # For each feature X_c' alpha and X_c W take 2 m k flops each, and W'W 2 k^2 (Golub and Van Loan, table 1.1.2).
-        passes.append({"name": second, "bytes": layout.bytes, "flops": (4 * m * k + 2 * k * k) * streamed})
-    if not run.reads:
-        passes = [{"name": "kernel matrix", "bytes": layout.bytes, "flops": 0}]
+    k, first = model.most_components(n, d), run.attempts[0].rung
+    passes, worst = _passes(run, model, layout, second_pass(plan, components), k)
     n_cases = model.kernels.n_cases if model.kernels else 1
-    if run.copy is not None:
-        passes.insert(0, {"name": "copy", "bytes": layout.bytes, "flops": 0})
-    if run.keeps_data:
-        passes[1:] = [{**item, "bytes": 0} for item in passes[1:]]
-    read_again = 0 if run.keeps_data else layout.bytes
-    worst = []
-    for rung in later:
-        worst.append({"name": rung.name, "bytes": read_again, "flops": _flops(rung, m, streamed)})
-        if second:  # it may refute the solver before it
-            flops = passes[-1]["flops"]
-            worst.append({"name": f"{second} of {rung.name}", "bytes": read_again, "flops": flops})
-    arrays = _arrays(run, model, dtype, k, components, keep_gram)
+    arrays = _arrays(run, model, first.dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     seconds = _seconds(run, model, layout, rates, output_bytes, components)
-    process = run.tightest
-    reading = reading_of(run, layout)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
@@ -141,16 +117,11 @@ def forecast(
         "solver": first.solver,
         "solver_reason": model.reason(layout.dtype, n, d),
         "keeps": plan.keeps,
-        "working_dtype": dtype.name,
-        "reading": {
-            "kind": reading,
-            "meaning": READINGS[reading]
-            + ("; kept in memory, where that is faster than to read them again" if run.keeps_data else ""),
-            "keeps_data": run.keeps_data,
-        },
+        "working_dtype": first.dtype.name,
+        "reading": _reading(run, layout),
         "slabs": plan.n_slabs,
         "slab_width": plan.slab_width,
-        "slab_bytes": plan.slab_width * m * layout.dtype.itemsize,
+        "slab_bytes": plan.slab_width * plan.n_kept * layout.dtype.itemsize,
         "tiles": plan.n_tiles,
         "spans": plan.n_spans,
         "tasks": run.n_tasks,
@@ -158,7 +129,7 @@ def forecast(
         "worst_case_passes": len(passes) + len(worst),
         "worst_case": worst,
         "bytes_read": sum(item["bytes"] for item in passes),
-        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(m),
+        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(plan.n_kept),
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -168,32 +139,81 @@ def forecast(
             "beside": ["certificate.json", "manifest.json", "status.json"],
         },
         "scratch": {"path": scratch.path, "bytes": run.scratch_bytes, "free_bytes": scratch.free_bytes},
-        "memory": {
-            "budget_bytes": process.budget.bytes,
-            "budget_origin": process.budget.origin,
-            "expected_peak_bytes": run.expected_bytes,
-            "peak_bytes": process.peak_bytes,
-            "processes": [
-                {
-                    "name": item.name,
-                    "count": item.count,
-                    "peak_bytes": item.peak_bytes,
-                    "stages": [
-                        {"name": stage.name, "bytes": stage.bytes, "arrays": [vars(array) for array in stage.arrays]}
-                        for stage in item.stages
-                    ],
-                }
-                for item in run.processes
-            ],
-        },
+        "memory": _memory(run),
         "time": {
             "seconds": sum(seconds.values()),
             "stages": seconds,
             "span_seconds": _span_seconds(run, layout, rates, output_bytes),
-            "rates": _rates(rates, m),
+            "rates": _rates(rates, plan.n_kept),
             "probe_seconds": probe_seconds,
         },
         "advice": _advice(run, layout, output_bytes, output_path),
+    }
+
+
+def _passes(
+    run: RunPlan, model: Model, layout: Layout, second: str | None, k: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The passes that are expected, and those that come besides in the worst case: name, bytes and flops of each.
+
+    Parameters
+    ----------
+    second : the name of the second pass, where there is one
+    k : the number of components
+    """
+    plan = run.plan
+    m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
+    first, *later = (attempt.rung for attempt in run.attempts)
+    # For each feature X_c' alpha and X_c W take 2 m k flops each, and W'W 2 k^2 (Golub and Van Loan, table 1.1.2).
+    flops_of_second = (4 * m * k + 2 * k * k) * streamed
+    steps = [("copy", 0)] * (run.copy is not None)
+    if run.reads:
+        steps += [("means", 0)] * reads_means(plan, model, layout)
+        steps += [(first.name, _flops(first, m, streamed))]
+        steps += [(second, flops_of_second)] if second else []
+    else:
+        steps += [("kernel matrix", 0)]
+    again = 0 if run.keeps_data else layout.bytes
+    passes = [
+        {"name": name, "bytes": again if number else layout.bytes, "flops": flops}
+        for number, (name, flops) in enumerate(steps)
+    ]
+    worst = []
+    for rung in later:
+        worst.append({"name": rung.name, "bytes": again, "flops": _flops(rung, m, streamed)})
+        if second:  # it may refute the solver before it
+            worst.append({"name": f"{second} of {rung.name}", "bytes": again, "flops": flops_of_second})
+    return passes, worst
+
+
+def _reading(run: RunPlan, layout: Layout) -> dict[str, Any]:
+    """How the input is read, and what that means."""
+    kind = reading_of(run, layout)
+    kept = "; kept in memory, where that is faster than to read them again" if run.keeps_data else ""
+    return {"kind": kind, "meaning": READINGS[kind] + kept, "keeps_data": run.keeps_data}
+
+
+def _memory(run: RunPlan) -> dict[str, Any]:
+    """The budget, and what each process holds in each stage."""
+    tightest = run.tightest
+    processes = [
+        {
+            "name": process.name,
+            "count": process.count,
+            "peak_bytes": process.peak_bytes,
+            "stages": [
+                {"name": stage.name, "bytes": stage.bytes, "arrays": [vars(array) for array in stage.arrays]}
+                for stage in process.stages
+            ],
+        }
+        for process in run.processes
+    ]
+    return {
+        "budget_bytes": tightest.budget.bytes,
+        "budget_origin": tightest.budget.origin,
+        "expected_peak_bytes": run.expected_bytes,
+        "peak_bytes": tightest.peak_bytes,
+        "processes": processes,
     }
 
 
