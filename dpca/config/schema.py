@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -408,7 +408,18 @@ OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "al
 
 def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
-    model, preprocess, cluster = config.model, config.preprocess, config.compute.cluster
+    _check_place(config)
+    if config.model.kind == "pca":
+        _check_no_kernels(config.model)
+        return
+    _check_kernels(config)
+    if "precomputed" in _kernels_of(config.model):
+        _check_precomputed(config)
+
+
+def _check_place(config: Config) -> None:
+    """Where it runs, and where the result goes."""
+    cluster = config.compute.cluster
     if isinstance(cluster, Cluster):
         _check_cluster(cluster)
         if config.compute.workers != "auto":
@@ -423,16 +434,26 @@ def check_together(config: Config) -> None:
         raise ConfigError(
             f"output.path is {path}, which lies in {uri}, the input", "Choose another output.path.", key="output.path"
         )
-    names = model.kernel if isinstance(model.kernel, list) else [model.kernel]
-    if model.kind == "pca":
-        for key in set(OF_KERNELS) - {"labels"}:
-            if getattr(model, key) != Model.model_fields[key].default:
-                raise ConfigError(
-                    f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
-                    f"Set model.kind: kernel_pca, or leave model.{key} out.",
-                    key=f"model.{key}",
-                )
-        return
+
+
+def _kernels_of(model: Model) -> Sequence[str]:
+    return model.kernel if isinstance(model.kernel, list) else [model.kernel]
+
+
+def _check_no_kernels(model: Model) -> None:
+    """PCA has no keys of kernels."""
+    for key in set(OF_KERNELS) - {"labels"}:
+        if getattr(model, key) != Model.model_fields[key].default:
+            raise ConfigError(
+                f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
+                f"Set model.kind: kernel_pca, or leave model.{key} out.",
+                key=f"model.{key}",
+            )
+
+
+def _check_kernels(config: Config) -> None:
+    """Parameters that no kernel has, and what is not defined of kernels."""
+    model, names = config.model, _kernels_of(config.model)
     for key in ("gamma", "degree", "coef0"):
         value = getattr(model, key)
         if value != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
@@ -460,8 +481,11 @@ def check_together(config: Config) -> None:
             "Leave output.gram out.",
             key="output.gram",
         )
-    if "precomputed" not in names:
-        return
+
+
+def _check_precomputed(config: Config) -> None:
+    """Of a kernel matrix there are no samples and no features."""
+    model, preprocess, names = config.model, config.preprocess, _kernels_of(config.model)
     if len(names) > 1:
         raise ConfigError(
             f"model.kernel is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",

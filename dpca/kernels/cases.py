@@ -105,22 +105,11 @@ def solve(
     """
     n, requested = len(matrix), request.n_components
     remarks = notes(kernel, matrix)
-    asymmetry = _asymmetry(matrix)
     rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
-    centering = Centering.of(matrix)
-    centering.apply(matrix)
-    if asymmetry and _asymmetry(matrix):  # asymmetry that centring removes does not matter
-        precomputed = kernel.name == "precomputed"
-        raise InputError(
-            f"kernel {kernel} is not symmetric: it is {asymmetry}",
-            "Store both halves: (K + K') / 2 where they differ by rounding, K + K' - diag(K) where one is zero."
-            if precomputed
-            else "A kernel of two samples must not depend on their order.",
-            key="input.uri" if precomputed else "model.kernel",
-        )
-    hidden = not isinstance(noise, Sketch) and noise > rounding  # whether errors of the products may hide eigenvalues
-    if not isinstance(noise, Sketch):
-        rounding = max(rounding, noise)
+    centering = _centre(kernel, matrix)
+    error = 0.0 if isinstance(noise, Sketch) else noise
+    hidden, rounding = error > rounding, max(rounding, error)  # whether errors of the products may hide eigenvalues
+    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
     reasons: list[str] = []
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
@@ -134,19 +123,13 @@ def solve(
     factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
     if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
-    eigenvalues, floor = factors.eigenvalues, max(factors.floor, rounding)
-    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
-    largest, magnitude = max(float(eigenvalues[0]), 0.0), max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
-    beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
-    if request.indefinite == "error":
-        _refuse_negative(kernel, eigenvalues if requested is None else eigenvalues[: factors.vectors.shape[1]], beyond)
-    negative = eigenvalues[eigenvalues < -max(beyond, limit)]
-    if negative.size:
+    n_negative, most_negative = _negative(kernel, factors, limit, request)
+    if n_negative:
         remarks.append(
-            f"kernel {kernel} is not positive semidefinite: {negative.size} eigenvalues are negative, down to "
-            f"{negative.min() / magnitude:.1e} of the largest in magnitude; they were left out"
+            f"kernel {kernel} is not positive semidefinite: {n_negative} eigenvalues are negative, down to "
+            f"{most_negative:.1e} of the largest in magnitude; they were left out"
         )
-    values, rank = _positive(eigenvalues, floor, largest_rank)
+    values, rank = _positive(factors.eigenvalues, max(factors.floor, rounding), largest_rank)
     spectrum = Spectrum(
         eigenvalues=values,
         vectors=factors.vectors,
@@ -163,18 +146,63 @@ def solve(
     if isinstance(noise, Sketch):
         bounds = noise.residuals(spectrum.vectors, values[: spectrum.n_components])
     else:
-        bounds = limit + factors.residuals * largest
+        bounds = limit + factors.residuals * max(float(factors.eigenvalues[0]), 0.0)
     spectrum = judged(spectrum, bounds, 2)
     return Case(
         kernel,
         spectrum,
         centering,
         tuple(remarks),
-        int(negative.size),
-        float(negative.min() / magnitude) if negative.size else 0.0,
+        n_negative,
+        most_negative,
         reasons[-1],
         accuracy=None if labels is None else neighbour_accuracy(spectrum.scaled, labels),
     )
+
+
+def _centre(kernel: Kernel, matrix: F64) -> Centering:
+    """Centre a kernel matrix, (n, n), in place.
+
+    Raises
+    ------
+    InputError
+        When it is not symmetric, also when it is centred.
+    """
+    asymmetry = _asymmetry(matrix)
+    centering = Centering.of(matrix)
+    centering.apply(matrix)
+    if asymmetry and _asymmetry(matrix):  # asymmetry that centring removes does not matter
+        precomputed = kernel.name == "precomputed"
+        raise InputError(
+            f"kernel {kernel} is not symmetric: it is {asymmetry}",
+            "Store both halves: (K + K') / 2 where they differ by rounding, K + K' - diag(K) where one is zero."
+            if precomputed
+            else "A kernel of two samples must not depend on their order.",
+            key="input.uri" if precomputed else "model.kernel",
+        )
+    return centering
+
+
+def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) -> tuple[int, float]:
+    """How many eigenvalues are negative beyond rounding, and the most negative one relative to the largest in magnitude.
+
+    Parameters
+    ----------
+    limit : how far eigenvalues may be off
+
+    Raises
+    ------
+    ConfigError
+        When there are any, and the request is to refuse them.
+    """
+    eigenvalues = factors.eigenvalues
+    magnitude = max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
+    beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
+    if request.indefinite == "error":
+        all_requested = request.n_components is None
+        _refuse_negative(kernel, eigenvalues if all_requested else eigenvalues[: factors.vectors.shape[1]], beyond)
+    negative = eigenvalues[eigenvalues < -max(beyond, limit)]
+    return int(negative.size), float(negative.min() / magnitude) if negative.size else 0.0
 
 
 def failed(kernel: Kernel, problem: str, n_samples: int, request: Request) -> Case:
