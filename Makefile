@@ -10,14 +10,14 @@ BASE ?= HEAD
 demo: $(VENV)/.report
 	$(BIN)/dpca demo
 
-## test: lint, types, import direction, tests
+## test: lint, types, import direction, tests (eight minutes, with the installation)
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
-	$(BIN)/python -m pytest -m alone
 
-## long: tests that take minutes: memory beside plans, short campaigns, the commands of the README (ten minutes)
+## long: tests that take minutes: memory beside plans, what is killed and damaged, the commands of the README (ten minutes)
 long: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "long and not clusters and not looks"
+	$(BIN)/python -m pytest -n 2 -m "long and not alone and not clusters and not looks"
+	$(BIN)/python -m pytest -m alone
 
 ## clusters: runs on a Slurm and on hosts of the tests' own (ten minutes; needs root, slurm-wlm, munge and iproute2)
 clusters: $(READY)

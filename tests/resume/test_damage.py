@@ -16,6 +16,8 @@ from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, 
 from tests.stores import random_array
 from tests.test_crashes import bits
 
+pytestmark = pytest.mark.long
+
 
 def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys):
     killed(config, 6)

@@ -28,6 +28,8 @@ from tests.resume.disturbed import (
 from tests.stores import random_array
 from tests.test_crashes import bits
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 1), ("SIGUSR1", 1), ("SIGINT", 130)])
 @pytest.mark.parametrize("slab", [5, 14])
