@@ -1,6 +1,8 @@
 """Stores that count and stores that fail."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import zarr
@@ -46,3 +48,14 @@ def random_array(seed, shape, dtype):
             np.round(20 * values + (60 if dtype.kind == "u" else 0)), 0 if dtype.kind == "u" else -100, 120
         ).astype(dtype)
     return values.astype(dtype)
+
+
+def bits(path):
+    """Everything that a result holds, but what tells of the way there."""
+    certificate = json.loads(Path(path, "certificate.json").read_text())
+    return contents(Path(path, "result.zarr")) | {"certificate": certificate}
+
+
+def contents(path):
+    """All files in a directory."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}

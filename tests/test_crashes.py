@@ -14,6 +14,7 @@ from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.results import ResultDirectory
 from tests.crashes import FLUSHES, unflushed, watched, without
+from tests.stores import contents
 
 STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "97"))
 """Of so many losses of power one is gone on from; of each (1) by make crashes, which takes minutes."""
@@ -26,17 +27,6 @@ CASES = {
     "samples stream by": ((60, 3), (20, 3), ("preprocess.missing=mean",)),
     "components made orthonormal": ((6, 40), (6, 20), ("model.n_components=4",)),
 }
-
-
-def bits(path):
-    """Everything that a result holds, but what tells of the way there."""
-    certificate = json.loads(Path(path, "certificate.json").read_text())
-    return contents(Path(path, "result.zarr")) | {"certificate": certificate}
-
-
-def contents(path):
-    """All files in a directory."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(Path(path).rglob("*")) if file.is_file()}
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def allowed_misfit(p: int) -> float:
     """The largest `noise_misfit` of p eigenvalues that still counts as white noise.
 
     Measured for p from 20 to 500: white noise stays below 2.8 / p and 0.02, a correlation of 0.5 between
-    neighbouring features gives 0.05 at p = 500 and 0.13 at p = 30 (tests/test_dimension.py).
+    neighbouring features gives 0.05 at p = 500 and 0.13 at p = 30 (tests/numerics/test_dimension.py).
     """
     return 0.02 + 3 / p
 

@@ -12,8 +12,8 @@ import pytest
 import zarr
 
 from tests.commands.calls import dpca, dpca_process
+from tests.planning.test_memory import measured_run, npy_of
 from tests.stores import random_array
-from tests.test_memory import measured_run, npy_of
 
 pytestmark = pytest.mark.looks
 

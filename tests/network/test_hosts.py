@@ -8,7 +8,7 @@ import pytest
 
 from tests.customized import spans
 from tests.slurm.daemons import until
-from tests.test_crashes import bits
+from tests.stores import bits
 
 pytestmark = pytest.mark.clusters
 

@@ -8,8 +8,7 @@ import zarr
 
 from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, in_small_slabs
-from tests.stores import random_array
-from tests.test_crashes import bits
+from tests.stores import bits, random_array
 
 
 @pytest.fixture

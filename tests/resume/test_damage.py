@@ -13,8 +13,7 @@ from dpca.config.loading import load
 from dpca.methods import steps
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, killed, staged, truncated
-from tests.stores import random_array
-from tests.test_crashes import bits
+from tests.stores import bits, random_array
 
 pytestmark = pytest.mark.long
 

@@ -19,8 +19,7 @@ from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, staged
-from tests.stores import random_array
-from tests.test_crashes import bits
+from tests.stores import bits, random_array
 
 
 def before_the_lock(monkeypatch, module, meanwhile):

@@ -12,7 +12,7 @@ import zarr
 
 from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, parts
-from tests.test_crashes import bits
+from tests.stores import bits
 
 SWEEP = (
     "input: {uri: x.zarr}\n"

@@ -25,8 +25,7 @@ from tests.resume.disturbed import (
     rewrite_a_chunk,
     truncated,
 )
-from tests.stores import random_array
-from tests.test_crashes import bits
+from tests.stores import bits, random_array
 
 pytestmark = pytest.mark.long
 

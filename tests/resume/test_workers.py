@@ -18,7 +18,7 @@ from tests.commands.calls import dpca, dpca_process
 from tests.customized import customized, twenty_spans
 from tests.resume.disturbed import disturbed, killed, parts
 from tests.slurm.daemons import until
-from tests.test_crashes import bits
+from tests.stores import bits
 
 __all__ = ["customized"]
 

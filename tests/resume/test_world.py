@@ -16,7 +16,7 @@ from dpca.methods import steps
 from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
-from tests.test_crashes import bits
+from tests.stores import bits
 
 
 @pytest.mark.parametrize(

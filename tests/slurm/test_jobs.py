@@ -10,7 +10,7 @@ from tests.customized import spans
 from tests.slurm.daemons import NODES, until
 from tests.slurm.strangers import assert_closed, processes
 from tests.slurm.test_array import RUNNER
-from tests.test_crashes import bits
+from tests.stores import bits
 
 pytestmark = pytest.mark.clusters
 

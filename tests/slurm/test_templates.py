@@ -9,7 +9,7 @@ import pytest
 from dpca.commands.submit import STOPPABLE
 from tests.commands.calls import dpca_process
 from tests.slurm.daemons import until
-from tests.test_crashes import bits
+from tests.stores import bits
 
 TEMPLATES = Path(__file__).parents[2] / "workflows" / "slurm"
 SCRIPTS = sorted(path.name for path in TEMPLATES.glob("*.sbatch"))

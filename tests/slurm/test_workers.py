@@ -13,7 +13,7 @@ from tests.commands.calls import dpca, dpca_process
 from tests.customized import spans
 from tests.slurm.daemons import NODES, until
 from tests.slurm.strangers import assert_closed, processes
-from tests.test_crashes import bits
+from tests.stores import bits
 
 pytestmark = pytest.mark.clusters
 

@@ -12,8 +12,7 @@ from dpca import PCA
 from dpca.sources import open_source
 from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
-from tests.stores import counted, random_array
-from tests.test_crashes import bits
+from tests.stores import bits, counted, random_array
 
 X = random_array(0, (20, 50_000), "f4")
 

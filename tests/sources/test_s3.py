@@ -12,7 +12,7 @@ from dpca.sources import open_source
 from dpca.sources.zarr_array import ZarrSource
 from dpca.sources.zarr_store import REQUESTS
 from tests.commands.calls import X, dpca
-from tests.test_crashes import bits
+from tests.stores import bits
 
 KEY, SECRET, REGION = "AKIDNOBODYMAYSEE", "secretthatnobodymaysee", "eu-test-1"
 

@@ -14,8 +14,7 @@ import zarr
 
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged
-from tests.stores import random_array
-from tests.test_crashes import bits
+from tests.stores import bits, random_array
 
 CASES = {
     "samples kept": ((12, 6000), (12, 600), "model: {n_components: 3}"),

@@ -11,7 +11,7 @@ from dpca.errors import DataError
 from dpca.numerics.accumulators.gram import Gram, center_gram
 from dpca.numerics.preprocess import Rules
 from dpca.sources import open_source
-from tests.accumulators.test_gram import tally_of
+from tests.numerics.test_gram import tally_of
 from tests.runs import decompose_array
 
 

@@ -8,8 +8,8 @@ from dpca.numerics.backproject import BackprojectionPartial, Measured
 from dpca.numerics.certificate import caveats, certify, check_products, confirmed
 from dpca.numerics.ladder import Rung
 from dpca.numerics.sketch import random_columns
-from tests.accumulators.test_gram import panel
-from tests.test_spectrum import normal, spectrum_of
+from tests.numerics.test_gram import panel
+from tests.numerics.test_spectrum import normal, spectrum_of
 
 
 def measured(x, spectrum):

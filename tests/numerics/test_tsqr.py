@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.numerics.accumulators.tsqr import Tsqr, waiting_rows
-from tests.accumulators.test_gram import panel, tally_of
+from tests.numerics.test_gram import panel, tally_of
 
 
 def factored(matrices):

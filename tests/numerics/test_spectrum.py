@@ -5,7 +5,7 @@ from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.sketch import Sketch, random_columns
 from dpca.numerics.spectrum import judged
 from dpca.numerics.spectrum import spectrum_of as of_factors
-from tests.accumulators.test_gram import panel, tally_of
+from tests.numerics.test_gram import panel, tally_of
 
 
 def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64):

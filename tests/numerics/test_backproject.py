@@ -2,7 +2,7 @@ import numpy as np
 
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.sketch import random_columns
-from tests.accumulators.test_gram import panel
+from tests.numerics.test_gram import panel
 
 
 def test_components_and_what_is_measured_of_them_add_up_over_panels():
