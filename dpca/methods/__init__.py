@@ -1,4 +1,4 @@
-"""Which stages there are, and in which order: PCA, kernel PCA, projection of new samples, reconstruction.
+"""The workflows: PCA, kernel PCA, projection of new samples, reconstruction. They define the stages and their order.
 
-One implementation for commands and estimators.
+Commands and estimators share this implementation.
 """

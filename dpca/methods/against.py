@@ -1,4 +1,4 @@
-"""What one task does where a kernel fit goes back to its training data: inner products with new samples, pre-images."""
+"""What one task does when a kernel fit reads its training data again: inner products with new samples, pre-images."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PREIMAGE = "reconstruction"
 
 @dataclass(frozen=True)
 class Against(Pass):
-    """What every part shares: spans of features of the training data, for each group of other samples in turn."""
+    """Settings that all parts share; a part is a group of other samples and a span of features, group after group."""
 
     groups: Cuts = field(default=Cuts(0, 1))
-    """Cuts of the other samples."""
+    """How the other samples are divided into groups."""
     new: Pass | None = None
-    """Of the other samples, where they are data: cut along features as the training data are."""
+    """The pass over the other samples, where they are data; their features are cut as those of the training data."""
 
     @property
     def n_parts(self) -> int:
@@ -43,16 +43,16 @@ class Against(Pass):
         return super().region(self.of_part(part)[1])
 
     def new_region(self, part: int) -> Region:
-        """The smallest region that holds a part of the other samples."""
+        """The smallest region of the other samples that holds a part."""
         assert self.new is not None
         samples, span = self.of_part(part)
         return placed(self.new.region(span), self.new.plan.samples_axis, samples)
 
     def part(self, part: int) -> Self:
-        found = replace(self, source=self.source.restrict(self.region(part)))
+        restricted = replace(self, source=self.source.restrict(self.region(part)))
         if self.new is None:
-            return found
-        return replace(found, new=replace(self.new, source=self.new.source.restrict(self.new_region(part))))
+            return restricted
+        return replace(restricted, new=replace(self.new, source=self.new.source.restrict(self.new_region(part))))
 
     def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
         new = () if self.new is None else ((self.new.source, self.new_region(part)),)
@@ -63,8 +63,8 @@ class Against(Pass):
         return {**super().blocks, **(self.new.blocks if self.new else {})}
 
     def with_blocks(self, blocks: Mapping[Any, Any]) -> Self:
-        found = super().with_blocks(blocks)
-        return found if self.new is None else replace(found, new=self.new.with_blocks(blocks))
+        updated = super().with_blocks(blocks)
+        return updated if self.new is None else replace(updated, new=self.new.with_blocks(blocks))
 
     def damage(self, part: int) -> str | None:
         samples, span = self.of_part(part)
@@ -75,37 +75,37 @@ class Against(Pass):
 
 @dataclass
 class Cross:
-    """Inner products of a group of new samples with those of the fit, all less the mean of the fit, over some features."""
+    """Inner products of new samples with the samples of a fit, over some features; both less the mean of the fit."""
 
     products: F64
-    """(m, n)."""
+    """Of m new samples with the n samples of the fit, (m, n)."""
     rows: F64
-    """Squared norms, (m,) and (n,)."""
+    """Squared norms of the new samples, (m,); `columns` has those of the fit, (n,)."""
     columns: F64
     row_mean_product: F64
-    """Products with the mean, likewise."""
+    """Products of the new samples with the mean, (m,); `column_mean_product` has those of the fit, (n,)."""
     column_mean_product: F64
     mean_norm2: float = 0.0
 
     @classmethod
     def empty(cls, m: int, n: int) -> Self:
-        """Over no features."""
+        """An empty sum: no features yet."""
         return cls(np.zeros((m, n)), np.zeros(m), np.zeros(n), np.zeros(m), np.zeros(n))
 
     def add(self, other: Cross) -> Self:
-        """Add another span's, in place."""
+        """Add the sums of another span, in place."""
         for name in ("products", "rows", "columns", "row_mean_product", "column_mean_product", "mean_norm2"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
     @property
     def inner(self) -> Inner:
-        """As kernels take it."""
+        """The same sums in the form that kernels take."""
         return Inner(**vars(self))
 
 
 def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cross:
-    """Inner products of a group of new samples with those of the fit, over a span's features: both are read once.
+    """Inner products of a group of new samples with the samples of the fit, over a span's features; both are read once.
 
     Parameters
     ----------
@@ -114,17 +114,17 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
     assert work.new is not None
     samples, span = work.of_part(part)
     m, n = samples.stop - samples.start, work.plan.n_samples
-    found, product = Cross.empty(m, n), np.empty((m, n), work.working_dtype)
+    sums, product = Cross.empty(m, n), np.empty((m, n), work.working_dtype)
     old_panels, new_panels = work.feature_panels(), work.new.feature_panels()
     axis = work.new.plan.samples_axis
     with work.reading(span) as old, work.new.source.open() as new:
         new.will_read(placed(region, axis, samples) for region in work.new.slab_regions(span))
         for tile in work.tiles(span):
-            of_tile = fitted.of_mean(tile)
+            fitted_tile = fitted.of_mean(tile)
             for slab in work.plan.slabs_of(tile):
-                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in of_tile)
+                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in fitted_tile)
                 reduced = np.nan_to_num(mean / divisor)
-                found.mean_norm2 += float(reduced @ reduced)
+                sums.mean_norm2 += float(reduced @ reduced)
                 region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
                 raw, other = old.read(region), new.read(beside)
                 for x, y in zip(
@@ -132,22 +132,22 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
                     located_panels(work.new, other, beside, new_panels.applied(other, mean, divisor)),
                     strict=True,
                 ):
-                    found.products += _product(y.matrix, x.matrix, product)
-                    found.rows += y.squares
-                    found.columns += x.squares
-                    found.row_mean_product += y.mean_product
-                    found.column_mean_product += x.mean_product
+                    sums.products += _product(y.matrix, x.matrix, product)
+                    sums.rows += y.squares
+                    sums.columns += x.squares
+                    sums.row_mean_product += y.mean_product
+                    sums.column_mean_product += x.mean_product
                 report(raw.nbytes + other.nbytes)
-    return found
+    return sums
 
 
 def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
-    """Y X', in double precision where theirs can't hold it.
+    """Y X'; in double precision where the working precision overflows.
 
     Raises
     ------
     PrecisionError
-        When that can't either.
+        When double precision overflows, too.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         np.matmul(y, x.T, out=out)
@@ -164,7 +164,7 @@ def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any
 
 @dataclass(frozen=True)
 class Combinations:
-    """Combinations of the training samples: A X_c, (m, n) times (n, features), scaled back, and b times the mean."""
+    """Combinations of the training samples: A X_c, (m, n) times (n, features), scaled back, plus b times the mean."""
 
     weights: F64
     """A, (m, n)."""
@@ -173,16 +173,16 @@ class Combinations:
 
 
 def preimage_span(work: Against, fitted: Fitted, wanted: Combinations, part: int, report: Report) -> int:
-    """Write (A X_c) diag(scale) + b m' over a span's features, for a group of the rows of A."""
+    """Write (A X_c) diag(scale) + b m' over a span's features, for a group of rows of A."""
     samples, span = work.of_part(part)
     weights = wanted.weights[samples].astype(work.working_dtype)
     means = wanted.means[samples, None]
     panels = work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            of_tile = fitted.of_mean(tile)
+            fitted_tile = fitted.of_mean(tile)
             for slab in work.plan.slabs_of(tile):
-                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in of_tile)
+                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in fitted_tile)
                 region = work.plan.region(slab)
                 raw = reader.read(region)
                 values = np.empty((len(weights), mean.size), work.working_dtype)

@@ -1,4 +1,4 @@
-"""What one task does where a fit is applied: scores of new samples, and samples from scores."""
+"""What one task does when a fit is applied: scores of new samples, and samples from scores."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dpca.store.stored import Stored
 
 @dataclass(frozen=True)
 class Projection(Pass):
-    """What every part of a projection shares: spans of features for each group of samples, group after group."""
+    """Settings that all parts of a projection share; a part is a group of samples and a span of features."""
 
     groups: Cuts = field(default=Cuts(0, 1))
-    """Cuts of the samples; `plan` is of a group, the largest where they differ."""
+    """How the samples are divided into groups; `plan` is that of one group, the largest where sizes differ."""
 
     @property
     def n_parts(self) -> int:
@@ -39,11 +39,11 @@ class Projection(Pass):
 
 
 def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
-    """Scores of a group of new samples over a span's features, ((Y - 1 m') diag(t)) W, and their squared norms.
+    """Scores ((Y - 1 m') diag(t)) W of a group of new samples over a span's features, and the samples' squared norms.
 
     Returns
     -------
-    (samples of the group, n_components + 1), squared norms in the last column
+    (samples of the group, n_components + 1); the last column holds the squared norms
     """
     group, span = divmod(part, work.plan.n_spans)
     samples = work.groups[group]
@@ -51,11 +51,11 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
     standardizer = work.feature_panels()
     with work.reading(part) as reader:
         for tile in work.tiles(span):
-            of_tile = fitted.of(tile)  # once, since what is stored may be larger than a slab
+            fitted_tile = fitted.of(tile)  # read once, since a stored chunk may be larger than a slab
             for slab in work.plan.slabs_of(tile):
                 region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
                 raw = reader.read(region)
-                mean, scale, components = of_tile.flat(within(slab, tile))
+                mean, scale, components = fitted_tile.flat(within(slab, tile))
                 for start, stop, block in located_panels(work, raw, region, standardizer.apply(raw, mean, scale)):
                     scores[:, :-1] += block @ components[:, start:stop].T
                     scores[:, -1] += np.einsum("nf,nf->n", block, block)
@@ -65,13 +65,13 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
 
 @dataclass(frozen=True)
 class Reconstruction(Sweep):
-    """What every part of a reconstruction shares: for each block of groups of samples the spans of features."""
+    """Settings that all parts of a reconstruction share; a part is a block of groups and a span of features."""
 
     dtype: np.dtype[Any] = field(default=np.dtype(np.float64))
-    """Of what is written."""
+    """Type of the values that are written."""
     groups: Cuts = field(default=Cuts(0, 1))
     n_blocks: int = 1
-    """Of groups: components are read once for each of them."""
+    """Number of blocks of groups; components are read once for each block."""
 
     @property
     def n_parts(self) -> int:
@@ -83,7 +83,7 @@ class Reconstruction(Sweep):
         yield from (self.groups[number] for number in range(first, last))
 
     def damage(self, part: int) -> str | None:
-        """As of a pass."""
+        """What is wrong with a part that was written before; None if nothing is."""
         block, span = divmod(part, self.plan.n_spans)
         slabs = (slab for tile in self.plan.tiles_of(span) for slab in self.plan.slabs_of(tile))
         return damage_of(
@@ -93,23 +93,23 @@ class Reconstruction(Sweep):
         )
 
     def placed(self, slab: Box, samples: slice) -> Region:
-        """Where a slab of a group of samples goes."""
+        """The region where a slab of a group of samples is written."""
         return placed(self.plan.region(slab), self.plan.samples_axis, samples)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of the samples that are to be reconstructed."""
+    """Scores of the samples to reconstruct."""
 
     values: Stored
     """(n_samples, n_components) at least."""
     factors: F64
-    """What those of each component are multiplied by, where they were whitened, (n_components,)."""
+    """By which the scores of each component are multiplied, to undo whitening, (n_components,)."""
     samples: NDArray[np.int64]
-    """Which samples, in the order in which they are written."""
+    """Numbers of the samples, in the order in which they are written."""
 
     def of(self, group: slice) -> F64:
-        """Of a group of the samples, (samples, n_components)."""
+        """Scores of a group of the samples, (samples, n_components)."""
         values = self.values.rows(self.samples[group])
         return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
 
@@ -120,12 +120,12 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
     k = len(scores.factors)
     for tile in work.plan.tiles_of(span):
         for slab in work.plan.slabs_of(tile):
-            of_slab = fitted.of(slab, k)
-            components = of_slab.components.astype(work.dtype, copy=False)
+            fitted_slab = fitted.of(slab, k)
+            components = fitted_slab.components.astype(work.dtype, copy=False)
             for samples in work.groups_of(block):
                 values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
-                values *= of_slab.scale
-                values += of_slab.mean
+                values *= fitted_slab.scale
+                values += fitted_slab.mean
                 region = work.placed(slab, samples)
                 work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, work.plan.samples_axis))
                 report(values.nbytes)

@@ -1,4 +1,4 @@
-"""The tasks of a copy of the input in scratch: each reads a band of whole chunks, and writes it as one."""
+"""The tasks that copy the input to scratch: each reads a band of whole chunks, and writes it as one chunk."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dpca.store.outputs import SyncedStore
 
 @dataclass(frozen=True)
 class CopyTask(Work):
-    """What every task of a copy shares."""
+    """Settings that all tasks of a copy share."""
 
     source: Source
     copy: Copy
     path: str
     synced: bool
-    """Whether what is written is on the disk before it counts."""
+    """Whether a chunk is flushed to the disk before it counts as written."""
 
     @property
     def n_parts(self) -> int:
@@ -43,7 +43,7 @@ class CopyTask(Work):
         return replace(self, source=self.source.with_blocks(blocks))
 
     def damage(self, number: int) -> str | None:
-        """What is wrong with a band that was copied before: of an uncompressed chunk the size tells."""
+        """What is wrong with a band that was copied before: chunks are uncompressed, so their size tells."""
         array = zarr.open_array(self.path, mode="r")
         pairs = zip(self.copy.region(number), self.copy.unit, strict=True)
         key = key_of(array, tuple(piece.start // step for piece, step in pairs))
@@ -60,9 +60,9 @@ class CopyTask(Work):
 
 
 def copy_unit(work: CopyTask, number: int, report: Callable[[int], None]) -> int:
-    """Copy one band; returns how many chunks of it the store never wrote."""
+    """Copy one band; returns how many of its chunks are absent from the input."""
     region = work.copy.region(number)
-    # Else a chunk of fill values would look like one that was lost.
+    # Otherwise a chunk of fill values would not be written, and would look lost.
     array = zarr.open_array(SyncedStore(work.path) if work.synced else work.path, mode="r+").with_config(
         {"write_empty_chunks": True}
     )

@@ -1,7 +1,7 @@
-"""PCA, whole: one pass for the spectrum, one more for the side that streams by; more passes where digits are lacking.
+"""The workflow of PCA: one pass for the spectrum, one for the side that streams by; more where digits are lacking.
 
-The workflow behind both `dpca run` and `dpca.PCA`: it takes plain values and writes arrays through
-`Outputs`; where those live, and what is kept beside them, is the caller's.
+`dpca run` and `dpca.PCA` both call it. It takes plain values and writes arrays through `Outputs`; the caller
+decides where these are stored, and what is kept beside them.
 
 ==================  ================================  ====================================
                     samples kept (d >= n)             features kept (d < n)
@@ -45,7 +45,7 @@ from dpca.system import durable
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What came out, besides the arrays in `outputs`."""
+    """The result of a PCA, besides the arrays in `outputs`."""
 
     plan: Plan
     spectrum: Spectrum
@@ -54,19 +54,19 @@ class Decomposition:
     rung: Rung
     """Solver and dtype of the products that gave the answer."""
     choices: tuple[str, ...]
-    """Why that one, a sentence for each solver that was tried."""
+    """Why this solver was used, a sentence for each one that was tried."""
     counts: dict[str, int]
     """absent_chunks, missing_values, constant_features, passes, bytes_decoded."""
     seconds: dict[str, float]
-    """Of each stage."""
+    """Duration of each stage."""
     traffic: dict[str, Traffic]
-    """Of each stage that sends anything over a network."""
+    """Network traffic of each stage that has any."""
     work: dict[str, TaskSeconds]
-    """Of each pass."""
+    """Time that the tasks of each pass took."""
 
     @property
     def scores(self) -> NDArray[np.float64]:
-        """Scores as asked for, whitened or not, (n_samples, n_components)."""
+        """Scores, whitened if the model says so, (n_samples, n_components)."""
         return np.asarray(self.outputs.array("scores")[...], np.float64)
 
 
@@ -85,23 +85,23 @@ def decompose(
 
     Parameters
     ----------
-    source, made : the input, and how to go through it (`dpca.planning.search.plan_run`)
-    model : what is asked for
-    outputs : the group to make; its arrays and dimensions are the result directory's
-    runner : where stages run: copy where the plan has one, those of the solver, eigensolve, components. With a ledger,
-        `outputs` and `scratch` are those of the same run
-    scratch : where a copy of the input goes, a path that does not exist; None only where none is planned
-    components : False for no components, which saves the second pass where samples are kept
-    keep_gram : write K, r and c too, where samples are kept
+    source, made : the input, and the plan of its passes (`dpca.planning.search.plan_run`)
+    model : what to compute
+    outputs : the group to create; its arrays and dimensions are those of a result directory
+    runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger,
+        `outputs` and `scratch` must belong to the same run
+    scratch : path of the copy of the input, where nothing exists yet; None only where no copy is planned
+    components : whether to compute components; without them, the second pass is saved where samples are kept
+    keep_gram : whether to write K, r and c, too, where samples are kept
 
     Raises
     ------
     DataError, StorageError
-        At a value or a chunk that can't be used, or where there is no room to write.
+        When a value or a chunk can't be used, or when there is no space to write.
     PrecisionError
-        When the products can't carry the data.
+        When the precision of the products does not suffice for the data.
     AssumptionError
-        When a rule was asked for whose assumption the spectrum contradicts; the first pass is written.
+        When the spectrum contradicts the assumption of the requested rule; the arrays of the first pass are written.
     """
     plan, n_bytes = made.plan, source.layout.bytes
     if not plan.regular:
@@ -152,7 +152,7 @@ def decompose(
 def _complete(
     steps: Steps, source: Source, model: Model, components: bool, keep_gram: bool, work: Pass, solved: Solved
 ) -> Solved:
-    """Write what the first pass gave, carry out the second one, and write what that changed."""
+    """Write the results of the first pass, run the second one, and write what it changed."""
     samples = work.plan.keeps == "samples"
     if samples:
         steps.write_kept_samples(solved, keep_gram)
@@ -190,13 +190,13 @@ def streamed(
     scratch: str | None,
     runner: Runner,
 ) -> Iterator[tuple[Source, int]]:
-    """What the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
+    """The source that the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
 
-    With a ledger a copy whose passes failed is left, for a run that goes on.
+    With a ledger, the copy is left if a pass fails, so that the run can resume with it.
 
     Yields
     ------
-    source, absent : and how many absent chunks the copy met
+    source, absent : the source, and how many absent chunks the copy met
     """
     if made.copy is None:
         yield KeptSource(source) if made.keeps_data else source, 0
@@ -205,7 +205,7 @@ def streamed(
     finished, ledger = False, runner.ledger
     try:
         if made.copy.create(scratch) and ledger:
-            ledger.checkpoint("copy").clear()  # the copy that it tells of is gone
+            ledger.checkpoint("copy").clear()  # the copy that it describes is gone
         absent = runner.run(
             Stage(
                 name="copy",

@@ -1,4 +1,4 @@
-"""Whether new samples have the features of a fit: one check for the command line and for Python."""
+"""Checks that new samples have the features of a fit, the same for the command line and for Python."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ REMEDY = "Give new samples with the features of the fit, in the same axes and or
 
 
 def check_features(fit: Result, source: Source, axis: int, in_files: bool = False) -> None:
-    """Refuse features that are not those of a fit: their number, the order of axes, the axes' names.
+    """Refuse features that differ from those of a fit in their number, the order of axes, or the names of axes.
 
     Parameters
     ----------
     source, axis : new samples, and their samples axis
-    in_files : whether they were named in a command, where a YAML file says what a path can't
+    in_files : whether they were named in a command, where a YAML file can say more than a path
 
     Raises
     ------
@@ -44,7 +44,7 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
             + " Another array or samples axis is named in a YAML file: uri, array, samples_axis." * in_files,
         )
     for number, dim, expected in zip(_axes_without(layout, axis), dims, fit.dims.features, strict=True):
-        # A dimension without a name in the input of the fit has one of dpca's in the result.
+        # If a dimension of the fit's input had no name, dpca gave it one in the result.
         if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
             raise InputError(
                 f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
@@ -52,7 +52,7 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
 
 
 def check_coordinates(fit: Result, source: Source, axis: int) -> None:
-    """Refuse features whose coordinates are not those of a fit. Its axes are (`check_features`).
+    """Refuse features whose coordinates differ from those of a fit. Their axes were checked before (`check_features`).
 
     Raises
     ------
@@ -65,7 +65,7 @@ def check_coordinates(fit: Result, source: Source, axis: int) -> None:
 
 
 def coordinates_to_compare(fit: Result, source: Source, axis: int) -> dict[str, int]:
-    """What `check_coordinates` holds for each pair, one after the other, by name in words."""
+    """Bytes that `check_coordinates` holds for each pair of coordinates, one pair at a time, by a name in words."""
     with source.open() as reader:
         return {
             f"coordinate {ours.name} of the fit and of new samples, compared in pieces": theirs.held + ours.held
@@ -74,7 +74,7 @@ def coordinates_to_compare(fit: Result, source: Source, axis: int) -> dict[str, 
 
 
 def _shared(fit: Result, reader: Reader, axis: int) -> Iterator[tuple[Coordinate, Coordinate]]:
-    """Coordinates of features that both new samples and a fit have."""
+    """Pairs of coordinates of features that both the new samples and the fit have."""
     for number, expected in zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True):
         theirs, ours = reader.coordinate(number), fit.coordinate(expected)
         if theirs is not None and ours is not None and theirs.name == expected:

@@ -1,4 +1,4 @@
-"""A Gram matrix that an earlier run kept, for other kernels of the same data: nothing is read again."""
+"""Reuse of a Gram matrix that an earlier run kept, for other kernels of the same data, which are not read again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADOPTED = ("mean", "scale", "weights")
 
 
 class _RecordedReader(Reader):
-    """Gives coordinates, which the result has, and no values."""
+    """A reader of coordinates, which the result has; it has no values."""
 
     def __init__(self, layout: Layout, result: Result) -> None:
         super().__init__(layout)
@@ -43,14 +43,14 @@ class _RecordedReader(Reader):
 
 
 class RecordedSource(Source):
-    """The input of an earlier run, as its manifest has it; it can't be read, and need not be there any more."""
+    """The input of an earlier run, as its manifest describes it; it can't be read, and need not exist any more."""
 
     def __init__(self, result: Result) -> None:
-        given = result.manifest["input"]
+        recorded = result.manifest["input"]
         names, self._result = result.dims.placed(result.samples_axis), result
         self._fingerprint = result.manifest["fingerprint"]
         self.layout = Layout(
-            given["name"], tuple(given["shape"]), np.dtype(given["dtype"]), (1,) * len(names), dims=names
+            recorded["name"], tuple(recorded["shape"]), np.dtype(recorded["dtype"]), (1,) * len(names), dims=names
         )
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
@@ -65,14 +65,14 @@ class RecordedSource(Source):
 
 
 def check_same(result: Result, config: Config) -> None:
-    """Refuse a Gram matrix that is not of what a config asks for.
+    """Refuse a Gram matrix of other data or other preprocessing than a config asks for.
 
     Raises
     ------
     ConfigError
-        When the input or its preprocessing is another one.
+        When the input or its preprocessing differs.
     InputError
-        When the result has no Gram matrix about the mean.
+        When the result has no Gram matrix of centred data.
     """
     if config.model.kind != "kernel_pca" or config.model.kernel in ("precomputed", ["precomputed"]):
         raise ConfigError(
@@ -95,19 +95,19 @@ def check_same(result: Result, config: Config) -> None:
         ("preprocess", ("scale", "missing")),
         ("model", ("ddof",) if config.preprocess.scale == "std" else ()),
     ):
-        found = differences(
+        changes = differences(
             {name: before[part][name] for name in names}, {name: asked[part][name] for name in names}, part
         )
-        if found:
-            raise _of_other_values(result, found, found[0].partition(":")[0])
-    was, given = before["input"], config.input
-    if _place(was["uri"]) != _place(given.uri):
-        named = differences(without_credentials(was["uri"]), without_credentials(given.uri), "input.uri")
-        raise _of_other_values(result, named, "input.uri")
-    axis, n_axes = given.samples_axis, len(result.manifest["input"]["shape"])
-    if was["samples_axis"] != axis and not (isinstance(axis, int) and axis % n_axes == result.samples_axis):
-        named = differences(was["samples_axis"], axis, "input.samples_axis")
-        raise _of_other_values(result, named, "input.samples_axis")
+        if changes:
+            raise _of_other_values(result, changes, changes[0].partition(":")[0])
+    recorded, current = before["input"], config.input
+    if _place(recorded["uri"]) != _place(current.uri):
+        change = differences(without_credentials(recorded["uri"]), without_credentials(current.uri), "input.uri")
+        raise _of_other_values(result, change, "input.uri")
+    axis, n_axes = current.samples_axis, len(result.manifest["input"]["shape"])
+    if recorded["samples_axis"] != axis and not (isinstance(axis, int) and axis % n_axes == result.samples_axis):
+        change = differences(recorded["samples_axis"], axis, "input.samples_axis")
+        raise _of_other_values(result, change, "input.samples_axis")
     _check_unchanged(result, config)
 
 
@@ -115,47 +115,47 @@ def _place(uri: str) -> str:
     return without_credentials(uri) if "://" in uri else os.path.realpath(uri)
 
 
-def _of_other_values(result: Result, found: list[str], key: str) -> ConfigError:
+def _of_other_values(result: Result, changes: list[str], key: str) -> ConfigError:
     return ConfigError(
-        f"{result.name}: its Gram matrix is of other values: {'; '.join(found)}",
+        f"{result.name}: its Gram matrix is of other values: {'; '.join(changes)}",
         "Set it as it was there, or run without --from-gram.",
         key=key,
     )
 
 
 def _check_unchanged(result: Result, config: Config) -> None:
-    """Refuse the Gram matrix of data that are there, and not the same any more; their values are not read."""
+    """Refuse the Gram matrix if its data still exist but have changed; their values are not read."""
     try:
         source = config.input.open()
         now = {**source.fingerprint(), "samples_axis": result.samples_axis}
     except (InputError, StorageError):
-        return  # a Gram matrix outlives its data
-    found = differences(without_place(result.manifest["fingerprint"]), without_place(now))
-    if found:
+        return  # the Gram matrix can be used without its data
+    changes = differences(without_place(result.manifest["fingerprint"]), without_place(now))
+    if changes:
         raise DataError(
-            f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(found[:5])}",
+            f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(changes[:5])}",
             "Run without --from-gram.",
         )
 
 
 def rung_of(result: Result) -> Rung:
-    """Solver and precision of its products."""
-    given = result.manifest["numerics"]
-    return Rung(given["solver"], np.dtype(given["working_dtype"]))
+    """Solver and precision of the products in the Gram matrix of a result."""
+    numerics = result.manifest["numerics"]
+    return Rung(numerics["solver"], np.dtype(numerics["working_dtype"]))
 
 
 def kept_gram(result: Result, attempt: Attempt) -> Summed:
-    """What an earlier run has summed up.
+    """The sums of the first pass of an earlier run.
 
     Raises
     ------
     InputError
-        When it is not there, or not what was written.
+        When an array is missing or damaged.
     """
     matrix, product, norm2 = (kept_matrix(result, name) for name in ("gram", "gram_mean_product", "gram_mean_norm2"))
     counts, certificate = result.manifest["counts"], result.certificate
     columns = random_columns(len(matrix), True)
-    # Results of earlier versions have none.
+    # Results of earlier versions have no sketch.
     sketch = Sketch(columns, kept_matrix(result, "gram_sketch")) if "gram_sketch" in result.arrays else None
     n_constant, n_empty = counts["constant_features"], counts.get("empty_features", 0)
     tally = FeatureTally(
@@ -181,7 +181,7 @@ def kept_gram(result: Result, attempt: Attempt) -> Summed:
 
 
 def adopt(result: Result, outputs: Outputs) -> None:
-    """Copy what a result has with feature axes, and its coordinates."""
+    """Copy the arrays of a result that have feature axes, and its coordinates."""
     for name in (*ADOPTED, *result.dims.placed(result.samples_axis)):
         if name in result.arrays:
             outputs.copy(name, result.arrays[name])

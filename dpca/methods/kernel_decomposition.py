@@ -1,7 +1,7 @@
-"""Kernel PCA, whole: one pass for the Gram matrix, then every kernel that is asked for, in memory.
+"""The workflow of kernel PCA: one pass for the Gram matrix, then every requested kernel, in memory.
 
-The workflow behind `model.kind: kernel_pca` and `dpca.KernelPCA`. Where the matrix is there already, kept by an earlier
-run or given as the input, nothing is read.
+`model.kind: kernel_pca` and `dpca.KernelPCA` both call it. Where the matrix exists already, kept by an earlier run or
+given as the input, there is no pass over data.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from dpca.sources import Source
 from dpca.store.outputs import Dims, Outputs, create_outputs, write_coordinates, write_spectrum
 
 UNKNOWN = 32
-"""Products may be off by so many eps where no sketch tells, in results of earlier versions: up to 23 were measured."""
+"""Assumed error of products, in eps, where no sketch tells (earlier versions): up to 23 were measured."""
 ROWS_BYTES = 2**25
-"""Kernel values that are read together."""
+"""Bytes of kernel values that are read together."""
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
 OF_FEATURES = ("gram", "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2", "mean", "scale", "weights")
@@ -47,14 +47,14 @@ OF_A_SWEEP = ("kernel", "gamma", "degree", "coef0", "n_components", *TABLE)
 
 @dataclass(frozen=True)
 class KernelDecomposition(Decomposition):
-    """What came out of every kernel; `spectrum` is the first one's."""
+    """The results of all kernels; `spectrum` is that of the first."""
 
     cases: tuple[Case, ...]
 
 
 @dataclass(frozen=True)
 class _Solved:
-    """All cases, and the pass that they are of."""
+    """All cases, and the pass that they were computed from."""
 
     summed: Summed
     cases: tuple[Case, ...]
@@ -65,7 +65,7 @@ class _Solved:
 
     @property
     def weakest(self) -> Spectrum:
-        """That of which the fewest components are supported."""
+        """The spectrum with the most components that are not supported."""
         return max((case.spectrum for case in self.cases), key=lambda spectrum: int(spectrum.lacking.sum()))
 
 
@@ -81,20 +81,20 @@ def decompose_kernels(
     labels: NDArray[Any] | None = None,
     kept: Summed | None = None,
 ) -> KernelDecomposition:
-    """Compute kernel PCA by every kernel of the model, and write its arrays.
+    """Compute kernel PCA with every kernel of the model, and write its arrays.
 
     Parameters
     ----------
-    source, model, made, outputs, runner, scratch, keep_gram : as of `dpca.methods.decomposition.decompose`
-    labels : of each sample, (n_samples,): to say how well neighbours in the scores agree
-    kept : what an earlier run has summed up; the arrays with feature axes are then in `outputs` already
+    source, model, made, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
+    labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
+    kept : the sums of an earlier run; the arrays with feature axes are then in `outputs` already
 
     Raises
     ------
     ConfigError
-        When a kernel has values that are not finite, or, where the model says so, negative eigenvalues.
+        When a kernel has values that are not finite, or negative eigenvalues that the model refuses.
     InputError, DataError
-        When what should be a kernel matrix is not square, not symmetric or not finite.
+        When a given kernel matrix is not square, not symmetric or not finite.
     """
     assert model.kernels is not None
     kernels, plan = model.kernels, made.plan
@@ -113,7 +113,7 @@ def decompose_kernels(
     steps = Steps(source, model, made, outputs, dims, runner)
     if kernels.precomputed:
         for name in OF_FEATURES:
-            outputs.remove(name)  # of kernels that a run was begun with
+            outputs.remove(name)  # left by kernels that the run was started with
         solved = _of_matrix(steps, model, made, labels, source)
     elif kept is not None:
         solved = _solve(steps, model, made, labels, kept)
@@ -156,7 +156,7 @@ def decompose_kernels(
 
 
 def _solve(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, summed: Summed) -> _Solved:
-    """Every kernel of the model, of one Gram matrix."""
+    """All kernels of the model, from one Gram matrix."""
     assert model.kernels is not None
     n, d, inner = made.plan.n_samples, made.plan.n_features - summed.n_empty, _inner(summed)
     rung, cases, eps, request = summed.attempt.rung, [], _rounding(summed), _request(model)
@@ -179,7 +179,7 @@ def _solve(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | Non
 
 
 def _of_matrix(steps: Steps, model: Model, made: RunPlan, labels: NDArray[Any] | None, source: Source) -> _Solved:
-    """Of a kernel matrix that is the input, as exact as it is stored."""
+    """The one case of a kernel matrix that is the input; its values are as exact as their stored type."""
     kernel, eigensolve = Kernel("precomputed"), partial(steps.eigensolve, "precomputed")
     matrix = square_matrix(source)
     eps = float(np.finfo(source.layout.dtype).eps) if source.layout.dtype.kind == "f" else 0.0
@@ -199,11 +199,11 @@ def _request(model: Model) -> kernel_cases.Request:
 
 
 def _rounding(summed: Summed) -> float:
-    """How far an inner product is off, relative to the lengths of its samples: as the sketch says."""
+    """Error of an inner product, relative to the lengths of its samples, as the sketch measures it."""
     eps = float(np.finfo(np.float64).eps)
     if summed.sketch is not None and summed.product is not None:
-        found = summed.found
-        return max(eps, summed.sketch.entries(summed.product, np.diagonal(found.matrix), found.tally.squares))
+        gram = summed.found
+        return max(eps, summed.sketch.entries(summed.product, np.diagonal(gram.matrix), gram.tally.squares))
     return eps if summed.exact else UNKNOWN * float(np.finfo(summed.attempt.rung.dtype).eps)
 
 
@@ -213,12 +213,12 @@ def _inner(summed: Summed) -> Inner:
 
 
 def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
-    """Rows of kernel values that are the input, some at a time: of each sample along `axis` those with all of a fit.
+    """Rows of a kernel matrix that is the input, some at a time: each sample along `axis` with all samples of a fit.
 
     Raises
     ------
     InputError
-        When the array has not two axes.
+        When the array does not have two axes.
     DataError
         When a value is not finite.
     """
@@ -239,21 +239,21 @@ def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
             raw = reader.read(region)
             if raw.dtype.kind in "iu" and is_beyond_float64(raw, layout.marked(raw)).any():
                 raise not_exact(layout, raw, region)
-            found = np.array(raw, np.float64)
-            found[layout.marked(raw)] = np.nan
-            found = found * factor + offset
-            if not np.isfinite(found).all():
-                at = np.argwhere(~np.isfinite(found))[0]
+            values = np.array(raw, np.float64)
+            values[layout.marked(raw)] = np.nan
+            values = values * factor + offset
+            if not np.isfinite(values).all():
+                at = np.argwhere(~np.isfinite(values))[0]
                 at[axis] += start
                 raise DataError(
                     f"{layout.name}: the value at index {at.tolist()} is not finite",
                     "A kernel is defined for every two samples: compute what is missing, or leave those samples out.",
                 )
-            yield rows, np.ascontiguousarray(found.T if axis else found)
+            yield rows, np.ascontiguousarray(values.T if axis else values)
 
 
 def check_columns(source: Source, axis: int, n_samples: int) -> None:
-    """Refuse kernel values of new samples, along `axis`, that are not with every sample of a fit.
+    """Refuse kernel values of new samples, along `axis`, whose number is not that of the samples of a fit.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def square_matrix(source: Source) -> F64:
     Raises
     ------
     InputError, DataError
-        As `kernel_rows` does; and when it is not square.
+        As in `kernel_rows`; and when it is not square.
     """
     shape = source.layout.shape
     if len(shape) == 2 and shape[0] != shape[1]:
@@ -291,10 +291,10 @@ def square_matrix(source: Source) -> F64:
 
 
 def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model, sample: str) -> None:
-    """Scores, alpha and spectra, and what centres the kernel of new samples; with a dimension of cases in a sweep."""
+    """Write scores, alpha, spectra, and means that centre kernels of new samples; a sweep has a dimension of cases."""
     assert model.kernels is not None
     for name in OF_A_SWEEP:
-        outputs.remove(name)  # of kernels that a run was begun with
+        outputs.remove(name)  # left by kernels that the run was started with
     if not model.kernels.sweep:
         (case,) = cases
         _write_case(outputs, case, model, sample)
@@ -308,18 +308,18 @@ def _write(outputs: Outputs, cases: tuple[Case, ...], model: Model, sample: str)
         outputs.create_array(name, (len(cases), n, k), (1, n, max(1, k)), np.float64, dims, attributes=attributes)
     for number, case in enumerate(cases):
         for name, values in (("scores", _scores(case.spectrum, model)), ("alpha", case.spectrum.alpha)):
-            found = np.full((1, n, k), np.nan if case.problem else 0.0)
-            found[0, :, : values.shape[1]] = values if not case.problem else np.nan
-            outputs.write_part(name, (slice(number, number + 1), slice(0, n), slice(0, k)), found)
+            padded = np.full((1, n, k), np.nan if case.problem else 0.0)
+            padded[0, :, : values.shape[1]] = values if not case.problem else np.nan
+            outputs.write_part(name, (slice(number, number + 1), slice(0, n), slice(0, k)), padded)
 
     def write(name: str, values: list[F64], dim: str, beyond: float = 0.0) -> None:
-        """With as many components in each, and what stands beyond a case's own; NaN for a case without an answer."""
-        found = np.full((len(cases), max(map(len, values))), beyond)
-        for row, value, case in zip(found, values, cases, strict=True):
+        """Write a row for each case: its values, then `beyond` to fill it; NaN for a case without an answer."""
+        padded = np.full((len(cases), max(map(len, values))), beyond)
+        for row, value, case in zip(padded, values, cases, strict=True):
             row[: len(value)] = value
             if case.problem:
                 row[...] = np.nan
-        outputs.write(name, found, ("kernel_case", dim))
+        outputs.write(name, padded, ("kernel_case", dim))
 
     for name in SPECTRAL:
         beyond = np.nan if name == "projection_error" else 0.0
@@ -356,7 +356,7 @@ def _write_case(outputs: Outputs, case: Case, model: Model, sample: str) -> None
 
 
 def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:
-    """Of the one kernel, or of each case of a sweep."""
+    """The certificate of the one kernel, or of all cases of a sweep."""
     assert model.kernels is not None
     documents = []
     for case in solved.cases:
@@ -385,12 +385,12 @@ def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:
 
 
 def caveats_of_kernels(certificate: Mapping[str, Any]) -> list[str]:
-    """What the user must be told of each kernel."""
-    found = []
+    """What the user must be told about each kernel, in sentences."""
+    sentences = []
     for document in certificate.get("cases", [certificate]):
         case = document["case"]
         kernel = Kernel(case["kernel"], **{name: case[name] for name in USES.get(case["kernel"], ())})
-        found += case["notes"]
+        sentences += case["notes"]
         if not case["problem"]:
-            found += [f"kernel {kernel}: {sentence}" for sentence in caveats(document)]
-    return found
+            sentences += [f"kernel {kernel}: {sentence}" for sentence in caveats(document)]
+    return sentences

@@ -1,8 +1,8 @@
-"""What one task does: open the source, stream a span's slabs through, and return what they add up to.
+"""What one task does: open the source, stream the slabs of a span, and return their sum.
 
-These functions know no scheduler: they take plain values, run anywhere, and do the same when run again.
-The task that reads a slab is the one that uses it. Outputs with feature axes are written from here, tile
-by tile; what is returned is m x m, m x k or k x k, with m samples (or features) kept, however much streams by.
+These functions do not depend on a scheduler: they take plain values, run anywhere, and give the same when run again.
+The task that reads a slab also uses it. Outputs with feature axes are written here, tile by tile; what is
+returned is m x m, m x k or k x k, with m samples (or features) kept, however much data stream by.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpca.system.machine import release_memory
 
 @dataclass(frozen=True)
 class Pass(Work):
-    """What every span of a pass shares."""
+    """Settings that all spans of a pass share."""
 
     source: Source
     plan: Plan
@@ -53,13 +53,13 @@ class Pass(Work):
     working_dtype: np.dtype[Any]
     solver: str = "gram_eigh"
     outputs: Outputs | None = None
-    """Where outputs with the streamed axes go; None where there are none."""
+    """Where arrays with the streamed axes are written; None where there are none."""
     writes: tuple[str, ...] = ()
-    """The arrays of them that spans write, each its tiles."""
+    """Names of the arrays that spans write, each span its own tiles."""
     stored_dtype: np.dtype[Any] | None = None
-    """Of components; the working dtype if None."""
+    """Type of the stored components; the working dtype if None."""
     backwards: bool = False
-    """Whether the last span comes first: what a pass before it read last may still be in the page cache."""
+    """Whether the last span comes first: what the pass before read last may still be in the page cache."""
 
     def tiles(self, span: int) -> Iterator[Box]:
         """The tiles of a span."""
@@ -74,18 +74,18 @@ class Pass(Work):
                 if box is None
                 else tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, tile, strict=True))
             )
-        assert box is not None  # a span has a tile at least
+        assert box is not None  # a span has at least one tile
         return self.plan.region(box)
 
     @contextmanager
     def reading(self, span: int) -> Iterator[Reader]:
-        """The source, open, and told which slabs it will be asked for."""
+        """An open reader of the source, which knows which slabs it will be asked for."""
         with self.source.open() as reader:
             reader.will_read(self.slab_regions(span))
             yield reader
 
     def slab_regions(self, span: int) -> Iterator[Region]:
-        """Where the slabs of a span lie."""
+        """The regions of the slabs of a span."""
         return (self.plan.region(slab) for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
 
     @property
@@ -115,15 +115,15 @@ class Pass(Work):
 
     @property
     def random_columns(self) -> F64:
-        """Omega of the sketch, (m, t)."""
+        """The random matrix Omega of the sketch, (m, t)."""
         return random_columns(self.plan.n_kept, self.rules.center and self.plan.keeps == "samples")
 
     def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
-        """Preprocessing of features that stream by; `rounded` where the mean need not be taken away whole."""
+        """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
         return FeaturePanels(**self._how, integers=rounded and self._narrow, columns=columns)
 
     def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
-        """Preprocessing of samples that stream by; `columns`, `fill` and `about` as of SamplePanels."""
+        """Preprocessing of samples that stream by; `columns`, `fill` and `about` as in SamplePanels."""
         return SamplePanels(**self._how, integers=rounded and self._narrow, **how)
 
     @property
@@ -140,14 +140,14 @@ class Pass(Work):
 
     @property
     def _narrow(self) -> bool:
-        """Whether values are integers of 8 bits that are centred, so that products may be exact."""
+        """Whether values are 8-bit integers that are centred, so that products may be exact."""
         layout = self.source.layout
         narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1
         return narrow and layout.packing == (1.0, 0.0) and self.rules.center
 
 
 def written_first(rules: Rules) -> tuple[str, ...]:
-    """The arrays that a first pass over features writes; what it does not reads as it was made."""
+    """Names of the arrays that a first pass over features writes; others keep the values they were created with."""
     mean = rules.center or rules.missing != "error"
     scale = rules.scale != "none" or rules.missing != "error"
     return ("mean",) * mean + ("scale",) * scale
@@ -156,15 +156,15 @@ def written_first(rules: Rules) -> tuple[str, ...]:
 def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     columns = work.random_columns
-    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
-    # H K H takes away what is left of the means, and is exact where the sums are.
+    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    # H K H removes what is left of the means, and is exact where the sums are exact.
     standardizer = work.feature_panels(rounded=True, columns=columns)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
-            for slab, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
+            for slab, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
                 slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
-                for panel in found.of_slab(located(standardizer.panels(raw))):
+                for panel in accumulator.of_slab(located(standardizer.panels(raw))):
                     assert isinstance(panel, FeaturePanel)
                     slab_mean[panel.start : panel.stop] = panel.mean
                     slab_scale[panel.start : panel.stop] = panel.divisor
@@ -175,7 +175,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
                 work.write("mean", tile, mean)
             if "scale" in work.writes:
                 work.write("scale", tile, scale)
-    return found.close()
+    return accumulator.close()
 
 
 def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> Accumulator:
@@ -183,33 +183,33 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
 
     Parameters
     ----------
-    fill : what missing values of each feature are replaced by; None where none may be missing
+    fill : what replaces the missing values of each feature; None where no value may be missing
     """
     columns = work.random_columns
-    found = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
-    # A QR factorization can't take away again what a rounded mean left.
+    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    # A QR factorization can't remove what a rounded mean left.
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, raw, located in _slabs(work, reader, tile, found.tally.counts, report):
-                for _ in found.of_slab(located(standardizer.panels(raw))):
+            for _, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
+                for _ in accumulator.of_slab(located(standardizer.panels(raw))):
                     pass
-    return found.close()
+    return accumulator.close()
 
 
 def present_span(work: Pass, span: int, report: Report) -> Present:
-    """Before the first pass over samples: the mean of each feature's present values."""
-    found, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
+    """Pass before the first one over samples: the mean of each feature's values that are not missing."""
+    present, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, raw, located in _slabs(work, reader, tile, found.counts, report):
+            for _, raw, located in _slabs(work, reader, tile, present.counts, report):
                 for counted in located(standardizer.present(raw)):
-                    found.add(*counted)
-    return found
+                    present.add(*counted)
+    return present
 
 
 def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
-    """Second pass over features: write the components W' = alpha' X_c of a span; measure them.
+    """Second pass over features: write the components W' = alpha' X_c of a span, and measure them.
 
     Parameters
     ----------
@@ -225,12 +225,12 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
             means = work.outputs.read_part("mean", tile)
             for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
                 mean = means[within(slab, tile)].reshape(-1)
-                found = np.empty((alpha.shape[1], _size(slab)), stored)
+                slab_components = np.empty((alpha.shape[1], _size(slab)), stored)
                 for start, stop, matrix in located(standardizer.again(raw, mean)):
-                    found[:, start:stop] = measured.add(matrix, alpha, stored)
-                # A feature without any value has no component: NaN, where 0 would claim one.
-                found[:, np.isnan(mean)] = np.nan
-                components[(slice(None), *within(slab, tile))] = found.reshape(-1, *_shape(slab))
+                    slab_components[:, start:stop] = measured.add(matrix, alpha, stored)
+                # A feature without any value has no component: NaN, since 0 would look like one.
+                slab_components[:, np.isnan(mean)] = np.nan
+                components[(slice(None), *within(slab, tile))] = slab_components.reshape(-1, *_shape(slab))
             work.write(work.writes[0], tile, components)
     return measured
 
@@ -238,7 +238,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
 def left_vectors_span(
     work: Pass, alpha: F64, fill: Means | None, about: About, span: int, report: Report
 ) -> BackprojectionPartial:
-    """Second pass over samples: write the left singular vectors U = X_c alpha of a span; measure them.
+    """Second pass over samples: write the left singular vectors U = X_c alpha of a span, and measure them.
 
     Parameters
     ----------
@@ -253,9 +253,9 @@ def left_vectors_span(
         for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
             for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
-                found = vectors[(slice(None), *within(slab, tile))]
+                slab_vectors = vectors[(slice(None), *within(slab, tile))]
                 for panel in located(standardizer.panels(raw)):
-                    found[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
+                    slab_vectors[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
                     measured.sketch += panel.sketch
             work.write(work.writes[0], tile, vectors)
     return measured
@@ -263,17 +263,17 @@ def left_vectors_span(
 
 @dataclass(frozen=True)
 class Sweep(Work):
-    """What every span of a sweep over what a pass has written shares; it reads no data.
+    """Settings that all spans of a sweep share: it goes over an array that a pass has written, and reads no data.
 
-    It reads one array and writes others, so that it can be done again.
+    It reads one array and writes others, so that it can be repeated.
     """
 
     plan: Plan
     outputs: Outputs
     writes: tuple[str, ...] = ()
-    """The arrays that spans write, each its tiles."""
+    """Names of the arrays that spans write, each span its own tiles."""
     reads: str = ""
-    """What the pass has written."""
+    """Name of the array that the pass has written."""
 
     @property
     def n_parts(self) -> int:
@@ -287,7 +287,7 @@ class Sweep(Work):
 
 
 def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
-    """Write T W' of a span's components W'; returns what it adds to W'W, (n_components, n_components)."""
+    """Write T W' for a span's components W'; returns the span's share of the new W'W, (n_components, n_components)."""
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
         components = work.outputs.read_part(work.reads, tile)
@@ -295,8 +295,8 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
         for start in range(0, rows.shape[1], work.plan.panel_width):
             piece = rows[:, start : start + work.plan.panel_width]
             piece[...] = transform @ piece
-            found = np.nan_to_num(piece).astype(np.float64)
-            overlap += found @ found.T
+            values = np.nan_to_num(piece).astype(np.float64)
+            overlap += values @ values.T
         work.outputs.write_part(work.writes[0], tile, components)
         report(components.nbytes)
         del components, rows
@@ -305,14 +305,14 @@ def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -
 
 
 def extremes_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
-    """Largest entry of each of a span's left singular vectors turned, U T', negated and as it is, (2, n_components)."""
-    found = np.zeros((2, len(transform)))
+    """Largest entry of each rotated left singular vector, U T', of a span: negated and as it is, (2, n_components)."""
+    extremes = np.zeros((2, len(transform)))
     for tile in work.plan.tiles_of(span):
         vectors = work.outputs.read_part(work.reads, tile)
-        turned = transform @ vectors
-        found = np.maximum(found, [-turned.min(axis=1), turned.max(axis=1)])
+        rotated = transform @ vectors
+        extremes = np.maximum(extremes, [-rotated.min(axis=1), rotated.max(axis=1)])
         report(vectors.nbytes)
-    return found
+    return extremes
 
 
 def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: Report) -> F64:
@@ -324,7 +324,7 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
 
     Returns
     -------
-    What the span adds to scores' scores, (n_components, n_components)
+    The share of the span in scores' scores, (n_components, n_components)
     """
     overlap = np.zeros_like(to_scores)
     for tile in work.plan.tiles_of(span):
@@ -337,7 +337,7 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
         overlap += alpha.T @ alpha
         work.outputs.write_part(work.writes[0], tile, alpha)
         del alpha
-        release_memory()  # else each of zarr's threads keeps what it had of a chunk
+        release_memory()  # otherwise each thread of zarr keeps the memory of its last chunk
         report(n_bytes)
     return overlap
 
@@ -346,25 +346,25 @@ P = TypeVar("P")
 
 
 def damage_of(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[Box]) -> str | None:
-    """What is wrong with parts of arrays that were written before."""
+    """What is wrong with parts of arrays that were written before; None if nothing is."""
     if outputs is None or not names:
         return None
-    found = (outputs.damage(name, region) for region in regions for name in names)
-    return next((damage for damage in found if damage), None)
+    damages = (outputs.damage(name, region) for region in regions for name in names)
+    return next((damage for damage in damages if damage), None)
 
 
 def _slabs(
     work: Pass, reader: Reader, tile: Box, counts: Counts, report: Report
 ) -> Iterator[tuple[Box, NDArray[Any], Callable[[Iterator[P]], Iterator[P]]]]:
-    """The slabs of a tile, each as read, and what turns a NotFinite of its panels into an error that says where."""
+    """The slabs of a tile, each with its values and a function that adds the place to errors of its panels."""
     for slab in work.plan.slabs_of(tile):
         region = work.plan.region(slab)
         began = time.perf_counter()
         raw = reader.read(region)
-        there = time.perf_counter()
+        arrived = time.perf_counter()
         yield slab, raw, partial(located_panels, work, raw, region)
-        counts.read_seconds += there - began
-        counts.compute_seconds += time.perf_counter() - there
+        counts.read_seconds += arrived - began
+        counts.compute_seconds += time.perf_counter() - arrived
         counts.bytes_read, counts.absent_chunks, counts.retries = (
             reader.bytes_read,
             reader.absent_chunks,
@@ -374,7 +374,7 @@ def _slabs(
 
 
 def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterator[P]) -> Iterator[P]:
-    """The panels of a region; what is not a value that can be used is named."""
+    """The panels of a region; an error names the place of a value that can't be used."""
     try:
         yield from panels
     except NotFinite:
@@ -384,7 +384,7 @@ def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterat
 
 
 def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
-    """Name the first integer of a region that float64 does not hold."""
+    """The error that names the first integer of a region that float64 can't hold."""
     beyond = is_beyond_float64(raw, layout.marked(raw))
     first = np.unravel_index(int(np.argmax(beyond)), raw.shape)
     index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
@@ -398,7 +398,7 @@ def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
 
 
 def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
-    """Name the first value of a region that is missing or infinite, in the array's own indices."""
+    """The error that names the first missing or infinite value of a region, in the array's own indices."""
     layout = work.source.layout
     missing = np.isnan(raw) if raw.dtype.kind == "f" else np.zeros(raw.shape, bool)
     missing |= layout.marked(raw)
@@ -411,7 +411,7 @@ def _not_finite(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
         )
     refused = missing | infinite
     if work.rules.missing != "error" and infinite.any():
-        refused = infinite  # what is missing is filled in
+        refused = infinite  # missing values are filled in
     if (refused & missing).any():
         names.append(f"missing values ({layout.marks})")
         remedy = "Set preprocess.missing: mean to fill missing values with their feature's mean, or repair the data."

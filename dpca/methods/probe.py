@@ -1,8 +1,8 @@
-"""A short measurement of what a run's steps cost here: reading, products, back-projection, writing.
+"""A short measurement of what the steps of a run cost on this machine: reading, products, back-projection, writing.
 
-Every task of the probe reads two slabs where the run will, does with a panel of it what the two passes do,
-and times each step, all tasks at the same time as in the run. It reads a few slabs and writes 16 MB, which
-are removed; it holds what the run would hold.
+Each task of the probe reads two slabs that the run will read, does the work of both passes with a panel, and
+times each step; all tasks run at the same time, as in the run. The probe reads a few slabs, and writes 16 MB,
+which it removes; it takes the memory that the run would take.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ EIGENSOLVE_SAMPLES = 600
 
 @dataclass(frozen=True)
 class ProbeTask(Work):
-    """What every task of the probe shares."""
+    """Settings that all tasks of the probe share."""
 
     work: Pass
     made: RunPlan
     looks: Plan
-    """The run's cuts, or narrower ones where a slab is of so many chunks that it would take long to read."""
+    """The plan of the run, or one with narrower slabs where a slab has so many chunks that to read it takes long."""
     n_components: int
     n_tasks: int
 
@@ -59,12 +59,12 @@ class ProbeTask(Work):
 
     def part(self, number: int) -> Self:
         if self.made.copy is not None:
-            return self  # bands of a copy lie apart; what is copied is in files, or the whole graph of a Dask array
+            return self  # the bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array
         span = replace(self.work, plan=self.looks).region(self.span(number))
         return replace(self, work=replace(self.work, source=self.source.restrict(span)))
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
-        """Two regions to read one after the other; the same where there is only one."""
+        """Two regions to read one after the other; twice the same where there is only one."""
         copy = self.made.copy
         if copy is not None:
             band = number * copy.n_units // self.n_parts
@@ -75,18 +75,18 @@ class ProbeTask(Work):
         return iter((first, next(slabs, first)))
 
     def span(self, number: int) -> int:
-        """The span that a task of the probe looks into."""
+        """The span that a task of the probe reads from."""
         return number * self.looks.n_spans // self.n_parts
 
 
 def probe(
     source: Source, model: Model, made: RunPlan, executor: Executor, scratch: Scratch, output: Path, components: bool
 ) -> Rates:
-    """Measure.
+    """Measure the speed of each step of a run.
 
     Parameters
     ----------
-    source, model, made, executor, scratch : of the run
+    source, model, made, executor, scratch : those of the run
     output : where the result will go
     components : whether the run back-projects
 
@@ -123,22 +123,22 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     """Time the steps in one task."""
     work, read = task.work, 0.0
     with work.source.open() as reader:
-        for region in task.slabs(number):  # the second counts: the first meets memory and libraries untouched
+        for region in task.slabs(number):  # only the second counts: at the first, memory and libraries are cold
             began = time.perf_counter()
             n_bytes = reader.read(region).nbytes
             read = (time.perf_counter() - began) / max(1, n_bytes)
             report(n_bytes)
-    # Values do not matter to the speed of the rest, so none that might be missing are taken.
+    # The speed of the other steps does not depend on values, so small integers are used: none is missing.
     plan = work.plan
     box = next(split([cut.step for cut in plan.slabs], plan.panel_width))[0]
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
     raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
     kept_samples, m = plan.keeps == "samples", plan.n_kept
-    columns, nothing = work.random_columns, Means(np.zeros(m), np.zeros(m))
+    columns, zero_means = work.random_columns, Means(np.zeros(m), np.zeros(m))
     standardizer = (
         work.feature_panels(rounded=True, columns=columns)
         if kept_samples
-        else work.sample_panels(columns=columns, fill=nothing)
+        else work.sample_panels(columns=columns, fill=zero_means)
     )
     solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center, columns))
     measured = BackprojectionPartial.empty(m, task.n_components, columns)
@@ -158,14 +158,14 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
         for panel in panels:
             measured.add(panel.matrix, alpha)
 
-    per_value(accumulate)  # once unmeasured: memory that is touched for the first time is slow
+    per_value(accumulate)  # once unmeasured: memory is slow when it is used for the first time
     product = per_value(accumulate)
     backprojection = per_value(project_back) if task.n_components else 0.0
     return Rates(read, product, backprojection, 0.0, 0.0)
 
 
 def _write_seconds(place: Path) -> float:
-    """Seconds for a byte to reach the disk of a directory, or of the first above it that exists."""
+    """Seconds to write a byte to the disk of a directory, or of its nearest parent that exists."""
     while not place.exists():
         place = place.absolute().parent
     block = os.urandom(2**20)
@@ -179,9 +179,9 @@ def _write_seconds(place: Path) -> float:
 
 
 def _eigensolve_seconds(m: int, threads: int) -> float:
-    """Seconds of an eigensolve of m x m, from a smaller one and the cube of the ratio.
+    """Seconds of an m x m eigensolve, extrapolated from a smaller one by the cube of the ratio of their sizes.
 
-    From `gram.LARGE` on, where only some vectors are found, half of that (measured).
+    From `gram.LARGE` on, where only some vectors are computed, half of that (measured).
     """
     n = min(m, EIGENSOLVE_SAMPLES)
     matrix = np.random.default_rng(0).standard_normal((n, n))

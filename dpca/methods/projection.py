@@ -1,4 +1,4 @@
-"""A fit applied: new samples to scores, and scores back to samples; planned, and carried out."""
+"""How a fit is applied: new samples to scores, and scores back to samples, each planned and then run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ F64 = NDArray[np.float64]
 P = TypeVar("P")
 
 GROUP_SAMPLES = 2**14
-"""New samples that are projected together, at most: enough that components, read once for each group, cost little."""
+"""Most new samples in a group: components are read once for each group, so large groups make that cheap."""
 CHUNK_BYTES = 2**24
-"""Of a reconstruction."""
+"""Target size of a chunk of a reconstruction."""
 PARTS = 32
-"""Tasks of a reconstruction, at least, where there are as many groups of samples."""
+"""Wanted number of parts of a reconstruction, where there are enough groups of samples."""
 NO_SCRATCH = Scratch("", 0)
 
 
@@ -49,12 +49,12 @@ def plan_projection(
 
     Parameters
     ----------
-    coordinates : bytes that are held to copy or compare each before, by name in words
+    coordinates : bytes that are held to copy or compare each coordinate before, by a name in words
 
     Raises
     ------
     OverBudgetError
-        When nothing fits.
+        When no plan fits the memory.
     """
 
     n_components, itemsize = fitted.components.shape[0], fitted.components.dtype.itemsize
@@ -81,7 +81,7 @@ def plan_projection(
 
 
 def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
-    """Groups of samples, from large to small: the larger, the fewer times are components read."""
+    """Plans with groups of samples from large to small: the larger the groups, the fewer times components are read."""
     along = layout.chunks[axis]
     column = size_of(layout.chunk_shape, layout.dtype) // layout.chunk_shape[axis]
     for divide in (False, True) if layout.divisible else (False,):
@@ -110,16 +110,16 @@ def project(
 
     Parameters
     ----------
-    source, made : new samples with the features of the fit in the same axes, and `plan_projection` of them
+    source, made : new samples with the features of the fit in the same axes, and their `plan_projection`
     fitted : means, scales and components of the fit
-    rules : of the fit
+    rules : preprocessing of the fit
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
-        whitened, and its squared norms (samples,), both float64. It may be called again with a group that it had
+        whitened, and its squared norms (samples,), both float64. It may be called again with the same group
     """
     assert made.groups is not None
 
-    def split(group: slice, found: F64) -> None:
-        receive(group, found[:, :-1], found[:, -1])
+    def split(group: slice, sums: F64) -> None:
+        receive(group, sums[:, :-1], sums[:, -1])
 
     runner.run(
         Stage(
@@ -139,11 +139,11 @@ def project(
 
 @dataclass
 class Groups:
-    """Adds up the spans of one group of samples after the other, and hands over each that is whole."""
+    """Sums over the spans of each group of samples, one group after the other; each complete sum is handed over."""
 
     n_added: int
     sum: Any
-    """Of the group in hand; `empty` when it has just begun."""
+    """Sum of the current group; `empty` before its first span."""
     _empty: Any
     _groups: Cuts
     _n_spans: int
@@ -156,7 +156,7 @@ class Groups:
 
         Parameters
         ----------
-        empty : of the types of what a span returns
+        empty : an empty sum, of the types that a span returns
         join : adds a span to the sum, which it may change
         receive : called with each group, in order, and its sum
         """
@@ -164,7 +164,7 @@ class Groups:
         return cls(0, empty, empty, made.groups, made.plan.n_spans, join, receive)
 
     def add(self, partial: Any) -> Self:
-        """Add a span; spans come in their order."""
+        """Add a span; spans must come in order."""
         begins = self.n_added % self._n_spans == 0
         self.sum = partial if begins else self._join(self.sum, partial)
         self.n_added += 1
@@ -186,13 +186,13 @@ def plan_reconstruction(
 
     Parameters
     ----------
-    layout : of what is to be written; its chunks are those that components are stored in, and 1 along the samples
-    coordinates : as of `plan_projection`
+    layout : of the array to write; its chunks are those of the stored components, and 1 along the samples
+    coordinates : as in `plan_projection`
 
     Raises
     ------
     OverBudgetError
-        When nothing fits.
+        When no plan fits the memory.
     """
 
     def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
@@ -222,9 +222,9 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
 
 
 def _n_blocks(made: RunPlan) -> int:
-    """Blocks of groups of samples, where features make few spans: each reads the components.
+    """Number of blocks of groups of samples, more than one where there are few spans: each block reads the components.
 
-    The same for any number of tasks, since a reconstruction may be gone on with by another.
+    It does not depend on the number of tasks, since a reconstruction may resume with another number.
     """
     assert made.groups is not None
     return min(len(made.groups), max(1, PARTS // made.plan.n_spans))
@@ -243,8 +243,8 @@ def reconstruct(
     Parameters
     ----------
     fitted : means, scales and components of the fit
-    scores : of the samples that are wanted, and of as many components as are to be used
-    layout, made : of what is written, with names of all its dimensions, and `plan_reconstruction` of it
+    scores : those of the requested samples, with as many components as are to be used
+    layout, made : of the array to write, with names of all its dimensions, and its `plan_reconstruction`
     """
     assert made.groups is not None
     plan, axis = made.plan, made.plan.samples_axis

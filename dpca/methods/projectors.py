@@ -1,6 +1,6 @@
-"""How a result is applied: new samples to scores, and scores to samples, by components or by kernels.
+"""The ways to apply a result: new samples to scores, and scores to samples, by components or by kernels.
 
-Each way is planned for what there is to run on, then carried out.
+Each way is planned for the available workers, then run.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from dpca.store.results import TRAINING, Result, kept_matrix
 from dpca.store.unfinished import differences, without_place
 
 Receive = Callable[[slice, F64], None]
-"""Called with each group of samples, in order, and its scores, not whitened. It may be called again with a group."""
+"""Called with each group of samples, in order, and its scores, not whitened; may be called again with the same group."""
 
 
 class Projector(Protocol):
-    """New samples to scores."""
+    """A way from new samples to scores."""
 
     @property
     def n_components(self) -> int: ...
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What is read."""
+        """The sources that are read."""
         ...
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan | None:
-        """How it is done; None where nothing streams by.
+        """The plan; None where nothing streams by.
 
         Parameters
         ----------
-        coordinates : bytes that are held to copy or compare each before, by name in words
+        coordinates : bytes that are held to copy or compare each coordinate before, by a name in words
         """
         ...
 
     def project(self, runner: Runner, receive: Receive) -> None:
-        """Do it."""
+        """Compute the scores."""
         ...
 
     def check_unchanged(self) -> None:
-        """Refuse what was computed from training data that changed meanwhile."""
+        """Raise an error if training data changed during the computation."""
         ...
 
 
 @dataclass
 class ByComponents:
-    """Scores of new samples by components: one read of them."""
+    """Scores of new samples by components; the samples are read once."""
 
     fitted: Fitted
     rules: Rules
     source: Source
     axis: int
     receive_squares: Callable[[slice, F64], None] | None = None
-    """Called with each group, too, and its squared distances from the mean."""
+    """Called with each group, too, and the squared distances of its samples from the mean."""
     made: RunPlan = field(init=False)
 
     @property
@@ -98,11 +98,11 @@ class ByComponents:
         project(self.source, self.fitted, self.rules, self.made, runner, of_group)
 
     def check_unchanged(self) -> None:
-        """Nothing: components are enough."""
+        """Nothing to check: components are enough."""
 
 
 class Restorer(Protocol):
-    """Scores to samples."""
+    """A way from scores to samples."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -110,19 +110,19 @@ class Restorer(Protocol):
     def n_bytes(self) -> int: ...
     @property
     def sources(self) -> tuple[Source, ...]:
-        """As of a projector."""
+        """As in `Projector`."""
         ...
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        """How it is done; parameters as of a projector."""
+        """The plan; parameters as in `Projector`."""
         ...
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
-        """Do it."""
+        """Write the samples."""
         ...
 
     def check_unchanged(self) -> None:
-        """As of a projector."""
+        """As in `Projector`."""
         ...
 
 
@@ -138,7 +138,7 @@ class FromComponents:
 
     @property
     def layout(self) -> Layout:
-        """Of what is written."""
+        """Layout of the array to write."""
         components, axis = self.fit.fitted.components, self.fit.samples_axis
         shape, chunks = list(self.fit.feature_shape), list(components.chunks[1:])
         shape.insert(axis, len(self.chosen))
@@ -156,7 +156,7 @@ class FromComponents:
 
     @property
     def sources(self) -> tuple[()]:
-        """None: scores and components are enough."""
+        """No sources: scores and components are enough."""
         return ()
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
@@ -171,12 +171,12 @@ class FromComponents:
         reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, runner)
 
     def check_unchanged(self) -> None:
-        """Nothing: components are enough."""
+        """Nothing to check: components are enough."""
 
 
 @dataclass(frozen=True)
 class KernelFit:
-    """A kernel that a result has, and what applies it."""
+    """A kernel of a result, with all that is needed to apply it."""
 
     kernel: Kernel
     alpha: F64
@@ -187,17 +187,17 @@ class KernelFit:
 
     @classmethod
     def of(cls, result: Result, case: int | None) -> KernelFit:
-        """One of a result's kernels.
+        """One kernel of a result.
 
         Raises
         ------
         ConfigError
-            When there is no such case, when none is named of several, or when it has no answer.
+            When there is no such case, when there are several and none is named, or when the case has no answer.
         """
         certificate = result.certificate
         number, document = _case(result, certificate, case)
-        found = document["case"]
-        given = {name: found[name] for name in ("gamma", "degree", "coef0") if found[name] is not None}
+        entry = document["case"]
+        parameters = {name: entry[name] for name in ("gamma", "degree", "coef0") if entry[name] is not None}
         arrays = result.arrays
 
         def array(name: str) -> F64:
@@ -206,7 +206,7 @@ class KernelFit:
         columns = array("kernel_mean")
         numerics = result.manifest["numerics"]
         return cls(
-            Kernel(found["kernel"], about_mean=result.manifest["config"]["preprocess"]["center"], **given),
+            Kernel(entry["kernel"], about_mean=result.manifest["config"]["preprocess"]["center"], **parameters),
             array("alpha"),
             array("scores") * result.whitening_of(number),
             Centering(columns, float(columns.mean())),
@@ -214,12 +214,12 @@ class KernelFit:
         )
 
     def project(self, matrix: F64) -> F64:
-        """Scores of new samples by their kernel with those of the fit, (m, n), which is centred in place."""
+        """Scores of new samples from their kernel with the samples of the fit, (m, n), which is centred in place."""
         return np.asarray(self.centering.apply(matrix) @ self.alpha, np.float64)
 
 
 def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tuple[int | None, dict[str, Any]]:
-    """Its number, None where there is but one, and what is known of it."""
+    """The number of a case, None where there is only one, and its certificate."""
     if "cases" not in certificate:
         if case not in (None, 0):
             raise ConfigError(f"--kernel-case is {case}, but {result.name} has one kernel", "Leave it out.")
@@ -246,18 +246,18 @@ def _case(result: Result, certificate: dict[str, Any], case: int | None) -> tupl
 
 @dataclass(frozen=True)
 class Training:
-    """The training data of a kernel fit, which its new samples are held against."""
+    """The training data of a kernel fit, needed again for new samples and for pre-images."""
 
     source: Source
     axis: int
-    """Of the samples."""
+    """Axis of the samples."""
     of: str
-    """What errors call the fit."""
+    """Name of the fit in error messages."""
     fingerprint: dict[str, Any] | None
-    """Of the time of the fit; None of a copy that the result keeps, which tells by itself when it is damaged."""
+    """Taken at the time of the fit; None for a copy in the result, whose checksums show damage."""
 
     def check_unchanged(self) -> None:
-        """Refuse training data that are not what the fit was made of.
+        """Refuse training data that changed since the fit.
 
         Raises
         ------
@@ -267,11 +267,11 @@ class Training:
         if self.fingerprint is None:
             return
         now = {**self.source.fingerprint(), "samples_axis": self.axis}
-        found = differences(without_place(self.fingerprint), without_place(now))
-        if found:
+        changes = differences(without_place(self.fingerprint), without_place(now))
+        if changes:
             raise DataError(
                 f"{self.source.layout.name}: the training data of {self.of} changed since it was made: "
-                f"{'; '.join(found[:5])}",
+                f"{'; '.join(changes[:5])}",
                 "Restore them, or run or fit it again.",
             )
 
@@ -281,17 +281,17 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
 
     Parameters
     ----------
-    moved_to : where they are now, if not where they were
+    moved_to : where they are now, if they were moved
 
     Raises
     ------
     DataError
-        When they are not there, or are not the same any more.
+        When they are missing or have changed.
     """
     if result.path is not None and result.manifest.get("training") and moved_to is None:
-        # Beside the arrays, wherever the result has gone.
-        inside = ZarrSource.at(str(result.path.absolute() / TRAINING), absent_chunks="damage")
-        return Training(inside, result.samples_axis, result.name, None)
+        # The copy lies beside the arrays, also after the result was moved.
+        copy = ZarrSource.at(str(result.path.absolute() / TRAINING), absent_chunks="damage")
+        return Training(copy, result.samples_axis, result.name, None)
     where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
     try:
         source = where.open()
@@ -300,14 +300,14 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
             f"{result.name}: a kernel needs its training data again, which can't be opened at {where.uri}: {cause.message}",
             "Put them back, or say where they are now with --training.",
         ) from cause
-    found = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
-    found.check_unchanged()
-    return found
+    training = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
+    training.check_unchanged()
+    return training
 
 
 @dataclass
 class ByKernel:
-    """Scores of new samples by a kernel with the training samples: one read of both."""
+    """Scores of new samples by their kernel with the training samples; both are read once."""
 
     fitted: Fitted
     """Means and scales."""
@@ -353,7 +353,7 @@ class ByKernel:
 
 @dataclass
 class ByMatrix:
-    """Scores of new samples by kernel values that are given."""
+    """Scores of new samples from given kernel values."""
 
     kernel: KernelFit
     source: Source
@@ -375,21 +375,21 @@ class ByMatrix:
             receive(rows, self.kernel.project(values))
 
     def check_unchanged(self) -> None:
-        """Nothing: there are no training data."""
+        """Nothing to check: there are no training data."""
 
 
 @dataclass
 class FromTraining:
-    """Samples as combinations of the training samples: one read of those."""
+    """Samples as linear combinations of the training samples: one read of these."""
 
     result: Result
     kernel: KernelFit
     chosen: NDArray[np.int64]
     k: int
-    """How many components are used."""
+    """Number of components that are used."""
     training: Training
     say: Callable[[str], None]
-    """Told what the user should know of them."""
+    """Called with notes for the user about the samples."""
     made: RunPlan = field(init=False)
 
     def __post_init__(self) -> None:
@@ -403,9 +403,9 @@ class FromTraining:
 
     @property
     def how(self) -> bool | str:
-        """As of the config's fit_inverse_transform."""
-        found: bool | str = self.result.manifest["config"]["model"]["fit_inverse_transform"]
-        return found
+        """The value of fit_inverse_transform in the config."""
+        method: bool | str = self.result.manifest["config"]["model"]["fit_inverse_transform"]
+        return method
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -422,14 +422,14 @@ class FromTraining:
         return (self.training.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        found = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
+        to_find = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
         self.made = plan_preimages(
             self.training.source,
             self.result.samples_axis,
             len(self.chosen),
             self.kernel.rung.dtype,
             workers,
-            found,
+            to_find,
             coordinates,
         )
         return self.made

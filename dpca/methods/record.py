@@ -1,4 +1,4 @@
-"""What is written down of a run, or of a fit in Python: enough to repeat it, and to know what its bits depend on."""
+"""The record of a run, or of a fit in Python: enough to repeat it, and to know what its bits depend on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "num
 
 
 def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
-    """Of the input as it is read."""
+    """Fingerprint of the input, and of the samples axis along which it is read."""
     return {**source.fingerprint(), "samples_axis": samples_axis}
 
 
@@ -40,14 +40,14 @@ def manifest_of(
     expected: dict[str, float] | None = None,
     gram_from: str | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a result, but for its run and its notes.
+    """The manifest of a result, except its run and its notes.
 
     Parameters
     ----------
     config : resolved, without secrets
     identity : `fingerprint` of the input
-    seconds : in all
-    expected : seconds of each stage, where they were forecast
+    seconds : duration of the whole run
+    expected : forecast seconds of each stage, if there are any
     gram_from : the result whose Gram matrix was used, if one was
     """
     layout = source.layout
@@ -71,7 +71,7 @@ def manifest_of(
             "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
             "peak_bytes_of_this_process": peak.bytes,
             "planned_bytes_of_stages": {stage.name: stage.bytes for stage in made.processes[0].stages},
-            "peak_bytes_of_stages": {name: found for name, found in peak.stages.items() if name},
+            "peak_bytes_of_stages": {name: n_bytes for name, n_bytes in peak.stages.items() if name},
         },
         "numerics": {
             "solver": found.rung.solver,
@@ -91,7 +91,7 @@ def manifest_of(
 
 
 def notes_of(source: Source, made: RunPlan, found: Decomposition) -> list[str]:
-    """What the user must know of an answer."""
+    """What the user must know about the result, in sentences."""
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
     counts = found.counts
@@ -132,7 +132,7 @@ def environment() -> dict[str, Any]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    """What stays the same while this process lives."""
+    """The part of the environment that does not change while this process lives."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

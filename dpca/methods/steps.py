@@ -1,6 +1,6 @@
 """The steps of a decomposition: the passes, the eigensolve between them, and what is written after each.
 
-`dpca.methods.decomposition` says in which order they are taken.
+`dpca.methods.decomposition` defines their order.
 """
 
 from __future__ import annotations
@@ -62,34 +62,34 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Summed:
-    """What the first pass gave."""
+    """The result of the first pass."""
 
     attempt: Attempt
     found: Any
     """The accumulator, while its matrix is needed."""
     exact: bool
     counts: Counts
-    """What was met while the data were read."""
+    """Counts of what was met while the data were read."""
     squares: float
     """Sum of squares of X_c, added up without products."""
     difference: float
-    """Relative, of what the products sum to from that."""
+    """Relative difference between `squares` and the sum from products."""
     n_constant: int
     n_empty: int = 0
     """Features without any value."""
     sketch: Sketch | None = None
-    """Of the matrix; None where nothing streamed by, or an earlier version kept none."""
+    """Sketch of the matrix; None where no data streamed by, or where an earlier version kept none."""
     product: F64 | None = None
     """The matrix times the columns of the sketch; None where there is none."""
     fill: Means | None = None
-    """Where features are kept: what missing values were replaced by; None where there are none."""
+    """Where features are kept: what replaced missing values; None where no value may be missing."""
     standard: Standard | None = None
     """Where features are kept: their means and divisors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What is kept of the first pass beside its sum: all that the second pass needs, but the eigensolve."""
+    """What the ledger keeps of the first pass beside its sum: all that the second pass needs, except the eigensolve."""
 
     exact: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -102,11 +102,11 @@ class Summary:
     product: F64 = field(default_factory=lambda: np.empty((0, 0)))
     """The matrix times the columns of the sketch, (m, t)."""
     standard: Standard = field(default_factory=Standard.nothing)
-    """Of kept features."""
+    """Means and divisors of kept features."""
 
     @classmethod
     def of(cls, summed: Summed) -> Self:
-        """Of a pass that streamed the data."""
+        """The summary of a pass that streamed the data."""
         assert summed.sketch is not None
         assert summed.product is not None
         return cls(
@@ -122,7 +122,7 @@ class Summary:
         )
 
     def summed(self, attempt: Attempt, columns: F64, fill: Means | None) -> Summed:
-        """The pass again, without its matrix."""
+        """The result of the pass, without its matrix."""
         return Summed(
             attempt=attempt,
             found=None,
@@ -141,21 +141,21 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Solved(Summed):
-    """What the first pass and the eigensolve gave."""
+    """The result of the first pass and the eigensolve."""
 
     spectrum: Spectrum
     chosen: Chosen
     suggested: dict[str, int | str]
     bounds: F64
-    """How far lambda is off at most where the solver squares sigma, else sigma, (n_components,)."""
+    """Largest error of lambda where the solver squares sigma, otherwise of sigma, (n_components,)."""
     power: int
-    """2 or 1."""
+    """2 where the solver squares sigma, otherwise 1."""
     missed: float
-    """What another eigenvalue, that was lost, may be at most."""
+    """Upper bound of an eigenvalue that may have been missed."""
     expected: Spectrum
-    """With the errors that a second pass in double precision would leave, where one follows; else as it is."""
+    """The spectrum, with the errors that a second pass in double precision would leave where one follows."""
     measured: Measured | None = None
-    """From the second pass, once it is done."""
+    """Measurements of the second pass, once it is done."""
 
     @property
     def weakest(self) -> Spectrum:
@@ -165,18 +165,18 @@ class Solved(Summed):
 
 @dataclass(frozen=True)
 class TaskSeconds:
-    """What the tasks of a stage did, in all; also of a run that was gone on with."""
+    """Total time of the tasks of a stage, including those before a run was resumed."""
 
     reading: float
-    """From the request for a slab until its values are there, decoded."""
+    """From the request for a slab until its values are decoded in memory."""
     computing: float
     """The rest: preprocessing, products, writing."""
     tasks: int
-    """At the same time."""
+    """Number of tasks at the same time."""
 
 
 class Decomposed(Protocol):
-    """What comes of what a pass summed up."""
+    """A decomposition that is computed from the sums of a pass."""
 
     @property
     def attempt(self) -> Attempt: ...
@@ -210,7 +210,7 @@ class Steps:
         self.choices: list[str] = []
         self.passes = self.bytes_decoded = self.retries = 0
         self._completed = 0
-        """Solvers that came to a second pass, in this process or before it."""
+        """Number of solvers that reached a second pass, in this process or an earlier one."""
 
     # The first pass, and what follows from it.
 
@@ -219,8 +219,8 @@ class Steps:
 
         Parameters
         ----------
-        decompose : in memory, of what a pass summed up
-        complete : the second pass, if there is one: it may refute what the first one promised
+        decompose : computes the decomposition in memory, from the sums of a pass
+        complete : runs the second pass, if there is one, which may refute the error estimates of the first one
         """
         made, plan = self._made, self._made.plan
         self._choose(self._model.reason(self._source.layout.dtype, plan.n_samples, plan.n_features))
@@ -231,7 +231,7 @@ class Steps:
         for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
             if attempt is not made.attempts[0]:
                 self._progress.expect(2)
-            solved = None  # its matrix is not held while the next one is made
+            solved = None  # so that its matrix is not held while the next one is made
             work = replace(work, working_dtype=attempt.rung.dtype, solver=attempt.rung.solver)
             try:
                 solved = decompose(self._sum(work, attempt, present))
@@ -240,7 +240,7 @@ class Steps:
                     raise PrecisionError(f"{self._source.layout.name}: {error.message}", error.remedy) from error
                 self._choose(f"{attempt.rung.name} failed ({error.message}), so {following.rung.name} is tried")
                 continue
-            work = replace(work, writes=())  # means and scales are written
+            work = replace(work, writes=())  # means and scales are written by now
             if following is not None and solved.weakest.lacking.any():
                 self._choose(f"{attempt.rung.name}: {_lacking(solved.weakest)}, so {following.rung.name} is tried")
                 continue
@@ -258,7 +258,7 @@ class Steps:
         return solved
 
     def _present(self, work: Pass) -> Present:
-        """Means of the present values."""
+        """Means of the values that are not missing."""
         attempt = self._made.attempts[0]
         stage = Stage(
             name="means",
@@ -270,9 +270,9 @@ class Steps:
             window=attempt.window,
             n_bytes=self._source.layout.bytes,
         )
-        found = self._read(stage)
-        self._count(stage, found.counts)
-        return found
+        present = self._read(stage)
+        self._count(stage, present.counts)
+        return present
 
     def _sum(self, work: Pass, attempt: Attempt, present: Present | None) -> Summed:
         """Add up what a solver needs, and check it against sums without products."""
@@ -295,19 +295,19 @@ class Steps:
             window=attempt.window,
             n_bytes=self._source.layout.bytes,
         )
-        found = self._read(stage)
-        _check_present(self._source.layout, found.tally.counts)
-        by_products, tally = found.squares(rules.center and samples), found.tally
+        accumulator = self._read(stage)
+        _check_present(self._source.layout, accumulator.tally.counts)
+        by_products, tally = accumulator.squares(rules.center and samples), accumulator.tally
         self._count(stage, tally.counts)
         sketch = Sketch(columns, tally.sketch)
-        if not tally.varies:  # samples that are all equal: what is left of them is rounding
-            for sums in (found.matrix, tally.sketch, tally.squares, by_products):
+        if not tally.varies:  # all samples are equal: what centring leaves is rounding
+            for sums in (accumulator.matrix, tally.sketch, tally.squares, by_products):
                 sums[...] = 0.0
         difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
         standard: Standard | None = None
         if isinstance(tally, Moments):
             standard = Standard.of(tally, rules, present)
-            squares = self._scaled(found, by_products, tally, standard, attempt)
+            squares = self._scaled(accumulator, by_products, tally, standard, attempt)
             n_constant, n_empty = int((standard.constant & ~standard.empty).sum()), int(standard.empty.sum())
             if rules.scale != "none":
                 sketch = sketch.scaled(standard.about.factor)
@@ -315,19 +315,19 @@ class Steps:
             assert isinstance(tally, FeatureTally)
             squares, n_constant, n_empty = tally.total, tally.n_constant, tally.n_empty
         if rules.center and samples:
-            found.recenter()
+            accumulator.recenter()
             sketch.product[...] -= sketch.product.mean(axis=0)
         summed = Summed(
             attempt=attempt,
-            found=found,
-            exact=found.exact,
+            found=accumulator,
+            exact=accumulator.exact,
             counts=tally.counts,
             squares=squares,
             difference=difference,
             n_constant=n_constant,
             n_empty=n_empty,
             sketch=sketch,
-            product=found.times(columns),
+            product=accumulator.times(columns),
             fill=fill,
             standard=standard,
         )
@@ -336,7 +336,7 @@ class Steps:
         return summed
 
     def _summary(self, attempt: Attempt) -> Summary | None:
-        """What is kept of the first pass, where this process is not to hold its sum; None where it is not there yet."""
+        """Summary of the first pass, for a process that must not hold its sum; None for others, or if not there yet."""
         if self._runner.executor.adds_up or self._ledger is None or self._model.kernels:
             return None
         if not self._ledger.checkpoint(attempt.rung.name).complete(self._made.plan.n_spans):
@@ -345,7 +345,7 @@ class Steps:
         return checkpoint.load(0, Summary()) if checkpoint.has(0) and checkpoint.whole(0, Summary()) else None
 
     def _preview(self, present: Present | None, found: Accumulator, spans: int) -> Preview:
-        """What has been added up so far."""
+        """The leading eigenvalues of what has been added up so far."""
         rules, tally, factors = self._model.rules, found.tally, None
         samples = self._made.plan.keeps == "samples"
         if isinstance(tally, Moments) and rules.scale != "none":
@@ -356,18 +356,18 @@ class Steps:
     def _scaled(
         self, found: Accumulator, by_products: F64, moments: Moments, standard: Standard, attempt: Attempt
     ) -> float:
-        """Scale the kept features, if they are to be; returns the sum of squares of X_c then."""
+        """Scale the kept features, if requested; returns the sum of squares of X_c after that."""
         if self._model.rules.scale == "none":
             return moments.total
         squares = moments.squares if moments.centered else moments.squares + moments.count * moments.mean**2
         factors = standard.about.factor
-        # A small feature counts as much as any other now, so what products lost of it must be known.
+        # Once scaled, a small feature counts as much as any other, so what products lost of it must be known.
         check_products(by_products[factors > 0], squares[factors > 0], attempt.rung.dtype)
         found.scale(factors)
         return float((squares * factors**2).sum())
 
     def decomposed(self, summed: Summed) -> Solved:
-        """The small decomposition in memory; how many components were chosen, and what other rules say."""
+        """The small decomposition in memory, with the chosen number of components and the numbers by other rules."""
         plan, center, rung = self._made.plan, self._model.rules.center, summed.attempt.rung
         n, d = plan.n_samples, plan.n_features - summed.n_empty
         sketch, power = summed.sketch, SOLVERS[rung.solver].power
@@ -377,7 +377,7 @@ class Steps:
         seen: list[tuple[Eigenvalues, Chosen]] = []
 
         def backward(eigenvalues: F64) -> float:
-            """Of a factor, which has no sigma below it."""
+            """Backward error of a factor, below which no sigma counts; 0 where the solver squares sigma."""
             if power == 2:
                 return 0.0
             return sketch.backward_error(product, float(np.sqrt(eigenvalues[0])))
@@ -392,7 +392,7 @@ class Steps:
 
         factors = self.eigensolve(rung.name, lambda: summed.found.finish(choosing))
         if not seen:
-            choosing(factors.eigenvalues, factors.floor, factors.total)  # from what was found before
+            choosing(factors.eigenvalues, factors.floor, factors.total)  # the factors came from the ledger
         given, chosen = seen[-1]
         off = backward(factors.eigenvalues)
         spectrum = spectrum_of(
@@ -426,7 +426,7 @@ class Steps:
         )
 
     def _second_attempt(self, solved: Solved) -> Attempt:
-        """What the second pass runs by: in double precision where that gives digits that are lacking, and fits."""
+        """The attempt that the second pass follows: in double precision where digits are lacking and that fits."""
         spectrum, attempt = solved.spectrum, solved.attempt
         wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
         return self._in_double or attempt if wanted.any() else attempt
@@ -437,12 +437,12 @@ class Steps:
         return next((attempt for attempt in self._made.attempts if attempt.rung.dtype == np.float64), None)
 
     def eigensolve(self, name: str, finish: Callable[[], Factors]) -> Factors:
-        """A small decomposition in memory, or what the ledger holds of it."""
+        """A small decomposition in memory, or its result from the ledger."""
         gram.load(self._made.plan.n_kept)
 
         def solve() -> Factors:
             stage = self._progress.stage("eigensolve")
-            # In a thread, so that a signal is answered while LAPACK runs.
+            # In a thread, so that signals are handled while LAPACK runs.
             pool = ThreadPoolExecutor(1, THREADS)
             with self._timed("eigensolve"), stage, threadpool_limits(self._made.eigensolve_threads, user_api="blas"):
                 solving = pool.submit(finish)
@@ -453,35 +453,35 @@ class Steps:
             return solve()
         return self._ledger.once(f"eigensolve of {name}", solve, Factors.nothing())
 
-    # What is written of the kept side, before the second pass.
+    # Arrays of the kept side, written before the second pass.
 
     def write_kept_samples(self, solved: Solved, keep_gram: bool) -> None:
-        """Scores and alpha, and the small matrix if it is to be kept."""
+        """Write scores and alpha, and the small matrix if it is to be kept."""
         self.write_scores(solved.spectrum)
         if keep_gram and solved.found is not None:
             self.write_gram(solved)
 
     def write_scores(self, spectrum: Spectrum) -> None:
-        """Scores and alpha from memory."""
+        """Write scores and alpha from memory."""
         scores = spectrum.scaled / spectrum.whitening if self._model.whiten else spectrum.scaled
         self.outputs.write("scores", scores, (self._dims.sample, "component"), {"whitened": self._model.whiten})
         self.outputs.write("alpha", spectrum.alpha, (self._dims.sample, "component"))
 
     def write_gram(self, summed: Summed) -> None:
-        """The small matrix, and what makes X X' of it."""
-        outputs, found = self.outputs, summed.found
+        """Write the small matrix, and what is needed to compute X X' from it."""
+        outputs, accumulator = self.outputs, summed.found
         if summed.attempt.rung.solver == "tsqr":
-            outputs.write("r_factor", found.matrix, ("row", self._dims.sample))
+            outputs.write("r_factor", accumulator.matrix, ("row", self._dims.sample))
         else:
-            outputs.write("gram", found.matrix, (self._dims.sample, self._dims.sample_b))
-        outputs.write("gram_mean_product", found.tally.mean_product, (self._dims.sample,))
-        outputs.write("gram_mean_norm2", found.tally.mean_norm2, ())
+            outputs.write("gram", accumulator.matrix, (self._dims.sample, self._dims.sample_b))
+        outputs.write("gram_mean_product", accumulator.tally.mean_product, (self._dims.sample,))
+        outputs.write("gram_mean_norm2", accumulator.tally.mean_norm2, ())
         if summed.sketch is not None:
             outputs.write("gram_sketch", summed.sketch.product, (self._dims.sample, "random_column"))
-            outputs.write("gram_norms2", found.tally.squares, (self._dims.sample,))
+            outputs.write("gram_norms2", accumulator.tally.squares, (self._dims.sample,))
 
     def write_kept_features(self, solved: Solved) -> None:
-        """Means and scales."""
+        """Write means and scales."""
         assert solved.standard is not None
         outputs, standard = self.outputs, solved.standard
         shape = self._made.plan.feature_shape
@@ -490,7 +490,7 @@ class Steps:
         outputs.write("weights", np.ones(shape), self._dims.features)
 
     def write_components(self, solved: Solved) -> None:
-        """Components from memory: 0 beyond the rank, NaN for a feature without any value."""
+        """Write components from memory: 0 beyond the rank, NaN for a feature without any value."""
         assert solved.standard is not None
         spectrum = solved.spectrum
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
@@ -501,17 +501,17 @@ class Steps:
     # The second pass.
 
     def components(self, work: Pass, solved: Solved) -> Solved:
-        """Components from a second pass over features, made orthonormal where they are not.
+        """Components from a second pass over features, made orthonormal if they are not.
 
-        In double precision it gives Ritz values, too, and turns components by what they are better for.
+        In double precision it gives Ritz values, too, and rotates components where that makes them more accurate.
         """
         spectrum, attempt, plan, outputs = solved.spectrum, self._second_attempt(solved), work.plan, self.outputs
         k, dtype, stored = spectrum.n_components, attempt.rung.dtype, solved.attempt.rung.dtype
         nonzero = spectrum.singular_values > 0
         second, sweep = self._stages("components", "orthogonalize", solved)
         raw, turned = in_hand("components", second), in_hand("components", sweep)
-        over = self._over(second, sweep, raw, ["components"])
-        if not over:
+        finished = self._over(second, sweep, raw, ["components"])
+        if not finished:
             outputs.create_tiled(raw, plan, self._dims.features, stored, k)
         stage = Stage(
             name=second,
@@ -520,7 +520,7 @@ class Steps:
                 work,
                 working_dtype=dtype,
                 stored_dtype=stored,
-                writes=() if over else (raw,),
+                writes=() if finished else (raw,),
                 backwards=True,
             ),
             shared=(spectrum.alpha.astype(dtype),),
@@ -534,7 +534,7 @@ class Steps:
         self._count(stage, partial.counts)
         projection, overlap, before = partial.projection, partial.overlap, None
         if self._model.rules.center:
-            projection = projection - projection.mean(axis=0)  # H X_c = X_c: what rounding left of the means goes
+            projection = projection - projection.mean(axis=0)  # H X_c = X_c: removes what rounding left of the means
         orthonormal = is_orthonormal(overlap, nonzero, stored)
         ritz = Ritz.of(overlap, projection, nonzero) if dtype == np.float64 else None
         transform: F64 | None = None
@@ -552,14 +552,14 @@ class Steps:
             transform = orthogonalizer(overlap, nonzero)
         if transform is not None:
             self._progress.expect(1)
-            if not over:
+            if not finished:
                 outputs.create_tiled(turned, plan, self._dims.features, stored, k)
             before = overlap
             overlap = self._run(
                 Stage(
                     name=sweep,
                     task=orthogonalize_span,
-                    work=Sweep(plan, outputs, () if over else (turned,), raw),
+                    work=Sweep(plan, outputs, () if finished else (turned,), raw),
                     shared=(transform,),
                     empty=np.zeros_like(overlap),
                     merge=operator.iadd,
@@ -569,7 +569,7 @@ class Steps:
                 )
             )
             projection = projection @ transform.T
-        if not over:
+        if not finished:
             outputs.rename(raw if transform is None else turned, "components")
             outputs.remove(raw)
         measured = Measured(
@@ -583,20 +583,20 @@ class Steps:
         return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
 
     def scores(self, work: Pass, solved: Solved) -> Solved:
-        """Scores and alpha from a second pass over samples, in double precision; components too, if they are wanted."""
+        """Scores and alpha from a second pass over samples, in double precision; components too, if requested."""
         assert solved.standard is not None
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self.outputs
         k, nonzero, standard = spectrum.n_components, spectrum.singular_values > 0, solved.standard
         second, sweep = self._stages("scores", "signs", solved)
         left, written = in_hand("left_vectors", second), ("scores", "alpha")
-        over = self._over(second, sweep, left, written)
-        if not over:
+        finished = self._over(second, sweep, left, written)
+        if not finished:
             outputs.create_tiled(left, plan, (self._dims.sample,), np.float64, k)
         columns = work.random_columns
         stage = Stage(
             name=second,
             task=left_vectors_span,
-            work=replace(work, working_dtype=np.dtype(np.float64), writes=() if over else (left,), backwards=True),
+            work=replace(work, working_dtype=np.dtype(np.float64), writes=() if finished else (left,), backwards=True),
             shared=(spectrum.alpha, solved.fill, standard.about),
             empty=BackprojectionPartial.empty(plan.n_kept, k, columns),
             merge=BackprojectionPartial.merge,
@@ -611,7 +611,7 @@ class Steps:
         transform = np.diag(nonzero.astype(float))
         if ritz is not None:
             transform = ritz.transform
-            if ritz.turns:  # the largest entries may be others now
+            if ritz.turns:  # after the rotation, other entries may be the largest
                 self._progress.expect(1)
                 extremes = self._run(
                     Stage(
@@ -627,7 +627,7 @@ class Steps:
                     )
                 )
                 signs = np.where(extremes[0] > extremes[1], -1.0, 1.0)
-            # Of features as they are scaled, which the first pass did not know yet.
+            # The sketch of scaled features: the first pass did not know the scales yet.
             sketch = Sketch(columns, partial.sketch)
             before = solved.bounds
             if solved.power == 2:
@@ -636,9 +636,9 @@ class Steps:
         sigma = spectrum.singular_values
         repair = transform.T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
-        made = tuple(in_hand(name, sweep) for name in written)
-        for name in () if over else made:
-            attributes = {"whitened": self._model.whiten} if name == made[0] else {}
+        pending = tuple(in_hand(name, sweep) for name in written)
+        for name in () if finished else pending:
+            attributes = {"whitened": self._model.whiten} if name == pending[0] else {}
             outputs.create_tiled(
                 name, plan, (self._dims.sample,), np.float64, k, component_axis=1, attributes=attributes
             )
@@ -646,7 +646,7 @@ class Steps:
             Stage(
                 name=sweep,
                 task=scores_span,
-                work=Sweep(plan, outputs, () if over else made, left),
+                work=Sweep(plan, outputs, () if finished else pending, left),
                 shared=(repair * to_scores, repair * reciprocal(sigma)),
                 empty=np.zeros((k, k)),
                 merge=operator.iadd,
@@ -655,8 +655,8 @@ class Steps:
                 n_bytes=8 * k * plan.n_samples,
             )
         )
-        if not over:
-            for name, final in zip(made, written, strict=True):
+        if not finished:
+            for name, final in zip(pending, written, strict=True):
                 outputs.rename(name, final)
             outputs.remove(left)
         spectrum = spectrum.signed(signs)
@@ -673,7 +673,7 @@ class Steps:
         return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
 
     def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial) -> Spectrum:
-        """Ritz values and vectors in the place of what the first pass gave, and how far they are off."""
+        """The spectrum with Ritz values and vectors instead of those of the first pass, and their errors."""
         first, sketch, k = solved.spectrum, solved.sketch, solved.spectrum.n_components
         assert sketch is not None
         squares = ritz.values**2
@@ -681,19 +681,19 @@ class Steps:
         checked = (partial.checked - sketch.columns.T @ partial.projection) @ ritz.transform.T
         products = SAFETY * norms(checked)
         vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
-        found = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
-        found = judged(found, bounds, solved.power, before=solved.bounds, products=products)
-        found = _without(found, solved.missed)
-        # Where the first pass knew a value as well, it stays as it was when their number was chosen.
-        better = found.errors < first.errors
+        refined = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
+        refined = judged(refined, bounds, solved.power, before=solved.bounds, products=products)
+        refined = _without(refined, solved.missed)
+        # A value that the first pass knew as well stays as it was when the number of components was chosen.
+        better = refined.errors < first.errors
         values = np.append(np.where(better, squares, first.eigenvalues[:k]), first.eigenvalues[k:])
-        errors = np.where(better, found.errors, first.errors)
-        return replace(found, eigenvalues=np.minimum.accumulate(values), errors=errors)
+        errors = np.where(better, refined.errors, first.errors)
+        return replace(refined, eigenvalues=np.minimum.accumulate(values), errors=errors)
 
-    # What every step does.
+    # What all steps share.
 
     def _choose(self, sentence: str) -> None:
-        """Record why a solver was taken or left, and say so."""
+        """Record why a solver was used or rejected, and report it."""
         self.choices.append(sentence)
         self._progress.say(sentence)
 
@@ -728,30 +728,30 @@ class Steps:
         self.retries += found.retries
 
     def _stages(self, second: str, sweep: str, solved: Solved) -> tuple[str, str]:
-        """Names of the second pass and its sweep: each solver that comes to it has its own, also in a run gone on with."""
+        """Names of the second pass and its sweep: each solver that reaches it has its own, also in a resumed run."""
         if self._completed == 1:
             return second, sweep
         return f"{second} of {solved.attempt.rung.name}", f"{sweep} of {solved.attempt.rung.name}"
 
     def _refuted(self, rung: Rung) -> bool:
-        """Whether the second pass of a solver was done before, and what it found was not good enough."""
+        """Whether the second pass of a solver was done before, and its result was not good enough."""
         return self._ledger is not None and self._ledger.checkpoint(f"{rung.name}, refuted").has(0)
 
     def _refute(self, rung: Rung) -> None:
-        """Remember that, so that a run which is gone on with does not do it again."""
+        """Record that the second pass refuted a solver, so that a resumed run does not repeat it."""
         if self._ledger is not None:
             self._ledger.checkpoint(f"{rung.name}, refuted").keep(0, np.zeros(0))
 
     def _over(self, stage: str, sweep: str, between: str, written: Sequence[str]) -> bool:
-        """Whether a stage and the sweep over what it wrote, `between`, had ended before, and that is gone.
+        """Whether a stage and its sweep had finished before, so that `between`, the array that links them, is removed.
 
-        Then no part of it can be done alone: where what has taken its place is damaged, both begin anew.
+        Then no part of them can be repeated alone: if one of the final arrays is damaged, both start again.
         """
         if self._ledger is None or between in self.outputs:
             return False
         if not self._ledger.checkpoint(stage).complete(self._made.plan.n_spans):
             return False
-        damage = next((found for name in written if (found := self.outputs.damage(name))), None)
+        damage = next((problem for name in written if (problem := self.outputs.damage(name))), None)
         if damage is None:
             return True
         self._progress.say(f"{damage}: it is computed again")
@@ -761,12 +761,12 @@ class Steps:
 
 
 def _summary_of(attempt: Attempt) -> str:
-    """The name of the checkpoint."""
+    """Name of the checkpoint of a summary."""
     return f"summary of {attempt.rung.name}"
 
 
 def in_hand(name: str, stage: str) -> str:
-    """What an array is called while a stage writes it: whoever comes late, when that is over, writes to nobody's array."""
+    """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
     return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
 
 
@@ -780,13 +780,13 @@ def _check_present(layout: Layout, counts: Counts) -> None:
 
 
 def _without(spectrum: Spectrum, missed: float) -> Spectrum:
-    """The same; what may come after an eigenvalue that was lost has no digits."""
+    """The spectrum, where eigenvalues that are not above `missed` have an infinite error."""
     kept = spectrum.eigenvalues[: spectrum.n_components]
     return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
 
 
 def _lacking(spectrum: Spectrum) -> str:
-    """Which component is the first that a solver does not support, and by how much."""
+    """The first component that a solver does not support, and by how much, in words."""
     index = int(np.argmax(spectrum.lacking))
     ratio = spectrum.singular_values[index] / (spectrum.singular_values[0] or 1.0)
     size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
@@ -794,7 +794,7 @@ def _lacking(spectrum: Spectrum) -> str:
 
 
 def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
-    """What the answer is from, and what it lacks."""
+    """Which solver gave the answer, and what it lacks, in words."""
     if not spectrum.lacking.any():
         return f"{rung.name} supports every component that was asked for"
     if made.too_large:

@@ -1,7 +1,7 @@
-"""A kernel fit with its training data: planned, and carried out.
+"""The use of a kernel fit with its training data: planned, then run.
 
-New samples are projected by their inner products with the training samples, which stream by once more beside them;
-pre-images are combinations of the training samples, which stream by to be combined.
+New samples are projected by their inner products with the training samples, and both stream by together;
+pre-images are linear combinations of the training samples, which stream by once more.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from dpca.store.ledger import held_to_keep
 from dpca.store.outputs import Outputs
 
 GROUP_SAMPLES = 2**13
-"""New samples, or pre-images, that go beside the training data at a time, at most: these are read once for each group."""
+"""Most new samples or pre-images in a group: the training data are read once for each group."""
 NO_SCRATCH = Scratch("", 0)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A plan of the training data, and the same cuts of other samples."""
+    """A plan of the training data, and one of other samples with the same cuts of features."""
 
     made: RunPlan
     new: Plan
@@ -57,22 +57,22 @@ def plan_cross(
     workers: Workers,
     coordinates: Mapping[str, int] = {},
 ) -> Beside:
-    """The plan of inner products of new samples with those of a fit.
+    """The plan of inner products of new samples with the samples of a fit.
 
-    Slabs end where chunks of both end, so that each is decoded once; where such slabs do not fit the memory, those of
-    the training data decide, and chunks of the new samples may be decoded more than once.
+    Slabs end where chunks of both end, so that each chunk is decoded once; if such slabs do not fit the memory, chunks
+    of the training data decide, and chunks of the new samples may be decoded more than once.
 
     Parameters
     ----------
     training, axis : the training data, and their samples axis
     new, new_axis : new samples with the same features
     dtype : of the products
-    coordinates : as of `dpca.methods.projection.plan_projection`
+    coordinates : as in `dpca.methods.projection.plan_projection`
 
     Raises
     ------
     OverBudgetError
-        When nothing fits.
+        When no plan fits the memory.
     """
     n = training.layout.shape[axis]
 
@@ -104,7 +104,7 @@ def plan_cross(
 
 
 def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> Iterator[RunPlan]:
-    """Slabs that suit both, then the training data; groups from large to small; slabs likewise."""
+    """Plans with slabs that suit both, then the training data; groups and slabs from large to small."""
     together = list(new.chunks[:new_axis] + new.chunks[new_axis + 1 :])
     together.insert(axis, 1)
     common = replace(
@@ -128,7 +128,7 @@ def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> 
 
 
 def _common(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    """Chunks that end where chunks of both do."""
+    """Chunks that end where chunks of both end."""
     if isinstance(mine, int) and isinstance(other, int):
         return min(length, math.lcm(mine, other))
 
@@ -145,7 +145,7 @@ def _largest(made: RunPlan) -> int:
 
 
 def _plan_beside(plan: Plan, layout: Layout, axis: int, n_samples: int) -> Plan:
-    """The same cuts of features, of so many samples that are stored otherwise."""
+    """A plan with the same cuts of features, for `n_samples` samples of another layout."""
     shape = list(plan.feature_shape)
     shape.insert(axis, n_samples)
     fastest = 0 if layout.order == "F" else len(shape) - 1
@@ -159,7 +159,7 @@ def _plan_beside(plan: Plan, layout: Layout, axis: int, n_samples: int) -> Plan:
 
 
 def _held(plan: Plan, source: Source) -> dict[str, int]:
-    """What a reader of all samples of the largest slab holds."""
+    """Bytes that are held to read all samples of the largest slab, by name."""
     region = plan.region(tuple(slice(0, cut.step) for cut in plan.slabs))
     return source.held(tuple(piece.stop - piece.start for piece in region))
 
@@ -174,15 +174,15 @@ def cross(
     runner: Runner,
     receive: Callable[[slice, Inner], None],
 ) -> None:
-    """Inner products of new samples with those of a fit, both less its means and divided by its scales, in one pass.
+    """Inner products of new samples with the samples of a fit, less its means and divided by its scales, in one pass.
 
     Parameters
     ----------
-    training, new, beside : of `plan_cross`
+    training, new, beside : the sources of `plan_cross`, and the plan that it returned
     fitted : means and divisors of the fit
     rules : of the fit
     dtype : of the products
-    receive : called for each group of new samples, in order. It may be called again with a group that it had
+    receive : called for each group of new samples, in order. It may be called again with the same group
     """
     made = beside.made
     assert made.groups is not None
@@ -195,7 +195,7 @@ def cross(
                 training, made.plan, rules, dtype, groups=made.groups, new=Pass(new, beside.new, rules, dtype)
             ),
             shared=(fitted,),
-            empty=Groups.of(made, empty, Cross.add, lambda group, found: receive(group, found.inner)),
+            empty=Groups.of(made, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),
             merge=Groups.add,
             like=empty,
             n_tasks=made.n_tasks,
@@ -206,7 +206,7 @@ def cross(
 
 
 def write_training(training: Source, axis: int, path: Path) -> None:
-    """Copy training data to a new Zarr array, in chunks of all samples; what can't be read is an error, there and later.
+    """Copy training data to a new Zarr array, in chunks of all samples; what can't be read is an error, now and later.
 
     Parameters
     ----------
@@ -250,16 +250,16 @@ def plan_preimages(
     to_find: int,
     coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
-    """The plan of pre-images of so many points, whose weights take `to_find` bytes to be found.
+    """The plan of `n_wanted` pre-images; to find their weights takes `to_find` bytes.
 
     Parameters
     ----------
-    coordinates : as of `dpca.methods.projection.plan_projection`
+    coordinates : as in `dpca.methods.projection.plan_projection`
 
     Raises
     ------
     OverBudgetError
-        When nothing fits.
+        When no plan fits the memory.
     """
     layout, n = training.layout, training.layout.shape[axis]
 
@@ -300,13 +300,13 @@ def preimages(
     runner: Runner,
     dtype: np.dtype[Any],
 ) -> None:
-    """Combinations of the training samples, written as an array of `outputs`, in the axes of the training data.
+    """Linear combinations of the training samples, written as an array of `outputs`, in the axes of the training data.
 
     Parameters
     ----------
-    training, made : of `plan_preimages`
+    training, made : the source of `plan_preimages`, and the plan that it returned
     fitted, rules : of the fit
-    wanted : which combinations
+    wanted : the combinations to compute
     dims : names of all dimensions
     dtype : of the products, and of what is written
     """
