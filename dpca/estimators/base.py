@@ -1,7 +1,7 @@
-"""What estimators share: scikit-learn's contract, checks of parameters, and fits that last.
+"""Base of the estimators: the interface of scikit-learn, checks of parameters, saving and pickling of fits.
 
-A fit is a result, as `dpca run` makes one: in a directory of its own, or in memory where X was. So what applies it, checks new
-samples against it, saves it and reports on it is the same code for both.
+A fit is a result like those of `dpca run`: in a directory of its own, or in memory if X was in memory. So the same code
+applies it, checks new samples against it, saves it, and reports on it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
 CARRIED_BYTES = 256 * 2**20
-"""What a pickled estimator carries of its fit, at most: of a larger one it names the directory."""
+"""Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
 
 class NotPortable(DpcaError, pickle.PicklingError):
-    """A fit that is not where it could be found again from elsewhere."""
+    """A fit that can't be pickled, since another process would not find it."""
 
 
 class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator that streams X; subclasses have the parameters that are used here."""
+    """An estimator that streams X; subclasses define the parameters that are used here."""
 
     n_components: NComponents
     samples_axis: int | str
@@ -66,23 +66,23 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     store: str | os.PathLike[str] | None
 
     _kind: ClassVar[str]
-    """As of a configuration's model.kind."""
+    """Value of model.kind in a configuration."""
     _with_features: ClassVar[tuple[str, ...]]
-    """Arrays of a result that are attributes, with an underscore."""
+    """Arrays with feature axes that are attributes, named with an underscore at the end."""
 
-    # Fits that last.
+    # Saving and pickling.
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the fit as a result, which `load`, `dpca transform`, `dpca report` and `dpca export` take.
+        """Write the fit as a result, which `load`, `dpca transform`, `dpca report` and `dpca export` can read.
 
         Parameters
         ----------
-        path : a directory that does not exist
+        path : a directory that does not exist yet
 
         Raises
         ------
         NotFittedError, OutputExistsError, StorageError
-            When there is nothing to save, something is there, or it can't be written.
+            When there is no fit, the path exists, or it can't be written.
         """
         check_is_fitted(self)
         return self._save(Path(path))
@@ -95,12 +95,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        labels : (n_samples,), what samples are coloured by
+        labels : (n_samples,), by which samples are coloured
 
         Raises
         ------
         InputError
-            When what draws it is not installed.
+            When a library that draws it is not installed.
         """
         check_is_fitted(self)
         try:
@@ -114,7 +114,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @property
     def _changeable(self) -> dict[str, NDArray[Any]]:
-        """Arrays that are in memory as attributes, where they count."""
+        """Attributes in memory, which the user may change: they are used instead of the stored arrays."""
         if not self._in_memory:
             return {}
         return {
@@ -133,36 +133,36 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @staticmethod
     def _parameters_of(result: Result, names: Sequence[str]) -> dict[str, Any]:
-        """Of the estimator that would have made a result."""
+        """Parameters of an estimator that would give this result."""
         config = result.manifest["config"]
-        given = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
+        keys = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
         return {
-            name: given[name]
+            name: keys[name]
             for name in (*names, "n_components", "precision", "ddof", "samples_axis", *Preprocess.model_fields)
         }
 
     def __sklearn_clone__(self) -> Self:
         # A client can't be copied: the clone runs where this one does.
-        given = self.get_params(deep=False)
-        made = type(self)(
-            **{name: given[name] if name == "client" else clone(given[name], safe=False) for name in given}
+        params = self.get_params(deep=False)
+        cloned = type(self)(
+            **{name: params[name] if name == "client" else clone(params[name], safe=False) for name in params}
         )
         for kept in ("_metadata_request", "_sklearn_output_config"):
             if hasattr(self, kept):
-                setattr(made, kept, copy.deepcopy(getattr(self, kept)))
-        return made
+                setattr(cloned, kept, copy.deepcopy(getattr(self, kept)))
+        return cloned
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = object.__new__(type(self))
-        memo[id(self)] = made
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
         shared = ("client", "_result", "_training")
-        made.__dict__ = {
+        copied.__dict__ = {
             name: value if name in shared else copy.deepcopy(value, memo) for name, value in self.__dict__.items()
         }
-        return made
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the fit itself, up to `CARRIED_BYTES`, else where it lies. A client stays where it is.
+        """What is pickled: the fit itself, up to `CARRIED_BYTES`, otherwise its path. A client is not pickled.
 
         Raises
         ------
@@ -193,32 +193,32 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._set_arrays()
 
     def _set_arrays(self) -> None:
-        """Attributes with feature axes: of NumPy where X was, else of Dask, over what is stored."""
+        """Set the attributes with feature axes: NumPy arrays if X was in memory, otherwise Dask arrays of files."""
         for name in self._with_features:
             stored = self._result.arrays.get(name)
-            found = None if stored is None else np.asarray(stored[...]) if self._in_memory else stored.lazy()
-            setattr(self, f"{name}_", found)
+            array = None if stored is None else np.asarray(stored[...]) if self._in_memory else stored.lazy()
+            setattr(self, f"{name}_", array)
 
-    # A fit.
+    # Fitting.
 
     @contextmanager
     def _outputs(self, in_memory: bool) -> Iterator[Outputs]:
-        """Where arrays of a fit, or what else is large, go: a place of its own, which goes where it fails."""
+        """Where large arrays are written: memory, or a new directory, which is removed on failure."""
         if in_memory:
             yield Outputs({})
             return
-        place = self._directory()
+        directory = self._directory()
         try:
-            yield Outputs(str(place / ARRAYS))
+            yield Outputs(str(directory / ARRAYS))
         except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             raise
 
     def _directory(self) -> Path:
-        """A new one."""
+        """A new directory for a result."""
         word = uuid.uuid4().hex[:16]
         if self.store is None:
-            # Dask arrays over it may outlive this estimator, so it goes with the process.
+            # Dask arrays of its files may outlive this estimator, so it is removed when the process ends.
             directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
             weakref.finalize(Streaming, directory.cleanup)
             return Path(directory.name)
@@ -229,9 +229,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _recorded(
         self, source: Source, made: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
     ) -> Result:
-        """What a fit gave, as a result."""
+        """The result of a fit, with its manifest."""
         store = found.outputs.store
-        # After the fit: to open an HDF5 file that is being written flushes it.
+        # Only after the fit: opening an HDF5 file that is being written flushes it.
         identity = fingerprint(source, found.plan.samples_axis)
         manifest = {
             "format_version": FORMAT_VERSION,
@@ -259,7 +259,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return open_result(place, THE_FIT if self.store is None else None)
 
     def _config(self, source: Source) -> dict[str, Any]:
-        """This estimator and its input, as a configuration has them."""
+        """The configuration that corresponds to this estimator and its input."""
         axis: Any = self.samples_axis
         config = Config(
             input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
@@ -267,23 +267,23 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             model=ModelKeys(kind=self._kind, n_components=self._n_components(), ddof=int(self.ddof), **self._asked()),  # type: ignore[arg-type]
             output=Output(path="result", gram=False),
         ).model_dump()
-        # Not for a config file, so that it may be anything.
+        # Set without validation: what is not for a config file may be anything.
         config["input"]["uri"], config["input"]["array"] = source.place or (source.layout.name, None)
         return config
 
     def _asked(self) -> dict[str, Any]:
-        """Keys of a configuration's model that only this kind of estimator has."""
+        """Keys of `model` in a configuration that only this kind of estimator has."""
         raise NotImplementedError
 
     def _axis_in(self, source: Source) -> int:
-        """The samples axis of new samples: by its name where they have one, else where it was in the fit."""
+        """The samples axis of new samples: by name if their axes have names, otherwise as in the fit."""
         named = isinstance(self.samples_axis, str) and any(source.layout.dims)
         return source.layout.axis_of(self.samples_axis) if named else self._result.samples_axis
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        """What scikit-learn checks of tables: names and number of features, sparse, complex and text data."""
+        """X, after scikit-learn's checks of tables: names and number of features, sparse, complex and text data."""
         table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
-        # scikit-learn would take what is masked for a value.
+        # scikit-learn would use masked entries as values.
         if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X
         return validate_data(
@@ -297,7 +297,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return float(asked) if isinstance(asked, numbers.Real) else asked
 
     def _check_choices(self, allowed: Mapping[str, tuple[object, ...]]) -> None:
-        """Refuse parameters that are not among what is allowed for each."""
+        """Refuse parameters with values that are not allowed."""
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ConfigError(
@@ -306,7 +306,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
 
     def _check_kinds(self) -> None:
-        """Refuse a samples axis, a divisor and a client that are of another kind."""
+        """Refuse samples_axis, ddof and client of a wrong type."""
         axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
         for name, right, allowed in (
             ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
@@ -342,20 +342,20 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return amount
 
     def _scratch(self) -> Scratch:
-        """A place for a copy of X, beside the outputs if there is a place for them."""
+        """A place for a copy of X: beside `store` if it is set, otherwise in the directory for temporary files."""
         home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
         path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
         return Scratch(path, free_disk(home))
 
 
 def _is_integer(given: object) -> bool:
-    """Whether that is a number: True is none, though it counts as 1 in Python."""
+    """Whether a value is an integer; True is not, although Python counts it as 1."""
     return isinstance(given, numbers.Integral) and not isinstance(given, bool)
 
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Name parameters as Python has them, where an error names keys of the configuration."""
+    """In errors, replace keys of the configuration by the parameters of Python."""
     try:
         yield
     except DpcaError as error:

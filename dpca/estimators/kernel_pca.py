@@ -49,8 +49,8 @@ RULES = ("rank", "broken_stick")
 class KernelPCA(Streaming):
     """Exact kernel principal component analysis of data larger than memory, streamed.
 
-    One read sums up the n x n Gram matrix over feature chunks; every kernel of inner products or distances follows from
-    it, is centred and decomposed (Scholkopf, Smola and Mueller, Neural Computation 10, 1998).
+    One read adds up the n x n Gram matrix over feature chunks. Any kernel of inner products or distances is computed
+    from it, centred and decomposed (Scholkopf, Smola and Mueller, Neural Computation 10, 1998).
 
     Parameters
     ----------
@@ -58,30 +58,30 @@ class KernelPCA(Streaming):
         How many components: a number; the fewest that have more than this share of the variance, in (0, 1); "rank" or
         "broken_stick" (`dpca.numerics.dimension`). None keeps those whose eigenvalue differs from 0.
     kernel : "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed" or callable
-        A callable is called with the Gram matrix X X', and with `squared_distances` besides if it has a parameter of
-        that name; of new samples, with their inner products with those of the fit, (m, n). With "precomputed", X is the
-        kernel matrix, (n, n), and for `transform` that of new samples with those of the fit, (m, n).
+        A callable gets the Gram matrix X X', and `squared_distances`, too, if it has a parameter of that name; for new
+        samples it gets their inner products with the samples of the fit, (m, n). With "precomputed", X is the kernel
+        matrix, (n, n), and in `transform` the kernel of new samples with the samples of the fit, (m, n).
     gamma : float, "median" or None
-        Of poly, rbf and sigmoid: None is 1 / n_features; "median" is 1 / the median squared distance.
+        For poly, rbf and sigmoid: None means 1 / n_features; "median" means 1 / the median squared distance.
     degree, coef0 : float
         (gamma G + coef0)^degree for poly, tanh(gamma G + coef0) for sigmoid.
     kernel_params : mapping or None
-        Keyword arguments of a callable.
+        Keyword arguments for a callable.
     alpha : float
-        Ridge of the regression that finds pre-images.
+        Ridge parameter of the regression that finds pre-images.
     fit_inverse_transform : bool or "fixed_point"
-        Whether `inverse_transform` is by kernel ridge regression, as scikit-learn's. "fixed_point", for rbf, finds the
-        samples whose images are nearest (`dpca.kernels.preimages`): at a gamma that suits wide data, the regression gives little
-        but the mean. Without it, the linear kernel's is PCA's.
+        Whether `inverse_transform` uses kernel ridge regression, as scikit-learn does. "fixed_point", for rbf, finds the
+        samples whose images are nearest (`dpca.kernels.preimages`): at a gamma that suits wide data, the regression gives
+        little more than the mean. With False, only the linear kernel has an inverse, that of PCA.
     remove_zero_eig : bool
-        Leave out components of eigenvalue 0 where n_components is a number, too.
+        Leave out components of eigenvalue 0 also where n_components is a number.
     center : bool
-        Take each feature's mean away before the kernel. It makes no difference to linear and rbf, and scikit-learn does
-        not; the kernel itself is always centred, in feature space.
-    scale, missing, ddof, precision, samples_axis, memory, client, store, random_state : as of `dpca.PCA`
+        Subtract each feature's mean before the kernel; scikit-learn does not. It makes no difference to linear and rbf.
+        The kernel itself is always centred, in feature space.
+    scale, missing, ddof, precision, samples_axis, memory, client, store, random_state : as in `dpca.PCA`
     copy_X : bool
-        Keep a copy of an array in memory, which `transform` needs: without it, what is changed there goes unnoticed. Other
-        data are read again, where they are.
+        Keep a copy of X if it is an array in memory. `transform` needs the training data: without a copy, changes to
+        the array are not noticed. Other data are read again from where they are.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class KernelPCA(Streaming):
         Of the centred kernel matrix, descending.
     eigenvectors_ : (n_samples, n_components), float64
         Of unit norm; scores are eigenvectors_ * sqrt(eigenvalues_).
-    gamma_ : float or None, as it was used
+    gamma_ : float or None, the value that was used
     explained_variance_ratio_ : (n_components,), shares of the kernel's total variance
     mean_, scale_ : (features...), float64; what preprocessing used. None for "precomputed"
     n_samples_, n_features_in_ : int
@@ -97,7 +97,7 @@ class KernelPCA(Streaming):
 
     Notes
     -----
-    Signs are u-based, as scikit-learn's are here: the largest entry of each score vector is positive.
+    Signs are u-based, as in scikit-learn's KernelPCA: the largest entry of each score vector is positive.
     """
 
     _kind = "kernel_pca"
@@ -160,8 +160,7 @@ class KernelPCA(Streaming):
         Raises
         ------
         InputError, ConfigError, DataError
-            All of them ValueErrors, when X or a parameter is not what is allowed; when eigenvalues that are asked for
-            are negative.
+            All of them ValueErrors: when X or a parameter is not allowed; when requested eigenvalues are negative.
         """
         with in_python():
             self._fitted(X)
@@ -191,7 +190,7 @@ class KernelPCA(Streaming):
         """Pre-images of scores, in the layout of the fit: one read of the training data.
 
         By kernel ridge regression X^ = k(Z_new, Z) (k(Z, Z) + alpha I)^-1 X with `fit_inverse_transform`, or by fixed-point
-        iteration where that is "fixed_point"; of the linear kernel, without it, as PCA does: X^ = 1 m' + Z_new W'.
+        iteration where that is "fixed_point"; for the linear kernel, without it, as in PCA: X^ = 1 m' + Z_new W'.
 
         Parameters
         ----------
@@ -199,12 +198,12 @@ class KernelPCA(Streaming):
 
         Returns
         -------
-        NumPy array where X of the fit was one, else a lazy Dask array over `store`
+        NumPy array if X of the fit was one, otherwise a lazy Dask array of files in `store`
 
         Raises
         ------
         NotFittedError
-            Without `fit_inverse_transform`, but for the linear kernel.
+            Without `fit_inverse_transform`, except for the linear kernel.
         """
         check_is_fitted(self)
         if self.kernel != "linear" and not self.fit_inverse_transform:
@@ -234,7 +233,7 @@ class KernelPCA(Streaming):
     def _kernels(self) -> Kernels:
         called = callable(self.kernel)
         return Kernels(
-            # With brackets, so that it is none of the kernels that have formulas.
+            # With brackets, so that it is not the name of a built-in kernel.
             names=(f"{getattr(self.kernel, '__name__', 'callable')}()" if called else str(self.kernel),),
             gammas=(self.gamma,),
             degrees=(self.degree,),
@@ -321,7 +320,7 @@ class KernelPCA(Streaming):
         return self.fit_inverse_transform == "fixed_point"
 
     def _rules(self) -> Rules:
-        # Streamed about the mean, which keeps the digits of distances; the kernel has it back where it sees it.
+        # Data are centred, which keeps the digits of distances; kernels that depend on the mean add it back.
         return Rules(True, self.scale, self.missing, self.ddof)
 
     def _asked(self) -> dict[str, Any]:
@@ -344,41 +343,41 @@ class KernelPCA(Streaming):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, kernel_case: int | None = None, training: str | None = None) -> Self:
-        """A result of `dpca run`, or what `save` wrote, as a fitted estimator.
+        """A fitted estimator from a result of `dpca run` or of `save`.
 
         Parameters
         ----------
-        kernel_case : which kernel, of a result that has several
-        training : where the training data are now, a path or URL, if not where they were
+        kernel_case : number of the kernel, if the result has several
+        training : path or URL of the training data, if they were moved
 
         Raises
         ------
         InputError, ConfigError
-            When there is no whole result of kernel PCA, or no such kernel.
+            When there is no complete result of kernel PCA, or no such kernel.
         DataError
-            When its training data are not there, or not the same any more.
+            When its training data are missing or have changed.
         """
         result = cls._loaded(path)
         kernel = KernelFit.of(result, kernel_case)
         used = {name: value for name, value in kernel.kernel.parameters.items() if value is not None}
-        given = cls._parameters_of(result, ("alpha", "fit_inverse_transform"))
-        made = cls(**{**given, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
-        found: Training | None = None
+        parameters = cls._parameters_of(result, ("alpha", "fit_inverse_transform"))
+        estimator = cls(**{**parameters, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
+        training_data: Training | None = None
         if kernel.kernel.name != "precomputed":
             moved = (
                 None
                 if training is None
                 else Input(**{**result.manifest["config"]["input"], "uri": training, "storage_options": {}})
             )
-            found = training_of(result, moved)
-            if found.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
-                # As it was in the fit, so that sums have the same bits.
-                with found.source.open() as reader:
-                    whole = tuple(slice(0, length) for length in found.source.layout.shape)
+            training_data = training_of(result, moved)
+            if training_data.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
+                # In memory as in the fit, so that sums have the same bits.
+                with training_data.source.open() as reader:
+                    whole = tuple(slice(0, length) for length in training_data.source.layout.shape)
                     values = np.array(reader.read(whole))
-                found = replace(found, source=MemorySource(values, found.source.layout.dims))
-        made._adopt(result, kernel, found, in_memory=False, case=kernel_case)
-        return made
+                training_data = replace(training_data, source=MemorySource(values, training_data.source.layout.dims))
+        estimator._adopt(result, kernel, training_data, in_memory=False, case=kernel_case)
+        return estimator
 
     def __getstate__(self) -> dict[str, Any]:
         training: Training | None = self.__dict__.get("_training")
@@ -428,13 +427,13 @@ class KernelPCA(Streaming):
         self.n_samples_ = result.n_samples
         self.n_features_in_ = math.prod(shape) // self.n_samples_
         used: Any = kernel.kernel.parameters["gamma"]
-        if used is None:  # where the kernel has none, as scikit-learn has it
+        if used is None:  # a kernel without gamma: the value that scikit-learn would have
             present = self.n_features_in_ - result.manifest["counts"].get("empty_features", 0)
             used = 1 / present if self.gamma in (None, "median") else self.gamma
         self.gamma_ = used
         self.certificate_ = result.certificate
 
-    # What needs the training data again.
+    # Methods that need the training data again.
 
     def _of_matrix(self, source: Source) -> NDArray[np.float64]:
         projector = ByMatrix(self._kernel, source, self._result.samples_axis)
@@ -474,8 +473,8 @@ class KernelPCA(Streaming):
         in_memory = isinstance(training.source, MemorySource)
         executor, dtype = of_client(self.client), self._kernel.rung.dtype
         workers = executor.workers(self._memory_bytes())
-        found = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
-        made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, found)
+        to_find = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
+        made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, to_find)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             if not made.plan.regular:
                 outputs = Outputs(outputs.store, executor.guard())
@@ -496,7 +495,7 @@ class KernelPCA(Streaming):
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
 
     def _weights(self, scores: NDArray[np.float64]) -> Combinations:
-        """Which combinations of the training samples pre-images are."""
+        """The combinations of the training samples that are the pre-images."""
         fitted, how, alpha = self._kernel.scores, self.fit_inverse_transform, self._kernel.alpha
         gram = kept_matrix(self._result, "gram") if self._needs_gram else None
         return Combinations(*weights_of(self._kernel.kernel, how, scores, fitted, alpha, self.alpha, gram))

@@ -37,7 +37,7 @@ class PCA(Streaming):
 
     Eigendecomposition of the n x n Gram matrix of the centred data, summed over feature chunks in one
     read (the method of snapshots, Sirovich 1987); a second read back-projects the components. With fewer
-    features than samples, of the d x d covariance; a second read gives the scores.
+    features than samples, the d x d covariance is decomposed, and the second read gives the scores.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class PCA(Streaming):
         (`dpca.numerics.dimension` has their formulas).
         None keeps min(n_samples, n_features).
     svd_solver : "auto", "gram_eigh", "covariance_eigh" or "tsqr"
-        "auto" begins with the smaller one of Gram matrix and covariance, and goes on to double precision and then to
-        TSQR where a component is smaller than that supports (each a further read); "gram_eigh" and
+        "auto" starts with the smaller one of Gram matrix and covariance, and continues with double precision and then
+        TSQR if a component is too small for the digits of the solver (each is one more read); "gram_eigh" and
         "covariance_eigh" mark such components as not reliable.
     whiten : bool
         Divide scores by the square root of their explained variance.
@@ -56,25 +56,25 @@ class PCA(Streaming):
         Subtract each feature's mean.
     scale : "none" or "std"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
-        ddof); a constant feature (its standard deviation is at most 4 eps of its mean) is left at 0.
+        ddof); a constant feature (its standard deviation is at most 4 eps of its mean) counts as 0.
     missing : "error" or "mean"
-        What to do at NaN, and where an array is masked: refuse it, or fill in the feature's mean.
+        What to do with NaN and masked values: raise an error, or fill in the feature's mean.
     ddof : int
         explained_variance_ is sigma^2 / (n_samples - ddof).
     precision : "auto", "single" or "double"
-        Of the products; "auto" is single for bool, float16, float32 and integers of up to 16 bits.
-        Accumulators are float64 always.
+        Precision of the products; "auto" means single for bool, float16, float32 and integers of up to 16 bits.
+        Sums are always added up in float64.
     samples_axis : int or str
         Which axis of X holds the samples. All others are feature axes; their number and order are kept.
     memory : int, str or None
-        What a fit may take, such as "8 GiB": of all memory here, interpreter included, or of each worker of
-        a cluster. None is half of what is free. Where chunks need a copy of X, it goes beside `store`.
+        Memory that a fit may use, such as "8 GiB": of this process, interpreter included, or of each worker of
+        a cluster. None means half of the free memory. If the chunks require a copy of X, it is made beside `store`.
     client : distributed.Client or None
-        Where to run; None is the active client if there is one, else the cores of this machine. A clone has the same
-        one; a pickled estimator has none.
+        Where to run; None means the active client if there is one, otherwise the cores of this machine. A clone has
+        the same client; a pickled estimator has none.
     store : str or None
-        Directory in which each fit makes one of its own for its result, where X is not a NumPy array; None is a
-        temporary one that lives as long as the process. On a cluster all workers must see it.
+        Directory in which each fit creates a directory for its result, if X is not a NumPy array; None means a
+        temporary one that is removed when the process ends. On a cluster all workers must have access to it.
     random_state : accepted for compatibility; nothing here is random
 
     Attributes
@@ -94,8 +94,8 @@ class PCA(Streaming):
     Signs are u-based: the largest entry of each score vector is positive. scikit-learn's are v-based, so
     compare up to sign.
 
-    Pickled, an estimator carries its fit, up to 256 MiB; of a larger one it names the directory in `store`. `save` writes
-    a result as `dpca run` does, and `load` takes either.
+    A pickled estimator contains its fit, up to 256 MiB, or the path of a larger one in `store`. `save` writes a result
+    as `dpca run` does, and `load` reads both.
     """
 
     _kind = "pca"
@@ -144,7 +144,7 @@ class PCA(Streaming):
         Raises
         ------
         InputError, ConfigError, DataError
-            All of them ValueErrors, when X or a parameter is not what is allowed.
+            All of them ValueErrors, when X or a parameter is not allowed.
         """
         self._fit(X)
         return self
@@ -202,7 +202,7 @@ class PCA(Streaming):
         Raises
         ------
         OverBudgetError
-            When d x d does not fit the memory: `score_samples` does without.
+            When d x d does not fit the memory: `score_samples` does not need that matrix.
         """
         return self._model_covariance(
             np.maximum(self.explained_variance_ - self.noise_variance_, 0), self.noise_variance_
@@ -214,7 +214,7 @@ class PCA(Streaming):
         Raises
         ------
         OverBudgetError
-            As `get_covariance` does.
+            As in `get_covariance`.
         """
         noise = self.noise_variance_
         if noise <= 0:
@@ -262,7 +262,7 @@ class PCA(Streaming):
 
     @property
     def _fitted_arrays(self) -> Fitted:
-        """What new samples are projected with."""
+        """The arrays that new samples are projected with."""
         return Fitted(self.mean_, self.scale_, self.components_) if self._in_memory else self._result.fitted
 
     @property
@@ -270,7 +270,7 @@ class PCA(Streaming):
         return self.n_components_
 
     def inverse_transform(self, X: Any) -> Any:
-        """Samples with given scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
+        """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class PCA(Streaming):
 
         Returns
         -------
-        NumPy array, or a lazy Dask array where components_ is one, samples along the fit's samples axis
+        NumPy array, or a lazy Dask array if components_ is one, with samples along the samples axis of the fit
         """
         check_is_fitted(self)
         scores = np.asarray(X, np.float64)
@@ -346,18 +346,18 @@ class PCA(Streaming):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A result of `dpca run`, or what `save` wrote, as a fitted estimator: arrays with feature axes stay where they are.
+        """A fitted estimator from a result of `dpca run` or of `save`; arrays with feature axes stay on disk.
 
         Raises
         ------
         InputError, ConfigError
-            When there is no whole result of PCA with components.
+            When there is no complete result of PCA with components.
         """
         result = cls._loaded(path)
-        made = cls(**cls._parameters_of(result, ("svd_solver", "whiten")))
-        made._adopt(result, in_memory=False)
-        _ = made._fitted_arrays  # a result without components is no estimator
-        return made
+        estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten")))
+        estimator._adopt(result, in_memory=False)
+        _ = estimator._fitted_arrays  # an error if the result has no components
+        return estimator
 
     def _adopt(self, result: Result, in_memory: bool) -> None:
         """Set the fitted attributes."""
@@ -379,4 +379,4 @@ class PCA(Streaming):
         self.certificate_ = result.certificate
         self._whitening = result.deviations()
         if in_memory:
-            arrays.let_go("components")  # which the attribute holds
+            arrays.let_go("components")  # the attribute holds them
