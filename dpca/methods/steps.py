@@ -583,7 +583,7 @@ class Steps:
         return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
 
     def scores(self, work: Pass, solved: Solved) -> Solved:
-        """Scores and alpha from a second pass over samples, in double precision; components too, if requested."""
+        """Scores and alpha from a second pass over samples, in double precision."""
         assert solved.standard is not None
         spectrum, attempt, plan, outputs = solved.spectrum, solved.attempt, work.plan, self.outputs
         k, nonzero, standard = spectrum.n_components, spectrum.singular_values > 0, solved.standard
