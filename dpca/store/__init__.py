@@ -1,4 +1,4 @@
-"""What is on disk while a run goes on and when it has ended: the ledger, the arrays, the result.
+"""The files of a run, while it works and after it has ended: the ledger, the arrays, the result.
 
-Knows the shapes and names of arrays, and not how they are computed.
+This package knows the shapes and names of arrays, and not how they are computed.
 """

@@ -1,4 +1,4 @@
-"""The arrays of a fit that new samples are projected with."""
+"""The arrays of a fit that project new samples."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dpca.slabs import Box
 
 @dataclass(frozen=True)
 class Fitted:
-    """What new samples are projected with: arrays with feature axes, sliced by box (NumPy, or stored)."""
+    """The arrays that project new samples: they have feature axes and are sliced by box (NumPy, or stored)."""
 
     mean: Any
     scale: Any
     components: Any
 
     def of(self, box: Box, n_components: int | None = None) -> Fitted:
-        """Those of a box of features, in memory."""
+        """The arrays of a box of features, in memory."""
         components = self.components[(slice(0, n_components), *box)]
         return Fitted(np.asarray(self.mean[box]), np.asarray(self.scale[box]), np.asarray(components))
 
     def of_mean(self, box: Box) -> tuple[F64, F64]:
-        """Means and divisors of a box of features, in memory: all that a kernel fit has with feature axes."""
+        """Means and divisors of a box of features, in memory: a kernel fit has no other arrays with feature axes."""
         return np.asarray(self.mean[box], np.float64), np.asarray(self.scale[box], np.float64)
 
     def flat(self, box: Box) -> tuple[F64, F64, F64]:
-        """Those of a box, features along the last axis: 0 where a feature has no component."""
+        """The arrays of a box, with features along the last axis; components are 0 where a feature has none."""
         components = np.nan_to_num(np.asarray(self.components[(slice(None), *box)], np.float64))
         return (
             np.asarray(self.mean[box], np.float64).reshape(-1),
@@ -40,6 +40,6 @@ class Fitted:
 
     @property
     def chunk_bytes(self) -> int:
-        """Of the components as stored; 0 in memory."""
+        """Bytes of a stored chunk of the components; 0 if they are in memory."""
         chunks = getattr(self.components, "chunks", None)
         return math.prod(chunks) * int(self.components.dtype.itemsize) if chunks else 0

@@ -1,13 +1,13 @@
-"""The finished parts of a run, durable: what was computed once is found again after any failure.
+"""The ledger: the finished parts of a run, stored durably, so that no failure loses what was computed.
 
-A stage's parts are files of their own, written by the task that computed them, whole or absent
-(`dpca.system.durable`), with a checksum. They are added up in their order. Where those that are added already take more
-than `SHARE` of the data, the sum so far is written in their place, and so at the end of a stage: the ledger holds
-at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or what is in the window and two
+Each part of a stage is a file of its own, written by the task that computed it, whole or absent
+(`dpca.system.durable`), with a checksum. Parts are added up in their order. Once the parts already added take more
+than one `SHARE`-th of the data, the sum so far replaces them, and so it does at the end of a stage: the ledger holds
+at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or the parts in the window and two
 sums, if that is more.
 
-Files are .npz, whose members carry a CRC-32; pickles are never loaded. Each says what was read for it, and the state in
-which that was (`Source.state`): parts of data that were others for a while are not taken for parts of what is there now.
+Files are .npz, whose members carry a CRC-32; pickles are never loaded. Each file records which regions were read for
+it, and their state at that time (`Source.state`): a part of data that have changed since is not used.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from dpca.system import durable
 T = TypeVar("T")
 
 SHARE = PARTIALS_SHARE
-"""Parts that are added up already may take this fraction of the data, one in so many bytes."""
+"""Parts that are already added up may take one byte in so many bytes of the data."""
 _PART, _SUM = re.compile(r"(\d+)\.npz"), re.compile(r"sum-(\d+)\.npz")
 
 
 class Damaged(Exception):
-    """A file of the ledger is not what was written."""
+    """A file of the ledger does not hold what was written."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A region that was read for a part."""
+    """A region of the input that was read to compute a part."""
 
     source: str
-    """The name of its layout."""
+    """The name of the source's layout."""
     region: tuple[tuple[int, int], ...]
     state: str
-    """In which it was then."""
+    """The state of the region when it was read."""
 
     @classmethod
     def of(cls, source: Source, region: Region) -> Read | None:
-        """In the state that it is in now; None where nothing tells."""
+        """The region in its present state; None where that is unknown."""
         state = source.state(region)
         return None if state is None else cls(source.layout.name, tuple((p.start, p.stop) for p in region), state)
 
     def is_of(self, sources: Sequence[Source]) -> bool:
-        """Whether it would be read in the same state now, of one of several sources; of a single one, whatever it is called."""
+        """Whether one of the sources has this region in the same state now; a single source may have any name."""
         region = tuple(slice(*piece) for piece in self.region)
         return any(
             source.state(region) == self.state
@@ -73,9 +73,9 @@ class Receipt:
 
     number: int
     damage: str | None = None
-    """What was wrong with what its task had written besides, for which it was done again."""
+    """What was wrong with the arrays that its task had written, if it was computed again for that."""
     found: Any = None
-    """The part itself, where it is in this process's memory still; it does not travel."""
+    """The part itself, if this process still has it in memory; it is not pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Receipt, (self.number, self.damage)
@@ -87,13 +87,13 @@ class Ledger:
 
     directory: Path
     run: str
-    """A random word of this run, so that parts of another are never taken for its own."""
+    """A random identifier of the run, so that parts of another run are never taken for its own."""
     data_bytes: int
     say: Callable[[str], None]
-    """Told of damaged parts."""
+    """Called with a sentence about each damaged part."""
 
     def checkpoint(self, name: str) -> Checkpoint:
-        """The finished parts of a stage. The name of its directory says as the how many-th it began."""
+        """The finished parts of a stage. Its directory is numbered in the order in which stages began."""
         plain, begun = re.sub(r"\W+", "-", name), self._begun
         known = (directory for directory in begun if directory.name.partition("-")[2] == plain)
         directory = next(known, self.directory / f"{len(begun) + 1}-{plain}")
@@ -102,7 +102,7 @@ class Ledger:
         return Checkpoint(str(directory), f"{self.run} {name}", self.data_bytes // SHARE, self.say)
 
     def once(self, name: str, compute: Callable[[], T], like: T) -> T:
-        """A value that is computed once in a run; `like` has its types."""
+        """A value that is computed only once in a run; `like` is a value of the same types."""
         checkpoint = self.checkpoint(name)
         if checkpoint.has(0):
             try:
@@ -115,28 +115,28 @@ class Ledger:
 
     @property
     def _begun(self) -> list[Path]:
-        """The directories of stages, in the order in which these began."""
+        """The directories of the stages, in the order in which they began."""
         numbers = {path: path.name.partition("-")[0] for path in self.directory.glob("*-*")}
         return sorted(
             (path for path, number in numbers.items() if number.isdecimal()), key=lambda path: int(numbers[path])
         )
 
     def stale(self, sources: Sequence[Source]) -> list[Path]:
-        """The files for which something else was read than there is now.
+        """The files that were computed from data that have changed since.
 
         Parameters
         ----------
-        sources : what may have been read
+        sources : the inputs that may have been read
         """
         is_now = cache(lambda read: read.is_of(sources))
         return [path for path in sorted(self.directory.glob("*/*.npz")) if not all(map(is_now, _reads_of(path)))]
 
     def forget_stale(self, sources: Sequence[Source]) -> bool:
-        """Give up the parts for which something else was read than there is now.
+        """Discard the parts that were computed from data that have changed since.
 
         Returns
         -------
-        Whether what is left can be gone on with; else such a part is in a sum that a later stage began with
+        Whether the run can resume from what is left; it can't if a later stage started from a sum with such a part
         """
         stale = self.stale(sources)
         of_sums = {path.parent for path in stale if _SUM.fullmatch(path.name)}
@@ -155,24 +155,24 @@ class Ledger:
 
 
 class Checkpoint:
-    """The finished parts of a stage. Travels to tasks, which keep what they have computed."""
+    """The finished parts of a stage. It is pickled to the tasks, which write what they have computed."""
 
     def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:
         self._directory, self._key, self._keep_bytes, self.say = directory, key, keep_bytes, say
         self._added_bytes = 0
         self._read_for: dict[int, Sequence[Read]] = {}
-        """Of each part that is there and not in a sum."""
+        """The regions read for each part that is not yet in a stored sum."""
         self._read_for_sum: list[Read] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "say": _silent, "_read_for": {}, "_read_for_sum": []}
 
     def has(self, number: int) -> bool:
-        """Whether a part is there; `load` says whether it is whole."""
+        """Whether a part is stored; `load` tells whether it is intact."""
         return self._path(number).exists()
 
     def keep(self, number: int, value: Any, reads: Sequence[Read] = ()) -> None:
-        """Write a part durably, and what was read for it."""
+        """Write a part durably, with the regions that were read for it."""
         self._write(self._path(number), value, reads)
         self._read_for[number] = reads
 
@@ -182,18 +182,18 @@ class Checkpoint:
         Raises
         ------
         Damaged
-            When it is not what was written.
+            When the file does not hold what was written.
         """
         value, self._read_for[number] = self._read(self._path(number), like)
         return value
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """The name of the stage, as people say it."""
         return self._key.partition(" ")[2]
 
     def whole(self, number: int, like: Any) -> bool:
-        """Whether a part is there and what was written."""
+        """Whether a part is stored and intact."""
         try:
             self.load(number, like)
         except Damaged:
@@ -201,27 +201,27 @@ class Checkpoint:
         return True
 
     def forget(self, number: int) -> None:
-        """Give up a part."""
+        """Discard a part."""
         durable.remove(self._path(number))
 
     def lost(self, damage: Damaged, number: int) -> None:
-        """Give up a part that is damaged."""
+        """Discard a damaged part, and say so."""
         self.say(f"{damage}: it is computed again")
         durable.remove(self._path(number))
 
     def clear(self) -> None:
-        """Forget what is finished."""
+        """Discard all sums and parts of the stage."""
         for files in (self._files(_SUM), self._files(_PART)):
             for path in files.values():
                 durable.remove(path)
 
     @property
     def n_added(self) -> int:
-        """How many parts are in a sum that is kept."""
+        """The number of parts in the stored sum."""
         return max(self._files(_SUM), default=0)
 
     def begin(self, empty: T) -> tuple[int, T]:
-        """How many parts are added up in a sum that is kept, and that sum; 0 and `empty` if there is none."""
+        """The number of parts in the stored sum, and that sum; 0 and `empty` if there is none."""
         for count, path in sorted(self._files(_SUM).items(), reverse=True):
             try:
                 total, self._read_for_sum = self._read(path, empty)
@@ -232,19 +232,19 @@ class Checkpoint:
         return 0, empty
 
     def n_found(self, n_parts: int) -> int:
-        """How many parts are finished, in a sum or on their own."""
+        """The number of finished parts, in the stored sum or as files of their own."""
         begin = max(self._files(_SUM), default=0)
         return begin + sum(begin <= number < n_parts for number in self._files(_PART))
 
     def complete(self, n_parts: int) -> bool:
-        """Whether all parts are added up."""
+        """Whether the stored sum has all parts."""
         return n_parts in self._files(_SUM)
 
     def added(self, number: int, total: Any, last: bool, window: int) -> None:
-        """Count a part that was added to the sum; write the sum in place of the parts where they are many, or the last.
+        """Record that a part was added; replace the parts by the sum where they are too many, or after the last.
 
-        As many parts as are in the window may be there besides by the time of the next; two more than those stay in any
-        case, since to write a sum costs as much as a part.
+        By the next call the window may have added as many parts as it holds; two more than those are kept in any
+        case, since writing a sum costs as much as writing a part.
         """
         size = self._path(number).stat().st_size
         self._read_for_sum += self._read_for.pop(number)
@@ -253,8 +253,8 @@ class Checkpoint:
             return
         self._write(Path(self._directory) / f"sum-{number + 1}.npz", total, self._read_for_sum)
         for files, count in ((_SUM, number + 1), (_PART, number + 1)):
-            for found, path in self._files(files).items():
-                if found < count:
+            for index, path in self._files(files).items():
+                if index < count:
                     durable.DISK.unlink(path)
         self._added_bytes = 0
 
@@ -281,18 +281,18 @@ class Checkpoint:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """The arrays of a file, which are read when they are asked for; whatever is wrong with them is damage."""
+    """The arrays of a file, read on access; any error in reading them is raised as `Damaged`."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             yield stored
     except (Damaged, MemoryError):
         raise
-    except Exception as cause:  # a header may say anything at all
+    except Exception as cause:  # a damaged header may raise any error
         raise Damaged(f"{path} is damaged ({type(cause).__name__}: {cause})") from cause
 
 
 def _reads_of(path: Path) -> list[Read]:
-    """What was read for a part or a sum; nothing where it is damaged, which is found when it is used."""
+    """The regions read for a part or a sum; none if the file is damaged, which is detected when it is used."""
     try:
         with _opened(path) as stored:
             return _reads_in(stored)
@@ -316,19 +316,19 @@ def _silent(sentence: str) -> None:
 
 
 def held_to_keep(n_bytes: int) -> int:
-    """Bytes that NumPy holds to write so many into a file that is no plain one: a buffer of 16 MiB, and a copy of it."""
+    """Memory that NumPy takes to write to a file other than a plain one: a buffer of up to 16 MiB, and its copy."""
     return 2 * min(n_bytes, 2**24)
 
 
 def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
-    """A number, an array, or a dataclass of them, as arrays by name. Names with an underscore are left out.
+    """A number, an array, or a dataclass of them, as arrays by name. Fields that begin with an underscore are left out.
 
-    The numbers of a dataclass are one array of integers and one of floats, since a file holds an array at the cost of 300 bytes.
-    Fields with `symmetric` in their metadata are there as the rows of their upper triangle, in bands: half the bytes, and no copy.
+    The numbers of a dataclass become one array of integers and one of floats: each array in a file costs 300 bytes.
+    Fields with `symmetric` in their metadata become row bands of their upper triangle: half the bytes, and no copy.
     """
     if not dataclasses.is_dataclass(value):
         return {name: np.asarray(value)}
-    found: dict[str, NDArray[Any]] = {
+    arrays: dict[str, NDArray[Any]] = {
         f"{name}.{kind}": np.array([getattr(value, field) for field in fields], dtype)
         for (kind, dtype), fields in _numbers(value).items()
     }
@@ -337,14 +337,14 @@ def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
         if _is_number(part):
             continue
         if "symmetric" in field.metadata:
-            found |= {f"{key}.{band.start}": part[band, band.start :] for band in _bands(len(part))}
+            arrays |= {f"{key}.{band.start}": part[band, band.start :] for band in _bands(len(part))}
         else:
-            found |= packed(part, key)
-    return found
+            arrays |= packed(part, key)
+    return arrays
 
 
 def unpacked(like: Any, arrays: Mapping[str, NDArray[Any]], name: str = "value") -> Any:
-    """The value that `packed` took apart, of the types of `like`, and of the sizes of its symmetric fields."""
+    """The value that `packed` turned into arrays; `like` has its types, and the sizes of its symmetric fields."""
     if not dataclasses.is_dataclass(like) or isinstance(like, type):
         return _of_type(like, arrays[name], name)
     parts: dict[str, Any] = {}
@@ -367,14 +367,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> dict[tuple[str, str], list[str]]:
-    """The fields of a dataclass that are numbers, by what they are stored as."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """The fields of a dataclass that are numbers, by the type they are stored as."""
+    names: dict[tuple[str, str], list[str]] = {}
     for field in _fields(value):
         part = getattr(value, field.name)
         if _is_number(part):
             kind = ("floats", "f8") if isinstance(part, float | np.floating) else ("integers", "i8")
-            found.setdefault(kind, []).append(field.name)
-    return found
+            names.setdefault(kind, []).append(field.name)
+    return names
 
 
 def _fields(value: Any) -> list[dataclasses.Field[Any]]:
@@ -387,17 +387,17 @@ def _bands(m: int) -> list[slice]:
 
 
 def _symmetric(like: NDArray[Any], arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    found = np.empty_like(like)
+    matrix = np.empty_like(like)
     for band in _bands(len(like)):
         rows = _of_type(like, arrays[f"{name}.{band.start}"], f"{name}.{band.start}")
-        found[band, band.start :] = rows
-        found[band.start :, band] = rows.T
-    return found
+        matrix[band, band.start :] = rows
+        matrix[band.start :, band] = rows.T
+    return matrix
 
 
-def _of_type(like: Any, found: NDArray[Any], name: str) -> Any:
+def _of_type(like: Any, array: NDArray[Any], name: str) -> Any:
     if not isinstance(like, np.ndarray):
-        return type(like)(found.item())
-    if found.dtype != like.dtype or found.ndim != like.ndim:
-        raise ValueError(f"{name} is {found.ndim}-dimensional {found.dtype}, not {like.ndim}-dimensional {like.dtype}")
-    return found
+        return type(like)(array.item())
+    if array.dtype != like.dtype or array.ndim != like.ndim:
+        raise ValueError(f"{name} is {array.ndim}-dimensional {array.dtype}, not {like.ndim}-dimensional {like.dtype}")
+    return array

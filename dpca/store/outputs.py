@@ -32,9 +32,9 @@ from dpca.store.stored import RESERVED_DIMS, Stored, described
 from dpca.system import durable
 
 FORMAT_VERSION = 2
-"""Of results. 1 called the dimension of samples `sample` always, and kept no inventory."""
+"""The version of the format of results. Version 1 always named the samples' axis `sample`, and kept no inventory."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
-"""A dimension's coordinate is an array of that name: one that is no path, nor a name that Zarr keeps for itself."""
+"""Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
 SAMPLE = "sample"
 
 
@@ -47,7 +47,7 @@ class Dims:
 
     @classmethod
     def of(cls, dims: Sequence[str | None], samples_axis: int) -> Dims:
-        """The source's own where it has any, else `sample`, and `feature` or `feature_<i>`."""
+        """The names in the source where they are usable, else `sample`, and `feature` or `feature_<i>`."""
         others = [*dims[:samples_axis], *dims[samples_axis + 1 :]]
         default = ["feature"] if len(others) == 1 else [f"feature_{axis}" for axis in range(len(others))]
         names = [_usable(dim, fallback) for dim, fallback in zip(others, default, strict=True)]
@@ -59,11 +59,11 @@ class Dims:
 
     @property
     def sample_b(self) -> str:
-        """Of the samples, where they are the second axis too."""
+        """The name of the second axis of an array with two axes of samples."""
         return f"{self.sample}_b"
 
     def placed(self, samples_axis: int) -> tuple[str, ...]:
-        """Of all axes, in the order of the input."""
+        """The names of all axes, in the order of the input."""
         return (*self.features[:samples_axis], self.sample, *self.features[samples_axis:])
 
 
@@ -72,18 +72,18 @@ def _usable(dim: str | None, fallback: str) -> str:
 
 
 def held_to_write(n_bytes: int) -> int:
-    """Bytes that zarr holds to write so many: the chunks in hand as they are, and encoded."""
+    """Memory that zarr takes to write `n_bytes`: the chunks in progress, as they are and encoded."""
     return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
 _CHUNK = re.compile(r"(?:(.+)/)?c(?:/\d+)*")
-"""The key of a chunk, and of its array."""
+"""The key of a chunk; its group is the key of the array."""
 
 
 class SyncedStore(LocalStore):
-    """A directory whose files are on the disk once they are written: what a ledger counts on.
+    """A directory whose files are synced to disk as soon as they are written; the ledger relies on it.
 
-    Once it, or an array, is gone nothing is written there any more, by a task that comes late, say.
+    Once the directory, or an array in it, is removed, nothing is written there: a late task can't bring it back.
     """
 
     def set_sync(self, key: str, value: Buffer) -> None:
@@ -122,19 +122,19 @@ TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
 """Arrays whose chunks may be tiles."""
 
 ASIDE = "_in_other_chunks"
-"""What an array is called that is about to take the place of another."""
+"""The suffix of the name of a copy that is about to replace the array."""
 
 CHECKED = ZstdCodec(level=0, checksum=True)
-"""zarr's own choice, with a checksum, so that no reader takes damaged chunks for numbers."""
+"""zarr's default compression, with a checksum, so that no reader takes damaged chunks for numbers."""
 
 
 class Outputs:
-    """A group of arrays under construction, or half made by a run that is gone on with.
+    """A group of arrays under construction, also one that a resumed run has partly written.
 
     Parameters
     ----------
     store : a store, the path of a directory, or a dict for results that stay in this process
-    guard : held while a tile is written whose chunks other tasks may write too, which happens only
+    guard : a lock, held while a tile is written into chunks that other tasks may write too, which happens only
         where slabs have no regular grid; picklable if tasks run in other processes
     """
 
@@ -147,7 +147,7 @@ class Outputs:
         return {**self.__dict__, "_arrays": {}}
 
     def create(self, attributes: Mapping[str, Any]) -> None:
-        """Make the group, unless it is there."""
+        """Create the group, unless it exists."""
         attributes = {"format_version": FORMAT_VERSION, **attributes}
         with writing(self._called("")):
             try:
@@ -169,9 +169,9 @@ class Outputs:
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
     ) -> None:
-        """Make an array over the streamed axes, and one of components if `n_components` is given.
+        """Create an array over the streamed axes, with an axis of components if `n_components` is given.
 
-        A chunk is a tile, so no two tasks write one chunk. What is never written reads as `fill`.
+        A chunk is a tile, so no two tasks write one chunk. Chunks that are never written read as `fill`.
         """
         itemsize = np.dtype(dtype).itemsize
         shape, chunks, dims = list(plan.streamed_shape), [cut.step for cut in plan.tiles], list(dims)
@@ -192,14 +192,14 @@ class Outputs:
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
     ) -> None:
-        """Make an array that is written in parts; what is never written reads as `fill`.
+        """Create an array that is written in parts; chunks that are never written read as `fill`.
 
-        Of one that is there its chunks stay, which have checksums. What is said of them is written anew, as it has none.
+        If it exists, its chunks stay, since they have checksums. Its metadata have none, and are written again.
         """
         with writing(self._called(name)):
             kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
-            found = self._kind(name)
-            if found != kind and self._gathered(name, kind):
+            present = self._kind(name)
+            if present != kind and self._gathered(name, kind):
                 self._rechunk(name, tuple(chunks), attributes)
                 return
             self._arrays.pop(name, None)
@@ -214,15 +214,15 @@ class Outputs:
                 dimension_names=tuple(dims),
                 attributes=dict(attributes),
             )
-            if found != kind:
-                make(self.store, overwrite=True)  # one whose metadata is damaged, or of another array
+            if present != kind:
+                make(self.store, overwrite=True)  # replaces an array with damaged metadata, or of another kind
                 return
             aside: dict[str, Any] = {}
             make(aside)
             self._say(name, aside[f"{name}/zarr.json"])
 
     def _say(self, name: str, metadata: Buffer) -> None:
-        """Write what is said of an array anew, in one step, where it differs; its chunks stay."""
+        """Replace the metadata of an array in one step, if they differ; its chunks stay."""
         if isinstance(self.store, dict):
             self.store[f"{name}/zarr.json"] = metadata
             return
@@ -231,13 +231,13 @@ class Outputs:
             durable.write(path, lambda file: file.write(metadata.to_bytes()))
 
     def write_part(self, name: str, region: Box, values: NDArray[Any]) -> None:
-        """Write whole chunks of an array: of `create_tiled` a tile, and of components all of them at once."""
+        """Write whole chunks of an array: a tile, if `create_tiled` made it, with all components at once."""
         array = self.array(name)
         with self._guard or nullcontext(), writing(self._called(name)):
             array[_whole(array, region)] = values
 
     def read_part(self, name: str, region: Box) -> NDArray[Any]:
-        """A part of an array, of a tile all components; the caller's own.
+        """A part of an array, with all components of a tile, as a copy.
 
         Raises
         ------
@@ -253,9 +253,9 @@ class Outputs:
             ) from cause
 
     def damage(self, name: str, region: Box | None = None) -> str | None:
-        """What is wrong with a part that was written before, or with all of an array; None where it is whole.
+        """What is wrong with a part that was written earlier, or with the whole array; None if it is intact.
 
-        A chunk is found damaged by the checksum that zstd keeps in it.
+        Damage to a chunk is detected by the checksum that zstd stores in it.
         """
         try:
             array, store = watched(self.array(name))
@@ -266,9 +266,9 @@ class Outputs:
         return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
 
     def inventory(self) -> dict[str, Any]:
-        """What each array is, and how many of its chunks were written; nothing where the group can't be opened."""
+        """A description of each array, and how many of its chunks were written; empty if the group can't be opened."""
         try:
-            # As they are: a run that is gone on with may have made some anew since metadata were consolidated.
+            # Consolidated metadata may be out of date: a resumed run may have created some arrays again.
             arrays = dict(zarr.open_group(self.store, mode="r", use_consolidated=False).arrays())
             return {
                 name: {"array": described(array), "chunks_written": self._written(name)}
@@ -278,24 +278,24 @@ class Outputs:
             return {}
 
     def _written(self, name: str) -> int:
-        """How many chunks of an array are there; zarr's own count takes the keys of `x_b` for those of `x`."""
+        """How many chunks of an array are stored; zarr's own count takes the keys of `x_b` for those of `x`."""
         if isinstance(self.store, dict):
             return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
         chunks = self._root / name / "c"
         return int(chunks.is_file()) or sum(path.is_file() for path in chunks.rglob("*"))
 
     def damage_of_any(self) -> str | None:
-        """What is wrong with any array of which something was written."""
-        names = [name for name, found in self.inventory().items() if found["chunks_written"]]
-        found = (self.damage(name) for name in names)
-        return next((damage for damage in found if damage), None)
+        """What is wrong with the first damaged array among those with written chunks; None if all are intact."""
+        names = [name for name, entry in self.inventory().items() if entry["chunks_written"]]
+        damages = (self.damage(name) for name in names)
+        return next((damage for damage in damages if damage), None)
 
     def __contains__(self, name: str) -> bool:
-        """Whether an array is there, and can be opened."""
+        """Whether an array exists and can be opened."""
         return self._kind(name) is not None
 
     def _kind(self, name: str) -> tuple[Any, ...] | None:
-        """What an array is; None where it is not there, or can't be opened."""
+        """Shape, chunks, type and fill value of an array; None if it does not exist or can't be opened."""
         try:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -303,7 +303,7 @@ class Outputs:
         return array.shape, array.chunks, array.dtype, array.fill_value
 
     def remove(self, name: str) -> None:
-        """Remove an array, if it is there."""
+        """Remove an array, if it exists."""
         self._arrays.pop(name, None)
         with writing(self._called(name)):
             if isinstance(self.store, dict):
@@ -313,7 +313,7 @@ class Outputs:
                 durable.remove(self._root / name)
 
     def rename(self, name: str, new: str) -> None:
-        """Put an array in the place of another."""
+        """Rename an array; one that has the new name is replaced."""
         self.remove(new)
         self._arrays.pop(name, None)
         with writing(self._called(name)):
@@ -328,7 +328,7 @@ class Outputs:
         return self.store.root if isinstance(self.store, LocalStore) else Path(str(self.store))
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
-        """Write an array without feature axes, whole, in chunks of whole rows."""
+        """Write a whole array without feature axes, in chunks of whole rows."""
         values = np.asarray(values)
         row = max(1, values[:1].nbytes) if values.ndim else 1
         chunks = (
@@ -346,20 +346,20 @@ class Outputs:
                 dimension_names=tuple(dims),
                 attributes=dict(attributes or {}),
             )
-            # Zeros are written too, so that a chunk that is gone is not taken for them.
+            # Zeros are written too, so that a lost chunk is not taken for zeros.
             array.with_config({"write_empty_chunks": True})[...] = values
 
     def copy(self, name: str, stored: Stored, values: NDArray[Any] | None = None) -> None:
-        """Copy an array of another result, chunk by chunk, in the place of what is there.
+        """Copy an array of another result, chunk by chunk; an array of that name is replaced.
 
         Parameters
         ----------
-        values : in the place of the stored ones
+        values : written instead of the stored values
 
         Raises
         ------
         InputError
-            When something of it is gone or damaged.
+            When a part of it is missing or damaged.
         """
         if stored.text:
             self.write_coordinate(name, stored.as_coordinate, stored.dims[0])
@@ -387,7 +387,7 @@ class Outputs:
             array.with_config({"write_empty_chunks": True})[:] = np.array(values, object)
 
     def write_coordinate(self, name: str, coordinate: Coordinate, dim: str | None = None) -> None:
-        """Copy a coordinate of the source under the name of its dimension, or another array along one."""
+        """Copy a coordinate under the name of its dimension, or another array along the dimension `dim`."""
         target = zarr.create_array(
             self.store,
             name=name,
@@ -404,20 +404,20 @@ class Outputs:
             target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
 
     def array(self, name: str) -> zarr.Array[Any]:
-        """An array of the group, open.
+        """An array of the group, opened.
 
         Raises
         ------
         StorageError
-            When it is not there, such as for a task that comes late, or can't be opened.
+            When it does not exist (any more, for a late task), or can't be opened.
         """
         if name not in self._arrays:
             try:
-                found = zarr.open_array(self.store, path=name, mode="r+")
+                opened = zarr.open_array(self.store, path=name, mode="r+")
             except (OSError, ValueError, KeyError, TypeError) as cause:
                 raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", "Check the disk.") from cause
-            # A chunk that holds nothing but the fill value is written too: else it would look like one that was lost.
-            self._arrays[name] = found.with_config({"write_empty_chunks": True})
+            # A chunk that holds only the fill value is written too: otherwise it would look like a lost one.
+            self._arrays[name] = opened.with_config({"write_empty_chunks": True})
         return self._arrays[name]
 
     def _called(self, name: str) -> str:
@@ -425,9 +425,9 @@ class Outputs:
         return name if isinstance(root, dict) else f"{root}/{name}"
 
     def gather(self) -> None:
-        """Put chunks of less than 1 MiB together: those of an array of which each of a few tasks wrote a small part.
+        """Merge chunks of less than 1 MiB: those of arrays of which each of a few tasks wrote a small part.
 
-        A run that is gone on with after that finds them as they were planned again.
+        If the run is resumed after that, `create_array` restores the planned chunks.
         """
         for name in TILED & set(self.inventory()):
             array = self.array(name)
@@ -439,17 +439,17 @@ class Outputs:
                 self._rechunk(name, tuple(cut.step for cut in grown))
 
     def _gathered(self, name: str, kind: tuple[Any, ...]) -> bool:
-        """Whether an array is there whole, in other chunks; or was about to take its place."""
-        for found in (name, name + ASIDE):
-            stored = self._kind(found)
-            if stored is not None and (stored[0], *stored[2:]) == (kind[0], *kind[2:]) and self.damage(found) is None:
-                if found != name:
-                    self.rename(found, name)
+        """Whether the array exists, intact, in other chunks; a copy that was about to replace it does so."""
+        for other in (name, name + ASIDE):
+            stored = self._kind(other)
+            if stored is not None and (stored[0], *stored[2:]) == (kind[0], *kind[2:]) and self.damage(other) is None:
+                if other != name:
+                    self.rename(other, name)
                 return True
         return False
 
     def _rechunk(self, name: str, chunks: tuple[int, ...], attributes: Mapping[str, Any] | None = None) -> None:
-        """Write an array again, in other chunks; what was never written is not."""
+        """Write an array again in other chunks; one without written chunks stays so."""
         array, aside = self.array(name), name + ASIDE
         attributes = dict(array.attrs) if attributes is None else attributes
         dims = tuple(str(dim) for dim in array.metadata.dimension_names or ())  # type: ignore[union-attr]
@@ -461,15 +461,15 @@ class Outputs:
         self.rename(aside, name)
 
     def finish(self) -> None:
-        """Consolidate the metadata, so that xarray opens the group at one read."""
+        """Consolidate the metadata, so that xarray opens the group with one read."""
         with warnings.catch_warnings():
-            # The v3 specification does not name consolidated metadata yet; xarray warns where it is missing.
+            # The v3 specification does not define consolidated metadata yet, but xarray warns if they are missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             zarr.consolidate_metadata(self.store)
 
 
 def _whole(array: zarr.Array[Any], region: Box) -> Box:
-    """A region with all components, where it names none."""
+    """The region, extended to all components if it names none."""
     if len(region) == array.ndim:
         return region
     axis = list(array.metadata.dimension_names or ()).index("component")  # type: ignore[union-attr]
@@ -483,12 +483,12 @@ def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:
 
 
 def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> Dims:
-    """Make the group, its coordinates and the arrays that the first pass fills; returns the names of the axes."""
+    """Create the group, its coordinates and the arrays that the first pass fills; return the names of the axes."""
     dims = Dims.of(source.layout.dims, plan.samples_axis)
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
     if plan.keeps == "samples":
         outputs.create_tiled("mean", plan, dims.features, np.float64)
-        # Chunks that are never written read as 1: no scaling and no weights cost nothing.
+        # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
         outputs.create_tiled("scale", plan, dims.features, np.float64, fill=1.0)
         outputs.create_tiled("weights", plan, dims.features, np.float64, fill=1.0)
     write_coordinates(outputs, source, dims, dict(enumerate(dims.placed(plan.samples_axis))))
@@ -496,7 +496,7 @@ def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Map
 
 
 def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mapping[int, str]) -> None:
-    """Copy the coordinates that an input has along some axes, by what these are called in the result."""
+    """Copy the coordinates of an input along some axes; `names` has the names of these axes in the result."""
     with source.open() as reader:
         for name, coordinate in _coordinates_of(reader, dims, names):
             outputs.write_coordinate(name, coordinate)
@@ -510,7 +510,7 @@ def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Ite
 
 
 def coordinates_to_copy(source: Source, dims: Dims, names: Mapping[int, str]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """What `write_coordinates` holds for each, one after the other, by name in words; and which it leaves out, and why."""
+    """The memory that `write_coordinates` takes for each coordinate in turn, labelled; and which it omits, and why."""
     if not any(source.layout.dims[axis] for axis in names):
         return {}, ()
     with source.open() as reader:
@@ -519,12 +519,12 @@ def coordinates_to_copy(source: Source, dims: Dims, names: Mapping[int, str]) ->
 
 
 def held_to_copy(coordinates: Mapping[str, Coordinate]) -> dict[str, int]:
-    """Bytes that are held to copy each of some coordinates, one after the other, by name in words."""
+    """Bytes of memory that copying the coordinates takes, one coordinate after the other, labelled."""
     return {f"coordinate {name}, copied in pieces": coordinate.held for name, coordinate in coordinates.items()}
 
 
 def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:
-    """Write what has neither a sample axis nor feature axes."""
+    """Write the arrays that have neither a sample axis nor feature axes."""
     for name in ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error"):
         outputs.write(name, getattr(spectrum, name), ("component",))
     outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))

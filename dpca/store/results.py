@@ -1,4 +1,4 @@
-"""The result directory: built aside, and committed by renaming its manifest into place last."""
+"""The result directory: built in a folder of its own, and committed by moving its manifest into place last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpca.store.unfinished import RUN, Begun
 from dpca.system import durable
 
 READABLE = (1, FORMAT_VERSION)
-"""Versions of results. Those of 1 keep no inventory of their arrays."""
+"""Versions of results that can be read. Version 1 keeps no inventory of the arrays."""
 ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "result.zarr",
     "certificate.json",
@@ -38,22 +38,22 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
 )
 REPORT, TRAINING = "report.html", "training.zarr"
 FIRST_YEAR = 1583
-"""From here on the calendars that CF calls standard agree."""
+"""From this year on, the calendars that CF calls standard agree."""
 MOST_SECONDS, TICK = 1e12, 1e-4
-"""From 1970 to the last moment that is one; and what sums of fractions of a day are off by."""
+"""The largest distance from 1970 that is taken for a date; and the error of sums of fractions of a day, in seconds."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 THE_FIT = "this estimator"
-"""What errors call a fit that is in memory."""
+"""The name of a fit in memory, in errors."""
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 
 
 class ResultDirectory:
     """A result at `path`, complete once it has a manifest.
 
-    While a run is under way its arrays and finished parts grow in a folder of its own in `ledger/`, beside whatever
-    an earlier run left. `publish` moves the arrays out; a reader that finds `manifest.json` finds the result that it
-    describes, whole. A task of a run that was stopped may still be at work on some machine of a cluster: it writes
-    to a folder that no other run reads.
+    A run writes its arrays and finished parts to a folder of its own in `ledger/`, beside whatever an earlier run left.
+    `publish` moves the arrays out of it; so whoever finds `manifest.json` finds the complete result that it describes.
+    A task of a run that was stopped may still be working on some machine of a cluster: it writes to a folder that
+    no other run reads.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -68,12 +68,12 @@ class ResultDirectory:
 
         Parameters
         ----------
-        named : the key or the option that names it
+        named : the key or the option that sets the path, for the message
 
         Raises
         ------
         OutputExistsError
-            When the path, or what should be a directory above it, is something else, or can't be looked into.
+            When the path, or what should be a directory above it, is something else, or can't be examined.
         """
         for place in (self.path, *self.path.absolute().parents):
             try:
@@ -87,24 +87,24 @@ class ResultDirectory:
 
     @property
     def ledger(self) -> Path:
-        """Where the run in hand keeps what is finished."""
+        """The folder where the current run keeps its finished parts."""
         return self.path / LEDGER
 
     def parts(self, run: str) -> Path:
-        """Where a run keeps finished parts."""
+        """The folder of a run's finished parts."""
         return self.ledger / run / PARTS
 
     def staged_arrays(self, run: str) -> Path:
-        """Where a run writes its Zarr group."""
+        """The folder where a run writes its Zarr group."""
         return self.ledger / run / ARRAYS
 
     @property
     def begun(self) -> Path:
-        """The file that says how the run in hand began; removed first, so that a ledger without it is none."""
+        """The record of how the current run began; it is removed first, so that a ledger without it does not count."""
         return self.path / LEDGER / BEGUN
 
     def unfinished(self) -> Begun | None:
-        """How the run began that can be gone on with; None where there is none.
+        """How the run began that can be resumed; None if there is none.
 
         Raises
         ------
@@ -113,17 +113,17 @@ class ResultDirectory:
         """
         begun = Begun.read(self.begun)
         if begun is None or begun.run == self._finished():
-            return None  # a ledger that was kept, or whose removal was interrupted
+            return None  # the ledger was kept, or its removal was interrupted
         return begun
 
     def _finished(self) -> str | None:
-        """The run whose result is here."""
+        """The identifier of the run whose result is here."""
         run = _mapping(self.path / MANIFEST).get("run")
         return None if run is None else str(run)
 
     @property
     def has_result(self) -> bool:
-        """Whether a whole result is here."""
+        """Whether a complete result is here."""
         return (self.path / MANIFEST).exists()
 
     def check_free(self, overwrite: bool) -> None:
@@ -131,12 +131,12 @@ class ResultDirectory:
 
         Parameters
         ----------
-        overwrite : an earlier result may be replaced, once the new one is whole, and an unfinished run dropped
+        overwrite : an earlier result may be replaced, once the new one is complete, and an unfinished run discarded
 
         Raises
         ------
         OutputExistsError
-            When something is there that may not be replaced. Files that dpca did not write never are.
+            When something is there that may not be replaced. Files that dpca did not write may never be.
         """
         self.check_place()
         foreign = self._foreign()
@@ -164,7 +164,7 @@ class ResultDirectory:
             )
 
     def _foreign(self) -> list[str]:
-        """What is here that dpca did not write, where nothing shows that the directory is one of its own."""
+        """Names of the files that dpca did not write, if nothing shows that the directory is one of its own."""
         present = set(os.listdir(self.path)) if self.path.exists() else set()
         ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
         known = {BEGUN, COMMIT, BATCH, "scratch"}
@@ -177,7 +177,7 @@ class ResultDirectory:
         return sorted(name for name in present if not name.startswith(".") and name != LEDGER)
 
     def begin(self, begun: Begun) -> None:
-        """Make the directory ready for a new run: what an unfinished one left goes.
+        """Prepare the directory for a new run: the files of an unfinished one are discarded.
 
         Raises
         ------
@@ -193,15 +193,15 @@ class ResultDirectory:
             begun.write(self.begun)
 
     def change(self, begun: Begun) -> None:
-        """Go on with a run as another: what was declared to be its result is none any more."""
+        """Replace the record of the run, which resumes as `begun`: a result that it has committed is withdrawn."""
         with writing(str(self.path)):
             durable.remove(self.ledger / COMMIT)
             begun.write(self.begun)
 
     def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Declare what was built to be the result; from here on `publish` can always end it."""
+        """Declare what was built to be the result; from here on `publish` can always complete it."""
         with writing(str(self.path)):
-            durable.remove_partials(self.ledger)  # of workers that were killed while they wrote
+            durable.remove_partials(self.ledger)  # left by workers that were killed while they wrote
             arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory()
             document = {
                 "certificate": certificate,
@@ -210,7 +210,7 @@ class ResultDirectory:
             durable.write_checked(self.ledger / COMMIT, document)
 
     def committed(self, begun: Begun) -> dict[str, Any] | None:
-        """What a run has declared to be the result, which is not all in place yet; None where that can't be used."""
+        """The committed result of a run, which is not all in place yet; None if it can't be used."""
         try:
             document: dict[str, Any] = durable.read_checked(self.ledger / COMMIT)
         except (OSError, ValueError):
@@ -222,10 +222,10 @@ class ResultDirectory:
         return document if arrays.inventory() == document["manifest"]["arrays"] and not arrays.damage_of_any() else None
 
     def publish(self, keep_ledger: bool = False) -> None:
-        """Move what was committed into place; the manifest last. Can be done again from any point.
+        """Move what was committed into place; the manifest last. It can be repeated if it was interrupted anywhere.
 
-        The old manifest goes first: between the two moments there is an unfinished run, never a manifest
-        beside arrays that it does not describe.
+        The old manifest is removed first: until the new one is there, the directory holds an unfinished run, never
+        a manifest beside arrays that it does not describe.
         """
         with writing(str(self.path)):
             durable.remove_partials(self.path, deep=False)
@@ -239,25 +239,25 @@ class ResultDirectory:
                 durable.move(self.staged_arrays(run), self.path / ARRAYS)
             write_documents(self.path, document["certificate"], document["manifest"])
             if keep_ledger:
-                durable.remove(self.ledger / COMMIT)  # it is kept as a record, and not there to be gone on with
+                durable.remove(self.ledger / COMMIT)  # the ledger is kept as a record, not to resume from
             else:
                 self.discard()
 
     def tidy(self) -> None:
-        """Remove what is left of a ledger whose removal was interrupted."""
+        """Remove the rest of a ledger whose removal was interrupted."""
         durable.remove_partials(self.path, deep=False)
         if (self.ledger / COMMIT).exists() or not self.begun.exists():
             self.discard()
 
     def discard(self) -> None:
-        """Remove what an unfinished run left."""
+        """Remove the ledger, its record first."""
         if self.ledger.exists():
             durable.remove(self.begun)
             durable.remove(self.ledger)
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; nothing where it is absent, damaged or no mapping."""
+    """The mapping in a JSON file; empty if the file is absent, damaged or holds no mapping."""
     try:
         return _mapping_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -265,12 +265,12 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _mapping_of(text: str) -> dict[str, Any]:
-    """What JSON holds; nothing where it is damaged or no mapping."""
+    """The mapping in a JSON text; empty if the text is damaged or holds no mapping."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -278,38 +278,38 @@ class Result:
     """A finished result, open for reading."""
 
     path: Path | None
-    """Its directory; None of a fit that is in memory alone."""
+    """Its directory; None for a fit that is only in memory."""
     manifest: dict[str, Any]
     arrays: Arrays
     name: str
-    """What errors call it."""
+    """The name of the result in errors."""
     _certificate: dict[str, Any] | None = None
 
     @property
     def place(self) -> Path:
-        """Its directory, of a result that has one."""
+        """The directory of a result that has one."""
         assert self.path is not None
         return self.path
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What was measured of the answer.
+        """The certificate: what was measured about the result.
 
         Raises
         ------
         InputError
-            When it is not there, or damaged.
+            When it is missing or damaged.
         """
-        found = self._certificate
-        if found is None:
-            found = _mapping(self.place / CERTIFICATE)
-        if "verdict" not in found:
+        certificate = self._certificate
+        if certificate is None:
+            certificate = _mapping(self.place / CERTIFICATE)
+        if "verdict" not in certificate:
             raise InputError(f"{self.name}: its {CERTIFICATE} is gone or damaged", RESTORE)
-        return found
+        return certificate
 
     @property
     def run(self) -> str:
-        """The word of the run that made it."""
+        """The identifier of the run that made it."""
         return str(self.manifest["run"])
 
     @property
@@ -341,13 +341,13 @@ class Result:
 
     @property
     def rules(self) -> Rules:
-        """Preprocessing of the fit."""
-        given = self.manifest["config"]["preprocess"]
-        # Of kernels center says what they see: the data stream about their mean in any case.
+        """The preprocessing of the fit."""
+        preprocess = self.manifest["config"]["preprocess"]
+        # For kernels, `center` only decides what they see: the data are streamed about their mean in any case.
         return Rules(
-            given["center"] or self.kind == "kernel_pca",
-            given["scale"],
-            given["missing"],
+            preprocess["center"] or self.kind == "kernel_pca",
+            preprocess["scale"],
+            preprocess["missing"],
             self.manifest["config"]["model"]["ddof"],
         )
 
@@ -358,22 +358,22 @@ class Result:
 
     @property
     def whitening(self) -> NDArray[np.float64]:
-        """What scores were divided by, (n_components,): 1 unless they are whitened."""
+        """The divisors of the scores, (n_components,): 1 unless they are whitened."""
         return self.whitening_of(None)
 
     def whitening_of(self, case: int | None) -> NDArray[np.float64]:
-        """The same of one of several kernels."""
+        """The divisors of the scores of one of several kernels."""
         return self.deviations(case) if self.is_whitened else np.ones(self.n_components)
 
     def deviations(self, case: int | None = None) -> NDArray[np.float64]:
-        """What whitening divides scores by, (n_components,): their standard deviations, 1 where these are 0."""
+        """The divisors of whitening, (n_components,): the standard deviations of the scores, 1 where these are 0."""
         variance = np.asarray(self.arrays["explained_variance"][...], np.float64)
         deviation = np.sqrt(variance if variance.ndim == 1 else variance[case or 0])
         return np.where(deviation > 0, deviation, 1.0)
 
     @property
     def fitted(self) -> Fitted:
-        """Means, scales and components; of kernels, which have none, None in their place.
+        """Means, scales and components; None instead of components for kernels, which have none.
 
         Raises
         ------
@@ -400,12 +400,12 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
 
     Parameters
     ----------
-    name : what errors call it, if not by its path
+    name : its name in errors, if not its path
 
     Raises
     ------
     InputError
-        When there is none, when its run has not ended, or when a later version of dpca wrote it.
+        When there is no result, when its run has not ended, or when a later version of dpca wrote it.
     """
     place = Path(path)
     manifest = _manifest_at(place)
@@ -415,12 +415,12 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
     called = name or str(place)
     check = partial(_check_still, place.absolute(), manifest["run"])
     arrays = Arrays(str(store), called, manifest.get("arrays"), check)
-    _ = arrays.group  # what can't be opened is said now
+    _ = arrays.group  # an error in opening it is raised now
     return Result(place, manifest, arrays, called)
 
 
 def in_memory(result: Result, values: Mapping[str, NDArray[Any]] | None = None) -> Result:
-    """The same in the memory of this process; `values` in the place of what is stored of some arrays."""
+    """A copy of a result in the memory of this process; `values` replace the stored values of some arrays."""
     outputs = Outputs({})
     _copy(result, outputs, values or {})
     assert isinstance(outputs.store, dict)
@@ -434,12 +434,12 @@ def save_result(
     values: Mapping[str, NDArray[Any]],
     beside: Callable[[Path], Mapping[str, Any]] = lambda _: {},
 ) -> Path:
-    """Write a result to a new directory: whole, or not at all.
+    """Write a result to a new directory: completely, or not at all.
 
     Parameters
     ----------
-    values : in the place of what is stored of some arrays
-    beside : writes what else belongs there, to the directory that it is given, and returns what the manifest says of it
+    values : replace the stored values of some arrays
+    beside : writes further files to the directory that it is given, and returns their entries in the manifest
 
     Raises
     ------
@@ -469,7 +469,7 @@ def save_result(
 
 
 def write_documents(place: Path, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
-    """Write what a result has beside its arrays; the manifest last, which makes it one."""
+    """Write the documents of a result; the manifest last, which makes the result complete."""
     durable.write_json(place / CERTIFICATE, certificate)
     durable.write_json(place / MANIFEST, manifest)
 
@@ -507,34 +507,34 @@ def _manifest_at(place: Path) -> dict[str, Any]:
 
 
 def _check_still(place: Path, run: str) -> None:
-    """Refuse a directory that holds another result by now, such as for an estimator that was pickled before."""
+    """Refuse a directory that holds another result by now, for example when an old pickled estimator is used."""
     found = _manifest_at(place)["run"]
     if found != run:
         raise InputError(f"{place}: holds the result of another run by now ({found}, not {run})", "Load or fit again.")
 
 
 def _check_directory(place: Path) -> None:
-    """Refuse what can be no result."""
+    """Refuse a path that is no directory."""
     if not os.path.isdir(place):
         problem = "is a file, and no result of dpca run" if os.path.exists(place) else "does not exist"
         raise InputError(f"{place}: {problem}", NAME_A_RESULT)
 
 
 def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
-    """What samples are called, all or some of them: by their coordinate, else by their numbers."""
+    """The names of all or some samples: from their coordinate, else their numbers."""
     return names_along(result, result.dims.sample, range(result.n_samples) if numbers is None else numbers)
 
 
 def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
-    """What some positions along a dimension are called: by its coordinate, else by their numbers."""
+    """The names of some positions along a dimension: from its coordinate, else their numbers."""
     coordinate = result.coordinate(dim)
     if coordinate is None:
         return [str(number) for number in numbers]
     whole = len(numbers) == coordinate.values.shape[0]
     stored = np.asarray(coordinate.values[...] if whole else [coordinate.values[number] for number in numbers])
-    found = moments(stored, coordinate.attributes)
-    if found is not None:
-        return [str(moment) for moment in found]
+    times = moments(stored, coordinate.attributes)
+    if times is not None:
+        return [str(moment) for moment in times]
     return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in stored]
 
 
@@ -546,10 +546,10 @@ _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 
 def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.datetime64] | None:
-    """Dates and times of a coordinate in the CF conventions' units of time since a date (4.4); None where it is not such a one.
+    """Dates and times of a coordinate in the CF conventions' units of time since a date (4.4); None for other units.
 
-    They are in days, seconds or milliseconds: the coarsest that says as much as was stored. Calendars of models, whose
-    years have other lengths, and what is finer than a millisecond are left as numbers.
+    They are in days, seconds or milliseconds: the coarsest unit that keeps the stored precision. None also for model
+    calendars, whose years have other lengths, and for times finer than a millisecond: these are left as numbers.
     """
     match = _SINCE.fullmatch(str(attributes.get("units", "")).strip())
     if match is None or values.dtype.kind not in "iuf" or attributes.get("calendar", "standard") not in _CALENDARS:
@@ -569,12 +569,12 @@ def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.d
 
 
 def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
-    """An array that a result keeps for later, whole.
+    """A whole array that a result keeps for later use.
 
     Raises
     ------
     InputError
-        When it is not there, or not what was written.
+        When it is missing or damaged.
     """
     if name not in result.arrays:
         raise InputError(
@@ -585,22 +585,22 @@ def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """What status.json says of a run; `killed` where it says `running`, but the process was of this host and is gone.
+    """The contents of status.json; `killed` instead of `running` if the run's process was on this host and is gone.
 
     Raises
     ------
     InputError
-        When there is none that can be read.
+        When the file is missing or can't be read.
     """
     _check_directory(path)
-    found = _mapping(path / STATUS)
-    if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(found):
+    status = _mapping(path / STATUS)
+    if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(status):
         if (path / MANIFEST).exists() and not (path / STATUS).exists():
             raise InputError(f"{path}: is a fit that was saved in Python: it has no run", "dpca report shows it.")
         raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")
     unfinished = (path / LEDGER / BEGUN).exists()
-    if found["state"] == "running" and found["host"] == socket.gethostname() and not psutil.pid_exists(found["pid"]):
-        found["state"], found["message"] = "killed", "" if unfinished else "nothing is kept"
-    if unfinished and found["state"] in ("killed", "interrupted"):
-        found["message"] = "; ".join(filter(None, [found["message"], "what is finished is kept: --resume goes on"]))
-    return found
+    if status["state"] == "running" and status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"]):
+        status["state"], status["message"] = "killed", "" if unfinished else "nothing is kept"
+    if unfinished and status["state"] in ("killed", "interrupted"):
+        status["message"] = "; ".join(filter(None, [status["message"], "what is finished is kept: --resume goes on"]))
+    return status

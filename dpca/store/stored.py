@@ -1,6 +1,6 @@
-"""The arrays of a result, open for reading: what was written is there, whole, or it is an error.
+"""The arrays of a result, open for reading: if something that was written is missing, reading it is an error.
 
-zarr reads a chunk that is gone as its fill value. Of a result nothing may be gone: its manifest says what was written.
+zarr reads a missing chunk as its fill value. In a result no chunk may be missing: its manifest says what was written.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ RESERVED_DIMS = frozenset(
 )
 RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
 MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
-"""Where there is no centering, no scaling and no weights: chunks that are never written read as 0, 1 and 1."""
+"""Not written without centering, scaling or weights: then they read as their fill values 0, 1 and 1."""
 
 
 class Stored:
-    """An array of a result. It travels to tasks, and to other processes, as the place where it is.
+    """An array of a result. It is pickled as its location, for tasks and other processes.
 
     Parameters
     ----------
     array : open for reading
-    where : what errors call the result
-    whole : whether every chunk of it was written; else none was, and it reads as its fill value
+    where : the name of the result in errors
+    whole : whether every chunk of it was written; otherwise none was, and it reads as its fill value
     """
 
     def __init__(self, array: zarr.Array[Any], where: str, whole: bool) -> None:
@@ -72,7 +72,7 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """Of its values."""
+        """Bytes of its values in memory."""
         return self._array.nbytes
 
     @property
@@ -90,12 +90,12 @@ class Stored:
 
     @property
     def fill(self) -> Any:
-        """What is not written reads as."""
+        """The value of what is not written."""
         return self._array.fill_value
 
     @property
     def whole(self) -> bool:
-        """Whether its values were written."""
+        """Whether its chunks were written."""
         return self._whole
 
     @property
@@ -105,30 +105,30 @@ class Stored:
 
     @property
     def as_coordinate(self) -> Coordinate:
-        """The same, of one axis, as what is copied and compared piece by piece."""
+        """This array, which has one axis, as a coordinate that is copied and compared piece by piece."""
         return Coordinate(self.name, self, parts_of(self._array, self._store), self.attributes)
 
     def __getitem__(self, region: Any) -> Any:
-        """Values of a region, as NumPy has them.
+        """Values of a region, indexed as in NumPy.
 
         Raises
         ------
         InputError
-            When they are not there, or not what was written.
+            When they are missing or damaged.
         """
         return self._read(lambda array: array[region])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All of its values, where NumPy wants an array."""
+        """All values, where NumPy needs an array."""
         return np.asarray(self[...], dtype)
 
     def rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Some rows, in any order."""
-        found: NDArray[Any] = self._read(lambda array: array.oindex[numbers])
-        return found
+        rows: NDArray[Any] = self._read(lambda array: array.oindex[numbers])
+        return rows
 
     def lazy(self) -> Any:
-        """The same as a Dask array, in chunks as they are stored."""
+        """This array as a Dask array, in chunks as they are stored."""
         import dask.array as da
 
         chunks = tuple(min(chunk, length) or 1 for chunk, length in zip(self.chunks, self.shape, strict=True))
@@ -145,14 +145,14 @@ class Stored:
 
 
 class Arrays(Mapping[str, Stored]):
-    """The arrays of a result by name, and the attributes of their group. Nothing is opened before it is asked for.
+    """The arrays of a result by name, and the attributes of their group. They are opened on first use.
 
     Parameters
     ----------
-    store : a directory, or files by name, of a result that is in memory
-    where : what errors call the result
-    inventory : of each array that was written what `dpca.store.outputs.described` tells; None of results of version 1
-    check : called before anything is opened; raises where this is not the result any more
+    store : a directory; or, for a result in memory, its files by name
+    where : the name of the result in errors
+    inventory : `dpca.store.outputs.Outputs.inventory` at the time of writing; None for results of version 1
+    check : called before anything is opened; raises if this is another result by now
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class Arrays(Mapping[str, Stored]):
 
     @property
     def group(self) -> zarr.Group:
-        """The Zarr group, as it is.
+        """The Zarr group itself.
 
         Raises
         ------
         InputError
-            When it is not there, or can't be opened.
+            When it is missing, or can't be opened.
         """
         if self._group is None:
             if self._check is not None:
@@ -216,7 +216,7 @@ class Arrays(Mapping[str, Stored]):
         return Stored(array, self._where, bool(expected["chunks_written"]))
 
     def let_go(self, name: str) -> None:
-        """Forget the values of an array, where they are in memory: it can't be read any more."""
+        """Release the values of an array that is in memory: it can't be read any more."""
         if isinstance(self._store, dict):
             for key in [key for key in self._store if key.startswith(f"{name}/c")]:
                 del self._store[key]
@@ -236,7 +236,7 @@ def _unwritten(name: str, array: zarr.Array[Any]) -> bool:
 
 
 def described(array: zarr.Array[Any]) -> dict[str, Any]:
-    """What an array is, as plain values that no version of zarr spells otherwise."""
+    """The description of an array, in plain values that are the same for every version of zarr."""
     number = getattr(array.dtype, "kind", "T") in "biuf"
     return {
         "shape": list(array.shape),

@@ -1,4 +1,4 @@
-"""What a run that has not ended must still be, to be gone on with: its input, its config, its arithmetic."""
+"""What has to match for a run to resume: its input, its config, its arithmetic."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from dpca.system.scratch import ScratchFolder
 
 FORMAT_VERSION = 3
 RUN = re.compile(r"[0-9a-f]{32}")
-"""The word of a run, which names its folder."""
+"""The identifier of a run, which is the name of its folder."""
 NUMERICS = 4
-"""Raised with every change of dpca after which the same plan may give other bits."""
+"""Increased with every change of dpca after which the same plan may give other bits."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """How a run began: all that its finished parts depend on."""
+    """The record of how a run began: everything that its finished parts depend on."""
 
     run: str
-    """A random word that only this run has."""
+    """A random identifier of the run."""
     config: dict[str, Any]
-    """What of the config decides the result, resolved."""
+    """The settings that decide the result, resolved."""
     input: dict[str, Any]
-    """Fingerprint of the input."""
+    """The fingerprint of the input."""
     numerics: dict[str, Any]
     plan: dict[str, Any]
-    """What of the plan decides bits, in plain values."""
+    """The part of the plan that decides the bits of the result, in plain values."""
     scratch: str = ""
-    """Where it says that a copy of the input is."""
+    """The folder of the copy of the input, according to the run."""
     job: str | None = None
-    """The job of a batch system that began it."""
+    """The job of a batch system in which it began."""
 
     @classmethod
     def now(cls, config: dict[str, Any], fingerprint: dict[str, Any], plan: dict[str, Any]) -> Begun:
-        """A run that begins here."""
+        """The record of a run that begins now, in this process."""
         job = os.environ.get("SLURM_JOB_ID")
         return cls(uuid.uuid4().hex, _plain(config), _plain(fingerprint), _numerics(), _plain(plan), job=job)
 
     def scratch_folder(self, output: Path) -> ScratchFolder:
-        """The folder of its copy; one that is another run's is left alone."""
+        """The folder of its copy of the input; the folder of another run is left alone."""
         return replace(ScratchFolder.of("", self.run, output), path=Path(self.scratch))
 
     def write(self, path: Path) -> None:
-        """Write it durably."""
+        """Write the record durably."""
         with writing(str(path)):
             durable.write_checked(path, self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The record in plain values."""
         return {
             "format_version": FORMAT_VERSION,
             "run": self.run,
@@ -74,7 +74,7 @@ class Begun:
 
     @classmethod
     def read(cls, path: Path) -> Begun | None:
-        """How the run of a ledger began; None where there is none.
+        """The record of the run of a ledger; None if there is none.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Begun:
             raise useless(path, f"{type(cause).__name__}: {cause}") from cause
 
     def check(self, place: Path, now: Begun, free: Sequence[str] = ()) -> list[str]:
-        """Refuse to go on with what is not the same any more; returns what is worth a note.
+        """Refuse to resume what has changed since; return notes on smaller changes.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Begun:
         Raises
         ------
         LedgerError
-            Names what differs: of the config, of the input, of the arithmetic.
+            With what differs: in the config, in the input, in the arithmetic.
         """
         for what, before, after, remedy in (
             (
@@ -136,22 +136,22 @@ class Begun:
                 "Go on with the libraries of before, or start anew with --overwrite: parts would not have the same bits.",
             ),
         ):
-            found = differences(before, after)
-            if found:
-                raise LedgerError(f"{place}: {what} since the run began: {'; '.join(found[:5])}", remedy)
-        found = differences(self.numerics["cpu"], now.numerics["cpu"])
+            changes = differences(before, after)
+            if changes:
+                raise LedgerError(f"{place}: {what} since the run began: {'; '.join(changes[:5])}", remedy)
+        changes = differences(self.numerics["cpu"], now.numerics["cpu"])
         return [
-            f"begun on another kind of CPU ({'; '.join(found)}): the last bits may differ from those of a run on one kind"
-        ] * bool(found)
+            f"begun on another kind of CPU ({'; '.join(changes)}): the last bits may differ from those of a run on one kind"
+        ] * bool(changes)
 
 
 def run_of(document: dict[str, Any]) -> str:
-    """The word of a run, which names its folder.
+    """The identifier of a run, which is the name of its folder.
 
     Raises
     ------
     ValueError, KeyError
-        When it is no such word.
+        When it is missing or no such identifier.
     """
     run = str(document["run"])
     if not RUN.fullmatch(run):
@@ -160,7 +160,7 @@ def run_of(document: dict[str, Any]) -> str:
 
 
 def differences(before: Any, after: Any, name: str = "") -> list[str]:
-    """What differs between two documents, key by key: `model.ddof: 1, now 0`."""
+    """The differences between two documents, key by key: `model.ddof: 1, now 0`."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         keys = [*before, *(key for key in after if key not in before)]
         return [
@@ -188,10 +188,10 @@ def _shown(value: Any) -> str:
 
 
 def _numerics() -> dict[str, Any]:
-    """What the bits of a sum depend on besides the plan. The kind of CPU decides which code of BLAS runs."""
-    found = [info for info in threadpool_info() if info.get("user_api") == "blas"]
-    # SciPy may have loaded another, which multiplies nothing here.
-    blas = [info for info in found if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or found
+    """What the bits of a sum depend on besides the plan. The kind of CPU decides which BLAS kernels run."""
+    loaded = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    # SciPy may have loaded a BLAS of its own, which multiplies nothing here.
+    blas = [info for info in loaded if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or loaded
     return {
         "version": NUMERICS,
         "numpy": np.__version__,
@@ -201,7 +201,7 @@ def _numerics() -> dict[str, Any]:
 
 
 def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """A fingerprint without where the input lies, or how that is spelled: what it holds decides."""
+    """A fingerprint without the location of the input: only its contents have to match."""
     return _without(fingerprint, "uri")
 
 
@@ -215,11 +215,11 @@ def _without(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back."""
+    """The document as it is after writing to JSON and reading back."""
     plain: dict[str, Any] = json.loads(json.dumps(document))
     return plain
 
 
 def useless(path: Path, reason: str) -> LedgerError:
-    """The error of a record that can't be used."""
+    """The error for a record that can't be used."""
     return LedgerError(f"{path}: can't be used: {reason}", "Start anew with --overwrite.")
