@@ -1,4 +1,4 @@
-"""Runs a stage: on threads, on Dask, in Slurm, as a job array; shows how far it is.
+"""Runs a stage: on threads, on Dask, in Slurm, as a job array; shows its progress.
 
-The one room that knows a scheduler. It does not know what a stage computes.
+The only room that knows about schedulers. It does not know what a stage computes.
 """

@@ -1,4 +1,4 @@
-"""Which executor a run gets: this machine, a scheduler that runs already, or one of its own on Slurm."""
+"""The executor of a run: this machine, a Dask scheduler that runs already, or one that the run starts on Slurm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONNECT_SECONDS = 30
 
 
 def local(workers: int | None = None) -> Threads:
-    """All cores that this process may use (affinity and cgroup quota respected), or so many."""
+    """Threads on all cores that this process may use (affinity and cgroup quota respected), or `workers` threads."""
     return Threads(workers or CPU_COUNT)
 
 
@@ -34,9 +34,9 @@ class SchedulerPlace:
 
     address: str | None = None
     file: str | None = None
-    """Of its address, instead of that."""
+    """The path of a file with the address, instead of the address."""
     tls: tuple[str, str, str] | None = None
-    """Paths of the authority's certificate, the client's, and its key."""
+    """Paths of the authority's certificate, the client's certificate, and the client's key."""
 
     def __str__(self) -> str:
         return repr(self.address) if self.file is None else f"the address in {self.file}"
@@ -57,7 +57,7 @@ def connect(place: Place | None, workers: int | None) -> Iterator[Executor]:
     Raises
     ------
     ConfigError
-        When a certificate or the scheduler's file is not there, or the address is none.
+        When a certificate or the scheduler's file is missing, or the address is not valid.
     ClusterError
         When no scheduler answers.
     """
@@ -100,15 +100,15 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
 
 
 def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
-    """Refuse what Dask would try for a minute, to say then that nobody answers."""
+    """Refuse an address that Dask would try for a minute, only to report that nobody answers."""
     if not re.search(r":\d+/?$", address or ""):
         raise ConfigError(
             f"compute.cluster.scheduler is {scheduler}, but an address with a port is allowed",
             "Write it like tcp://host:8786.",
             key="compute.cluster.scheduler",
         )
-    of_dask = dask.config.get("distributed.comm.tls.client.cert", None)
-    if str(address).startswith("tls://") and not (scheduler.tls or of_dask):
+    dask_certificate = dask.config.get("distributed.comm.tls.client.cert", None)
+    if str(address).startswith("tls://") and not (scheduler.tls or dask_certificate):
         raise ConfigError(
             f"compute.cluster.scheduler is {scheduler}, a tls:// address, which needs compute.cluster.tls",
             "Set ca, cert and key there.",
@@ -117,7 +117,7 @@ def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
 
 
 def _address_in(path: str) -> str:
-    """What a scheduler wrote into its file."""
+    """The address in the file that a scheduler wrote."""
     try:
         return str(json.loads(Path(path).read_text(encoding="utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError) as cause:
@@ -129,7 +129,7 @@ def _address_in(path: str) -> str:
 
 
 def of_client(client: Any | None) -> Executor:
-    """The executor in Python: the given client, else the active one, else this machine.
+    """The executor for the Python API: the given client, else the active one, else this machine.
 
     Raises
     ------

@@ -1,26 +1,26 @@
-"""Runs a stage task by task, and adds up what the tasks return.
+"""Runs a stage task by task, and adds up the results of the tasks.
 
-How Dask carries a pass, and why
+How a pass runs on Dask, and why
 --------------------------------
-A pass is S tasks, one a span, however many chunks the data have. A task opens the source and streams its
-slabs through buffers of its own; the blocks themselves are no tasks. Two other ways are natural in Dask,
-and wrong at scale:
+A pass is S tasks, one per span, however many chunks the data have. A task opens the source and streams its
+slabs through buffers of its own; blocks are not tasks of their own. Two other designs are natural in Dask,
+but do not scale:
 
 - A graph that loads each block in one task and multiplies it in another lets the scheduler put the two on
-  different workers, so in the end the whole dataset crosses the network.
-- A tree with an n x n partial for every chunk moves n^2 values a chunk. With n = 2,000 and chunks of
+  different workers, so that in the end the whole dataset crosses the network.
+- A tree with an n x n partial for every chunk moves n^2 values per chunk. With n = 2,000 and chunks of
   1,000 features a partial is four times the chunk (float64 against float32).
 
-A span sums its n x n partial in place and only that leaves the task, so what travels is S n^2 values,
-independent of the number of features: spans grow with them instead (`dpca.slabs`).
+A span sums its n x n partial in place and only this partial leaves the task, so S n^2 values are transferred,
+whatever the number of features: with more features, spans are larger (`dpca.slabs`).
 
 Spans are submitted in order, at most `window` ahead of the oldest that is not added up yet, and partials
-are added to the total in the order of spans. So the number of partials that exist at any time is known
-beforehand (a graph handed over whole may hold as many as it has spans), and the bits of the sum are the
-same whatever finished first: floating-point addition is not associative.
+are added to the total in the order of spans. So the number of partials that exist at any time is bounded
+in advance (a graph submitted as a whole may hold one for each span), and the bits of the sum are the
+same whichever span finishes first: floating-point addition is not associative.
 
-One BLAS thread a task: two tasks with one thread each beat one with two by 1.4-1.6 (measured), and the number of BLAS
-threads changes the bits.
+One BLAS thread per task: two tasks with one thread each are 1.4-1.6 times as fast as one task with two (measured),
+and the number of BLAS threads changes the bits.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from dpca.store.ledger import Checkpoint, Damaged, Read, Receipt
 from dpca.system.machine import bound_allocator, release_memory
 
 LOOK_SECONDS = 5.0
-"""How often to look at what is waited for, besides when something is done."""
+"""How often to check on pending tasks, besides when one finishes."""
 
 P = TypeVar("P")
 T = TypeVar("T")
 
 
 class Future(Protocol):
-    """What futures of a thread pool and of Dask have in common."""
+    """The common interface of the futures of a thread pool and of Dask."""
 
     def done(self) -> bool: ...
     def result(self, timeout: float | None = None) -> Any: ...
@@ -61,30 +61,30 @@ class Future(Protocol):
 
 @dataclass(frozen=True)
 class Session:
-    """Tasks under way."""
+    """The interface to an executor while a stage runs."""
 
     submit: Callable[..., Future]
     """Start `function(*arguments, report)`."""
     share: Callable[[Any], Any]
-    """Make a value an argument that many tasks take, so that it travels to a worker once."""
+    """Turn a value into an argument for many tasks that is sent to each worker only once."""
     waits: Callable[[], bool] = lambda: False
-    """Whether there is no worker yet, or none any more, but more may come."""
+    """Whether there is no worker at the moment, but one may come."""
 
 
 class TaskExecutor(ABC):
-    """Base of the executors that are handed tasks: threads, and a Dask scheduler."""
+    """Base of the executors that tasks are submitted to: threads, and a Dask scheduler."""
 
     shares_memory: bool
     adds_up = True
 
     @abstractmethod
     def session(self, progress: Report, n_tasks: int) -> AbstractContextManager[Session]:
-        """A stage of at most `n_tasks` tasks at the same time; leaving it stops those that still run."""
+        """The session of a stage with at most `n_tasks` tasks at a time; on exit, tasks that still run are stopped."""
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
         """As `Executor.run`."""
         n_added, total = checkpoint.begin(stage.empty) if checkpoint else (0, stage.empty)
-        # The output of parts that are in the sum is looked at, if they wrote any.
+        # If tasks write arrays, these are checked for the parts in the sum, too.
         first = 0 if stage.work.writes else n_added
         watch = Watch(_read_seconds(stage.work))
 
@@ -99,68 +99,68 @@ class TaskExecutor(ABC):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a stage, as it travels to a task."""
+    """One part of a stage, as it is sent to a task."""
 
     task: Callable[..., Any]
     work: Work
     number: int
     checkpoint: Checkpoint | None
     added: bool
-    """Whether its result is in the sum already, and only what it writes may be lacking."""
+    """Whether its result is in the sum already, so that only the arrays that it writes may be missing."""
     hands_over: bool = False
-    """Whether the result is wanted from memory besides: where the task shares it with who adds up."""
+    """Whether the receipt holds the result, too: where the task shares memory with the process that adds up."""
 
     def found_or_computed(self, shared: Sequence[Any], report: Report) -> Any:
-        """A receipt of what is in the checkpoint, from a run before or from a worker that died; else of what is computed."""
+        """The receipt of a part: of an earlier run or a dead worker if the checkpoint has it, else computed now."""
         damage = None
         if self.checkpoint and (self.added or self.checkpoint.has(self.number)):
             damage = self.work.damage(self.number)
-            report(0)  # to look at what was written is no silence of the storage
+            report(0)  # checking what was written is not a silence of the storage
             if damage is None:
                 return Receipt(self.number)
-        found = self.computed(shared, report)
+        result = self.computed(shared, report)
         if self.checkpoint is None:
-            return found
-        return Receipt(self.number, damage, found if self.hands_over and not self.added else None)
+            return result
+        return Receipt(self.number, damage, result if self.hands_over and not self.added else None)
 
     def computed(self, shared: Sequence[Any], report: Report) -> Any:
-        """The result, which is in the checkpoint then.
+        """The result of the part, which is also written to the checkpoint.
 
         Raises
         ------
         DataError
-            When what is read changed meanwhile.
+            When the data changed while they were read.
         """
         bound_allocator()
-        release_memory()  # what the part before has left
+        release_memory()  # which the part before has left over
         before = self._reads() if self.checkpoint else []
-        found = self.task(self.work, *shared, self.number, report)
+        result = self.task(self.work, *shared, self.number, report)
         if self.checkpoint is None:
-            return found
+            return result
         after = self._reads()
         for was, now in zip(before, after, strict=True):
             if was != now:
                 region = describe(tuple(slice(*piece) for piece in now.region))
                 raise changed(now.source, f"region {region}")
         if not self.added:
-            self.checkpoint.keep(self.number, found, after)
-        return found
+            self.checkpoint.keep(self.number, result, after)
+        return result
 
     def _reads(self) -> list[Read]:
-        """What is read, in the state that it is in now."""
+        """The regions that the part reads, in their present states."""
         regions = self.work.inputs(self.number)
         return [read for source, region in regions if (read := Read.of(source, region)) is not None]
 
 
 def _run_part(part: Part, keys: list[Any], blocks: list[Any], shared: list[Any], report: Report) -> Any:
-    """A task. Futures of blocks, and what is shared, are arguments of their own, where Dask replaces them by values."""
+    """A task. Futures of blocks and shared values are arguments of their own, so that Dask replaces them by values."""
     if keys:
         part = Part(**{**vars(part), "work": part.work.with_blocks(dict(zip(keys, blocks, strict=True)))})
     return part.found_or_computed(shared, report)
 
 
 class Calls(ABC, Generic[T]):
-    """Numbered calls, and how their results are added up."""
+    """Numbered calls, with the way to add up their results."""
 
     @abstractmethod
     def submit(self, number: int) -> Future: ...
@@ -168,15 +168,15 @@ class Calls(ABC, Generic[T]):
     def add(self, total: T, found: Any) -> T: ...
 
     def explain(self, number: int, error: BaseException) -> BaseException:
-        """What to raise when a call fails."""
+        """The error to raise when a call fails."""
         return error
 
     def stalled(self, number: int) -> BaseException:
-        """What to raise when nothing happens for too long."""
+        """The error to raise when nothing happens for too long."""
         return TimeoutError(number)
 
     def look(self) -> None:
-        """Called now and then while calls are waited for."""
+        """Called now and then while results are awaited."""
 
 
 class _Tasks(Calls[T]):
@@ -234,7 +234,7 @@ class _Tasks(Calls[T]):
             self._progress.show(self._stage.preview(total, count))
 
     def explain(self, number: int, error: BaseException) -> BaseException:
-        if type(error).__name__ != "KilledWorker":  # of distributed, which may not be there
+        if type(error).__name__ != "KilledWorker":  # a class of distributed, which may not be imported
             return error
         deaths = getattr(error, "allowed_failures", 3) + 1
         return WorkerDied(
@@ -257,11 +257,11 @@ class _Tasks(Calls[T]):
         if not self._waiting:
             self._progress.say("no worker is there; waiting for one")
         self._waiting = True
-        self._watch.rewind()  # nobody reads, so storage is not what is silent
+        self._watch.rewind()  # nobody reads, so the storage is not to blame
 
 
 def _named(work: Work, number: int) -> str:
-    """A part of a stage, in words."""
+    """The name of a part of a stage, for messages."""
     inputs = work.inputs(number)
     if not inputs:
         return f"span {number}"
@@ -270,12 +270,12 @@ def _named(work: Work, number: int) -> str:
 
 
 def _read_seconds(work: Work) -> float:
-    """How long no slab may be read until storage counts as hanging."""
+    """After how many seconds without a new slab the storage counts as hanging."""
     return min((source.layout.read_seconds for source, _ in work.inputs(0)), default=math.inf)
 
 
 class Watch:
-    """How long nothing has happened."""
+    """A timer of the seconds since something last happened."""
 
     def __init__(self, seconds: float = math.inf) -> None:
         self.seconds = seconds
@@ -286,19 +286,19 @@ class Watch:
 
     @property
     def left(self) -> float | None:
-        """Seconds until it has been too long; None for ever."""
+        """Seconds until the limit is reached; None if there is no limit."""
         return None if self.seconds == math.inf else max(0.0, self.seconds - (time.monotonic() - self._began))
 
 
 def fold(calls: Calls[T], numbers: Iterable[int], total: T, window: int, watch: Watch | None = None) -> T:
     """Submit calls in order, at most `window` ahead of the sum, and add up their results in order.
 
-    A call that fails ends it at once, whatever the calls before it are doing. So does a time without any result that is
-    longer than the watch allows.
+    A failed call raises its error at once, even while earlier calls still run. So does a time without any result that
+    is longer than the watch allows.
     """
     watch = watch or Watch()
     pending: deque[tuple[int, Future]] = deque()
-    done: SimpleQueue[None] = SimpleQueue()  # one entry for each that is done
+    done: SimpleQueue[None] = SimpleQueue()  # one entry for each finished call
 
     def add_oldest(total: T) -> T:
         while True:
@@ -308,15 +308,15 @@ def fold(calls: Calls[T], numbers: Iterable[int], total: T, window: int, watch: 
                 look()
             raise_failures()
             try:
-                found = [pending[0][1].result(timeout=LOOK_SECONDS)]
+                results = [pending[0][1].result(timeout=LOOK_SECONDS)]
             except TimeoutError:
-                # On a cluster what was done is not any more when the worker that has it dies: it is done again.
+                # On a cluster a finished result is lost if the worker that holds it dies: it is computed again.
                 look()
                 continue
             watch.rewind()
             pending.popleft()
-            # No name holds on to what was added up while the next is waited for.
-            return calls.add(total, found.pop())
+            # No name keeps the added result in memory while the next one is awaited.
+            return calls.add(total, results.pop())
 
     def look() -> None:
         raise_failures()

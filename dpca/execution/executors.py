@@ -1,6 +1,6 @@
-"""Where spans run: threads of this process, or the workers of a Dask scheduler. The only file that knows either.
+"""Where spans run: threads of this process, or workers of a Dask scheduler. The only file that knows about these two.
 
-Both hand out futures; what is common to both is in `dpca.execution.engine`.
+Both return futures; the code that they share is in `dpca.execution.engine`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOOK_SECONDS = 5.0
-"""How often a scheduler is asked who is alive."""
+"""How often a scheduler is asked which workers are alive."""
 ABANDON_SECONDS = 8.0
-"""How long spans in hand may take to stop, when a run ends before them: a signal is answered within 10 s."""
+"""How long running spans may take to stop when the run ends before they do: a signal is answered within 10 s."""
 
 T = TypeVar("T")
 
 
 class Threads(TaskExecutor):
-    """The embedded default: threads in this process, nothing to start.
+    """The default executor: threads in this process, with nothing to start.
 
     NumPy's products, Zarr's decoding and file reads all release the GIL, so threads are as fast as
     processes here and share one interpreter's memory.
@@ -69,7 +69,7 @@ class Threads(TaskExecutor):
                 raise Cancelled("stopped: the run ended before this span did")
             progress(n_bytes)
 
-        # Limits are for the whole process, so they are set once around the pass, not inside tasks.
+        # The limits apply to the whole process, so they are set once around the pass, not inside tasks.
         pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
         with threadpool_limits(1, user_api="blas"):
 
@@ -81,19 +81,19 @@ class Threads(TaskExecutor):
             try:
                 yield Session(submit, share=lambda value: value)
             finally:
-                # Spans in hand stop at their next slab, spans not begun never start; one that hangs is left behind.
+                # Running spans stop at their next slab, waiting ones never start; a span that hangs is abandoned.
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
 
 
 class Distributed(TaskExecutor):
-    """A Dask scheduler. Tasks report through its events.
+    """The executor on a Dask scheduler. Tasks report through its events.
 
     Parameters
     ----------
-    client : connected to it
-    elastic : whether workers come and go by themselves, so that none may be there for a while
+    client : a client connected to the scheduler
+    elastic : whether workers come and go by themselves, so that for a while there may be none
     """
 
     shares_memory = False
@@ -106,22 +106,22 @@ class Distributed(TaskExecutor):
         self._alive, self._looked = Alive(0), -math.inf
 
     def alive(self) -> Alive:
-        # Every worker's figures travel for this, so not every second.
+        # This fetches the figures of every worker, so it is not done every second.
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
-            with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # who computes will notice
-                found = self.client.scheduler_info(n_workers=-1)
-                if "workers" not in found:  # the client has lost its scheduler
+            with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # the computation itself will notice
+                info = self.client.scheduler_info(n_workers=-1)
+                if "workers" not in info:  # the client has lost its scheduler
                     return self._alive
-                workers = found["workers"].values()
+                workers = info["workers"].values()
                 fullest = max((int(worker["metrics"].get("memory", 0)) for worker in workers), default=0)
-                dashboard = self.client.dashboard_link if "dashboard" in found["services"] else None
+                dashboard = self.client.dashboard_link if "dashboard" in info["services"] else None
                 self._alive = Alive(len(workers), fullest, dashboard)
         return self._alive
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Say of what fails with a scheduler that is gone that this is why, whatever Dask calls it."""
+        """Report any error of Dask as a lost scheduler, if the scheduler does not answer any more."""
         try:
             yield
         except DpcaError:
@@ -141,17 +141,17 @@ class Distributed(TaskExecutor):
 
     def workers(self, memory: int | None) -> Workers:
         with self._answered():
-            found = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
-        if not found:
+            infos = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
+        if not infos:
             raise self._no_workers()
-        processes, threads = len(found), max(worker["nthreads"] for worker in found)
-        limit = min((worker["memory_limit"] for worker in found if worker["memory_limit"]), default=None)
+        processes, threads = len(infos), max(worker["nthreads"] for worker in infos)
+        limit = min((worker["memory_limit"] for worker in infos if worker["memory_limit"]), default=None)
         return Workers(processes, threads, worker_budget(memory, limit, processes), memory_budget())
 
     def _share(self, value: Any) -> Any:
-        """A value as a task of its own: what is scattered is lost with the worker that holds it."""
+        """A value as a task of its own: a scattered value would be lost with the worker that holds it."""
         with warnings.catch_warnings():
-            # Dask would rather have what is large scattered; this travels to the scheduler once.
+            # Dask recommends to scatter large values; this one is sent to the scheduler only once.
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(_itself, value, pure=False)
 
@@ -170,7 +170,7 @@ class Distributed(TaskExecutor):
         topic, submitted = f"dpca-{uuid.uuid4().hex}", list[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-            # Dask keeps a result as long as its future lives: forget those that were added up.
+            # Dask keeps a result as long as its future lives: release those that were added up.
             submitted[:] = [future for future in submitted if not future.done()]
             future = self.client.submit(function, *arguments, TopicReport(topic), pure=False)
             submitted.append(future)
@@ -184,19 +184,19 @@ class Distributed(TaskExecutor):
                 yield Session(submit, self._share, lambda: self._elastic and not self.n_workers)
                 self._count(before, self._travelled())
         finally:
-            if self.client.status == "running":  # a scheduler that is gone has nothing left to forget
+            if self.client.status == "running":  # a lost scheduler has nothing left to clean up
                 with suppress(OSError, TimeoutError):
                     self.client.cancel(submitted)
                     self.client.unsubscribe_topic(topic)
                     self.client.unregister_worker_plugin(topic)
 
     def _travelled(self) -> dict[str, Travelled]:
-        """The records of each worker."""
-        found: dict[str, Travelled] = self.client.run(_travelled, on_error="ignore")
-        return found
+        """The transfer records of each worker."""
+        records: dict[str, Travelled] = self.client.run(_travelled, on_error="ignore")
+        return records
 
     def _count(self, before: dict[str, Travelled], after: dict[str, Travelled]) -> None:
-        """Add what has travelled meanwhile; of workers that are gone nothing is known."""
+        """Add the traffic between two records; that of workers that are gone is unknown."""
         received = sent = 0
         for worker, (log, total) in after.items():
             old, old_total = before.get(worker, ([], 0))
@@ -207,18 +207,18 @@ class Distributed(TaskExecutor):
 
 
 def hush() -> None:
-    """Have the client of Dask not log that its scheduler is gone, with a traceback: the run says so."""
+    """Keep Dask's client from logging a traceback when its scheduler is gone: the run reports that itself."""
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
 def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budget:
-    """What each worker may take.
+    """The memory budget of each worker.
 
     Parameters
     ----------
-    memory : what is asked for, in bytes; None for what Dask lets it have before it spills
-    limit : what a worker is ended at; None where there is none
-    processes : how many workers share this machine, where there is none
+    memory : the memory asked for, in bytes; None for what Dask lets a worker use before it spills
+    limit : the memory at which a worker is ended; None if there is no limit
+    processes : how many workers share this machine, if there is no limit
     """
     if memory is not None and (limit is None or memory <= limit):
         return Budget(memory, "as asked for")
@@ -233,7 +233,7 @@ def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budg
 
 
 Travelled = tuple[list[tuple[float, int]], int]
-"""Of a worker: when it has received how much from others, the last thousand times; and what it handed out in all."""
+"""Records of a worker: time and bytes of the last thousand transfers from others; and all bytes that it has sent."""
 
 
 def _travelled(dask_worker: Any) -> Travelled:
@@ -246,7 +246,7 @@ def _itself(value: T) -> T:
 
 
 class TopicReport:
-    """Reports from a worker to the client through the scheduler's events."""
+    """A report from a worker to the client, through the scheduler's events."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -258,7 +258,7 @@ class TopicReport:
 
 
 def _one_blas_thread() -> Any:
-    """A worker plugin that holds BLAS to one thread while it is registered."""
+    """A worker plugin that limits BLAS to one thread while it is registered."""
     from distributed.diagnostics.plugin import WorkerPlugin
 
     class OneBlasThread(WorkerPlugin):

@@ -1,7 +1,7 @@
-"""Dask workers as jobs of Slurm that a run submits, or as the tasks of a job step that the run is itself one of.
+"""Dask workers as Slurm jobs that a run submits, or as tasks of the same job step as the run itself.
 
-They listen at one address of their machines, and talk to who holds a key that each run makes for itself (TLS): a scheduler
-runs what it is told to. The only file that knows dask-jobqueue (extra `slurm`).
+They listen at one address of their machines, and only accept holders of the key that each run makes for itself (TLS),
+since a scheduler runs any code it is sent. The only file that knows about dask-jobqueue (extra `slurm`).
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ if TYPE_CHECKING:
     from distributed import Security
 
 RETIRE_SHARE, STAGGER_SHARE = 0.85, 0.04
-"""A worker retires after so much of its walltime, give or take; another does what it has in hand, from its beginning."""
+"""A worker retires after this share of its walltime, plus or minus; another worker starts its current span again."""
 SPAN_SHARE = 0.1
-"""A span has to end within this share of the walltime, so that no more than that is lost."""
+"""A span has to end within this share of the walltime, so that no more work than that is lost."""
 DEATHS = 10
-"""Workers that a span may cost: where they are preempted, that is no fault of the span's."""
+"""How many workers may die with a span: when they are preempted, the span is not the cause."""
 DEATH_SECONDS = 60
 """How long a worker looks for a scheduler that does not answer, before it ends."""
 LEAST_TASKS = 3
 """A scheduler, the run, and a worker."""
 TARGET_SECONDS = 0.1
-"""All workers that there may be are asked for at once: each span is many times this long."""
+"""All allowed workers are requested at once, since each span takes many times as long as this."""
 VALID_DAYS = 365
-"""How long a run's certificate is valid, and for how long it was when it is made: a node's clock may be slow."""
+"""How long a run's certificate is valid, after and before the moment it is made: a node's clock may be slow."""
 LOOPBACK = "127.0.0.1:0"
-"""Of dashboards, which show what runs, and ask nobody who they are."""
+"""The address of dashboards, which show what runs to anyone, without a login."""
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
-"""Prints the address of this machine by which another is reached, as Dask's workers choose theirs."""
+"""Prints the address from which this machine reaches another one, chosen as Dask's workers choose theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmJobs:
-    """Jobs with a worker each, which a run submits and replaces."""
+    """Jobs with one worker each, which a run submits and replaces."""
 
     cores: int
     memory: int
-    """Of each, in bytes."""
+    """Memory of each worker, in bytes."""
     walltime: str
     maximum: int
     minimum: int = 1
@@ -71,7 +71,7 @@ class SlurmJobs:
     job_extra_directives: Sequence[str] = ()
     job_script_prologue: Sequence[str] = ()
     logs: str = "."
-    """Directory of the workers' logs."""
+    """The directory of the workers' logs."""
 
     @property
     def n_processes(self) -> int:
@@ -89,10 +89,10 @@ class SlurmStep:
     workers: int
     cores: int
     memory: int
-    """Of each worker, in bytes."""
+    """Memory of each worker, in bytes."""
     interface: str | None = None
     logs: str = "."
-    """Where the scheduler writes its address."""
+    """The directory where the scheduler writes its address."""
 
     @property
     def n_processes(self) -> int:
@@ -100,16 +100,16 @@ class SlurmStep:
 
     @property
     def n_tasks(self) -> int:
-        """With the scheduler and the run."""
+        """The number of tasks, with the scheduler and the run."""
         return self.workers + 2
 
 
 class Promised:
-    """Workers that are known before they are there: nothing is started until there is something to do.
+    """The executor on workers that are described before they exist: they are started when the first stage runs.
 
     Parameters
     ----------
-    place : what they will be
+    place : the description of the workers
     start : starts them
     """
 
@@ -148,7 +148,7 @@ class Promised:
         return self._there.run(stage, progress, checkpoint)
 
     def close(self) -> None:
-        """End what was started."""
+        """End the workers, if they were started."""
         self._stack.close()
 
     @property
@@ -160,7 +160,7 @@ class Promised:
 
 @contextmanager
 def submitting(place: SlurmJobs) -> Iterator[Promised]:
-    """Workers in jobs of their own, once there is something to do; they are cancelled in the end."""
+    """Workers in jobs of their own, submitted when there is something to do, and cancelled at the end."""
     promised = Promised(place, lambda: _jobs(place))
     try:
         yield promised
@@ -170,7 +170,7 @@ def submitting(place: SlurmJobs) -> Iterator[Promised]:
 
 @contextmanager
 def outside(place: SlurmStep) -> Iterator[Promised]:
-    """Workers of a job step, seen from outside of it: they can be planned with, and no more."""
+    """Workers of a job step, seen from outside: a run can be planned for them, but not computed."""
 
     def start() -> NoReturn:
         raise ClusterError(
@@ -196,7 +196,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
     ]
     Path(place.logs).mkdir(parents=True, exist_ok=True)
     library, site = _dask_jobqueue(), dask.config.get("jobqueue.slurm", {})
-    of_scheduler, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
+    scheduler_options, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
     host = get_ip_interface(interface) if interface else get_ip()
     # Where no interface is named, a worker listens at the address by which it reaches the scheduler.
     there = shlex.join([site.get("python") or sys.executable, "-c", REACHED_FROM, host])
@@ -217,7 +217,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
             security=_security(Path(keys), in_scripts=True),
             job_extra_directives=[
                 *(site.get("job-extra-directives") or []),
-                "--no-requeue",  # what is preempted is replaced: it does not come back by itself besides
+                "--no-requeue",  # a preempted job is replaced, so it must not come back by itself, too
                 f"--output={shlex.quote(place.logs.replace('%', '%%'))}/worker-%j.log",
                 *place.job_extra_directives,
             ],
@@ -230,21 +230,21 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
             ],
             death_timeout=DEATH_SECONDS,
             scheduler_options={
-                **({} if "interface" in of_scheduler else {"host": host}),
+                **({} if "interface" in scheduler_options else {"host": host}),
                 "dashboard_address": LOOPBACK,
-                **of_scheduler,
+                **scheduler_options,
             },
         )
         with cluster:
             _check_script(cluster.job_script())
-            # What is lost is replaced by adapt, but not by scale.
+            # adapt replaces lost workers, scale does not.
             cluster.adapt(minimum=place.minimum, maximum=place.maximum, target_duration=f"{TARGET_SECONDS}s")
             with Client(cluster, set_as_default=False) as client:
                 yield Distributed(client, elastic=True)
 
 
 def _make_keys(place: Path) -> None:
-    """A key of a run's own, and a certificate that it signs for itself, in a directory that nobody else reads."""
+    """Write a new key for a run, and a certificate signed with it, to a directory that nobody else can read."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -267,20 +267,20 @@ def _make_keys(place: Path) -> None:
 
 
 def _security(keys: Path, in_scripts: bool = False) -> Security:
-    """What a scheduler, its workers and its client have to show each other.
+    """The TLS settings of a scheduler, its workers and its client.
 
     Parameters
     ----------
-    in_scripts : whether workers are told of it by a line of a script
+    in_scripts : whether workers get the settings in a line of a script
     """
     from distributed import Security
 
     class InScripts(Security):
         def get_tls_config_for_role(self, role: str) -> dict[str, Any]:
-            found: dict[str, Any] = super().get_tls_config_for_role(role)
+            paths: dict[str, Any] = super().get_tls_config_for_role(role)
             if role != "worker":
-                return found
-            return {name: None if path is None else shlex.quote(path) for name, path in found.items()}
+                return paths
+            return {name: None if path is None else shlex.quote(path) for name, path in paths.items()}
 
     certificate, key = str(keys / CERTIFICATE), str(keys / KEY)
     roles = ("client", "scheduler", "worker")
@@ -293,7 +293,7 @@ def _security(keys: Path, in_scripts: bool = False) -> Security:
 
 
 def _dask_jobqueue() -> Any:
-    """The library, and what keys are made with; its import takes over Ctrl-C, which is given back."""
+    """The library, once `cryptography` is found, too; its import takes over Ctrl-C, which is restored."""
     before = signal.getsignal(signal.SIGINT)
     try:
         import cryptography  # noqa: F401
@@ -310,12 +310,12 @@ def _dask_jobqueue() -> Any:
 
 
 def check_here() -> None:
-    """Refuse to begin where no job could be submitted.
+    """Refuse to begin on a machine where no job can be submitted.
 
     Raises
     ------
     ClusterError
-        When dask-jobqueue is not installed, or sbatch not here.
+        When dask-jobqueue or cryptography is not installed, or sbatch is missing.
     """
     _dask_jobqueue()
     if shutil.which("sbatch") is None:
@@ -323,9 +323,9 @@ def check_here() -> None:
 
 
 def _check_script(script: str) -> None:
-    """Have Slurm look at a job before any is submitted: a refusal later would only be logged.
+    """Have Slurm check a job before any is submitted: a later refusal would only be logged.
 
-    A job is held and cancelled, since --test-only refuses also what has to wait for nodes that are down.
+    A job is submitted on hold and cancelled, since --test-only also refuses jobs that wait for nodes that are down.
     """
     how: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
     done = subprocess.run(["sbatch", "--hold", "--parsable"], input=script, **how)
@@ -341,12 +341,12 @@ def _check_script(script: str) -> None:
 
 @contextmanager
 def joined(place: SlurmStep) -> Iterator[Distributed]:
-    """The part that this process has in a job step: the second task goes on here, the others are its cluster and end here.
+    """The cluster of a job step: the second task continues with it as the run; the others serve it, and end here.
 
     Raises
     ------
     ClusterError
-        When this is no task of a job step, or of one with fewer than three.
+        When this is no task of a job step, or the step has fewer than three tasks.
     """
     runner_type = _dask_jobqueue().SLURMRunner
     from distributed import Client
@@ -372,11 +372,11 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
             ending.callback(file.unlink, missing_ok=True)
             ending.callback(shutil.rmtree, keys, ignore_errors=True)
         if rank == 0:
-            shutil.rmtree(keys, ignore_errors=True)  # of a step of the same number, which was killed
+            shutil.rmtree(keys, ignore_errors=True)  # left by a killed step of the same number
             keys.mkdir(mode=0o700, parents=True)
             _make_keys(keys)
             scheduler: tuple[str, ...] = ()
-        else:  # which writes the file when it listens, after it has made the keys
+        else:  # the scheduler writes the file when it listens, after it has made the keys
             scheduler = (get_address_host(json_load_robust(str(file))["address"]),)
         security = _security(keys)
         listen = {
@@ -395,7 +395,7 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
                 "death_timeout": DEATH_SECONDS,
             },
         )
-        # It would end the scheduler without a key.
+        # The runner's own connection, which ends the scheduler, has no key.
         runner.scheduler_comm = rpc(runner.scheduler_address, connection_args=security.get_connection_args("client"))
         ending.callback(_close, runner)
         with Client(runner, security=security, set_as_default=False) as client:
@@ -405,16 +405,16 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
 
 
 def _close(runner: Any) -> None:
-    with suppress(OSError):  # of a scheduler that is gone
+    with suppress(OSError):  # from a scheduler that is gone
         runner.close()
 
 
 def _step() -> str:
-    """What tells this job step from any other, of this job or of the same requeued."""
+    """The identifier of this job step, unique among all steps of this job, also when the job is requeued."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     return "-".join(os.environ.get(name, "0") for name in names)
 
 
 def in_step() -> bool:
-    """Whether this process is a task that srun started, rather than the job's script."""
+    """Whether this process is a task started by srun, and not the job's script."""
     return "SLURM_STEP_ID" in os.environ

@@ -1,7 +1,7 @@
-"""Spans without a scheduler: a process computes some of a stage and ends; another looks at what is there, and adds it up.
+"""Spans without a scheduler: processes compute some spans of a stage and end; another process adds up the results.
 
-Two executors, over a ledger that all processes see. Either goes through a run from its
-beginning and finds what is finished, so that a partition knows by itself which stage it is of, whatever the solver.
+Two executors, over a ledger that all processes share. Each goes through a run from its beginning and skips
+what is finished, so that a partition knows by itself which stage the run is in, whatever the solver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P = TypeVar("P")
 
 
 class Incomplete(DpcaError):
-    """A stage of which parts are missing or damaged."""
+    """The error of a stage with missing or damaged parts."""
 
     def __init__(self, stage: str, n_parts: int, missing: list[tuple[int, str]]) -> None:
         super().__init__(f"stage {stage}: {len(missing)} of {n_parts} parts are not there")
@@ -34,7 +34,7 @@ class Incomplete(DpcaError):
 
 
 class Ended(Exception):
-    """A partition has done its part."""
+    """The end of a partition: all its parts are in the ledger."""
 
     def __init__(self, stage: str, computed: list[int], found: list[int]) -> None:
         super().__init__(stage)
@@ -42,7 +42,7 @@ class Ended(Exception):
 
 
 class _JobArray:
-    """Base of both: this process, one task at a time."""
+    """Base of the two executors: this process, one task at a time."""
 
     n_workers, shares_memory, traffic = 1, True, None
     adds_up = True
@@ -52,7 +52,7 @@ class _JobArray:
         return Threads(1)
 
     def workers(self, memory: int | None) -> Workers:
-        # As of a cluster: who computes parts and who adds them up hold different arrays.
+        # As on a cluster: computing parts and adding them up take different arrays.
         return Workers(1, 1, memory_budget(memory), memory_budget(memory))
 
     def alive(self) -> Alive:
@@ -67,7 +67,7 @@ class _JobArray:
 
 
 class Collecting(_JobArray):
-    """Adds up what others have computed, and computes nothing; all that is missing is told at once."""
+    """The executor that adds up what others have computed, and computes nothing; it names all missing parts at once."""
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
         """As `Executor.run`.
@@ -106,7 +106,7 @@ class Collecting(_JobArray):
 
 @dataclass(frozen=True)
 class Partition(_JobArray):
-    """Computes some parts of the first stage that is not complete, and ends there."""
+    """The executor that computes some parts of the first incomplete stage, and ends there."""
 
     index: int
     of: int
@@ -115,12 +115,12 @@ class Partition(_JobArray):
     adds_up = False
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`, of a stage that is complete.
+        """As `Executor.run`, for a stage that is complete.
 
         Raises
         ------
         Ended
-            When this partition's parts are in the ledger, now or before.
+            When this partition's parts are in the ledger, computed now or before.
         """
         assert checkpoint is not None
         work, n_parts = stage.work, stage.work.n_parts
@@ -132,22 +132,22 @@ class Partition(_JobArray):
                 f"--index is {self.index}, but a stage has {self.of} partitions",
                 f"Give a number from 0 to {self.of - 1}.",
             )
-        found, computed = [], []
+        present, computed = [], []
         with threadpool_limits(1, user_api="blas"):
             for number in range(self.index, n_parts, self.of):
                 added = number < n_added
                 if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:
-                    found.append(number)
+                    present.append(number)
                     continue
                 if not added:
                     checkpoint.forget(number)
                 Part(stage.task, work.part(number), number, checkpoint, added).computed(stage.shared, progress.advance)
                 computed.append(number)
-        raise Ended(stage.name, computed, found)
+        raise Ended(stage.name, computed, present)
 
 
 class Prepared(Outputs):
-    """The arrays of a run that others have made: parts are written, and nothing else is."""
+    """The arrays of a run, created by another process: only parts of them are written."""
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""How far a run is: status.json always; a live view on a terminal, sparse lines in a log."""
+"""The progress of a run: always in status.json; as a live view on a terminal, as a few lines in a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINE_SECONDS = 30.0
 SPARSE_SECONDS = 5.0
 BEAT_SECONDS = 1.0
 BEAT_ENDS_SECONDS = 3.0
-"""How long a look at the workers may hold up the end of a stage: a scheduler that is gone answers late."""
+"""How long a query of the workers may delay the end of a stage: a scheduler that is gone answers late."""
 
 
 Report = Callable[[int], None]
@@ -32,15 +32,15 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Vitals:
-    """What a run takes, and who computes."""
+    """The memory that a run takes, and its workers."""
 
     memory_bytes: int
-    """Of this process."""
+    """Memory of this process."""
     budget_bytes: int
     workers: int
-    """That are alive: workers of a scheduler, or threads of this process."""
+    """The number of live workers of a scheduler, or of threads of this process."""
     fullest_bytes: int | None = None
-    """Memory of the worker that takes most of it; None for threads."""
+    """Memory of the worker that takes the most; None for threads."""
     worker_budget_bytes: int | None = None
     dashboard: str | None = None
     """The address of Dask's dashboard, where there is one."""
@@ -48,7 +48,7 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a run is at a moment."""
+    """The progress of a run at one moment."""
 
     stage: str = "starting"
     stage_number: int = 0
@@ -57,10 +57,10 @@ class Snapshot:
     total_bytes: int = 0
     """0 for a stage that reads nothing."""
     done_spans: int = 0
-    """Those that are added up."""
+    """Spans that are added up."""
     total_spans: int = 0
     seconds: float = 0.0
-    """Of this stage."""
+    """Since the stage began."""
     vitals: Vitals | None = None
     preview: Preview | None = None
 
@@ -75,7 +75,7 @@ class Snapshot:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As status.json has it."""
+        """The snapshot as in status.json."""
         plain = {name: value for name, value in vars(self).items() if name not in ("vitals", "preview", "seconds")}
         return {
             **plain,
@@ -88,7 +88,7 @@ class Snapshot:
 
 
 def describe(found: Mapping[str, Any]) -> list[str]:
-    """A snapshot's document in lines, for people; status.json is one, of whatever version."""
+    """The lines that show a snapshot's document to people; the document may be status.json, of any version."""
     share = 100 * found["done_bytes"] // max(found["total_bytes"], 1)
     name = f"stage {found['stage_number']} of {found['stages']}, {found['stage']}: "
     if not found["total_bytes"]:
@@ -126,7 +126,7 @@ def _of_workers(found: Mapping[str, Any]) -> str:
 
 
 class Display(Protocol):
-    """Where progress is shown."""
+    """The place where progress is shown."""
 
     def begin(self, now: Snapshot) -> None: ...
     def update(self, now: Snapshot) -> None: ...
@@ -135,7 +135,7 @@ class Display(Protocol):
 
 
 class Silent:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def begin(self, now: Snapshot) -> None:
         pass
@@ -151,7 +151,7 @@ class Silent:
 
 
 class LogLines:
-    """A line at each tenth, at least 5 and at most 30 seconds apart: nothing that a log file would garble."""
+    """Lines of plain text for a log: one for each tenth of a stage, at least 5 and at most 30 seconds apart."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -178,7 +178,7 @@ class LogLines:
 
 
 class LiveView:
-    """On a terminal: a bar, and under it what a run takes, who computes, and what it would be so far; a line for each stage that ended."""
+    """A live view on a terminal: a bar, memory, workers and the preview; and a line for each stage that has ended."""
 
     def __init__(self, file: TextIO) -> None:
         from rich.console import Console
@@ -231,7 +231,7 @@ def display_for(file: TextIO | None = None) -> Display:
 
 
 def _progressed(now: Snapshot) -> str:
-    """A line of a log."""
+    """A line about the progress, for a log."""
     if not now.total_bytes:
         return f"{now.stage}: {describe_seconds(now.seconds)} passed"
     left = now.seconds_left if now.done_bytes < now.total_bytes else None
@@ -243,16 +243,16 @@ def _progressed(now: Snapshot) -> str:
 
 
 class Progress:
-    """Counts the bytes of the stage in hand and tells a display and status.json.
+    """The byte count of the current stage, which is passed on to a display and status.json.
 
     Parameters
     ----------
     display : where to show it
     status : the file status.json, or None to write none
     stages : how many stages the run will have
-    check : called with each slab that is done; what it raises ends the run
-    vitals : what the run takes, and who computes; asked for every second
-    entered : told the name of each stage that begins
+    check : called after each slab; an error that it raises ends the run
+    vitals : returns the memory and workers of the run; called every second
+    entered : called with the name of each stage that begins
     """
 
     def __init__(
@@ -278,8 +278,8 @@ class Progress:
 
         Parameters
         ----------
-        total : bytes that are expected, 0 if it reads none
-        spans, done_spans : how many it has, and how many were finished before
+        total : the expected number of bytes, 0 if the stage reads none
+        spans, done_spans : how many spans it has, and how many of them were finished before
         """
         self._entered(name)
         with self._lock:
@@ -301,28 +301,28 @@ class Progress:
             self._display.end(self._timed())
 
     def expect(self, stages: int) -> None:
-        """So many stages come besides those that were planned."""
+        """Add a number of stages to those that were planned."""
         with self._lock:
             self._snapshot = replace(self._snapshot, stages=self._snapshot.stages + stages)
 
     def advance(self, n_bytes: int) -> None:
-        """Count a slab that is done; called from any thread."""
+        """Count a finished slab; called from any thread."""
         self._check()
         with self._lock:
             now = self._timed()
             if not now.total_bytes:
-                return  # nothing was expected: what was finished before and found damaged is read again
+                return  # no bytes were expected: parts that were finished, but damaged, are read again
             done = now.done_bytes + n_bytes
             self._snapshot = replace(now, done_bytes=done, total_bytes=max(now.total_bytes, done))
             self._display.update(self._snapshot)
 
     def added(self, spans: int) -> None:
-        """So many spans are added up."""
+        """Set the number of spans that are added up."""
         with self._lock:
             self._snapshot = replace(self._snapshot, done_spans=max(spans, self._snapshot.done_spans))
 
     def show(self, preview: Preview) -> None:
-        """Show what a pass would come to so far."""
+        """Show the preview of a pass so far."""
         with self._lock:
             self._snapshot = replace(self._snapshot, preview=preview)
         self._write("running")
@@ -361,7 +361,7 @@ class Progress:
             document = self._timed().document
             if state != "running":
                 document["seconds_left"] = None
-            # A disk that is full must not end a run that could say so itself.
+            # A full disk must not end the run here: the run can report that itself.
             with suppress(OSError):
                 write_briefly(
                     self._status,

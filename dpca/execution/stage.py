@@ -1,6 +1,6 @@
-"""A stage: one pass over the parts of some work, as a value; and what can run one.
+"""A stage: one pass over the parts of some work, as a value; and the interface of the executors that run it.
 
-Whoever makes a stage does not know where it runs, and whoever runs it does not know what it computes.
+The code that makes a stage does not know where it runs, and an executor does not know what the stage computes.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ T = TypeVar("T")
 
 
 class Work(ABC):
-    """What all tasks of a stage have in common; travels to them, restricted to what one of them needs."""
+    """What all tasks of a stage have in common; each task is sent the work restricted to its part."""
 
     writes: tuple[str, ...] = ()
-    """What tasks write besides what they return."""
+    """What tasks write, besides the results that they return."""
 
     @property
     @abstractmethod
     def n_parts(self) -> int:
-        """How many tasks there are."""
+        """The number of parts, and so of tasks."""
 
     @abstractmethod
     def part(self, number: int, /) -> Self:
-        """The work, restricted to one of its parts."""
+        """The work restricted to one part."""
 
     def inputs(self, number: int, /) -> tuple[tuple[Source, Region], ...]:
         """The regions of data that a part reads."""
         return ()
 
     def damage(self, number: int, /) -> str | None:
-        """What is wrong with the output of a part that was finished before; None where it is whole."""
+        """What is wrong with the output of a part that was finished before; None if it is intact."""
         return None
 
     @property
     def blocks(self) -> Mapping[Any, Any]:
-        """Futures of blocks that live on a cluster and that a part needs, by key."""
+        """Futures of the blocks on a cluster that a part needs, by key."""
         return {}
 
     def with_blocks(self, blocks: Mapping[Any, Any], /) -> Self:
-        """The work with the blocks that those futures stood for."""
+        """The work with the blocks themselves in place of those futures."""
         return self
 
 
@@ -59,26 +59,26 @@ class Stage(Generic[T, P]):
     """One pass."""
 
     name: str
-    """As people read it, and as its checkpoint is called."""
+    """The name for people, and of the checkpoint."""
     task: Callable[..., P]
     """Called as `task(part, *shared, number, report)`: computes one part."""
     work: Work
     empty: T
-    """What the results of tasks are added to, in the order of parts."""
+    """The initial sum: the results of tasks are added to it, in the order of parts."""
     merge: Callable[[T, P], T]
     """Returns the sum of both; it may change the first in place."""
     n_tasks: int
-    """Tasks at the same time."""
+    """How many tasks run at the same time."""
     window: int
-    """Parts submitted and not yet added up, at least `n_tasks`."""
+    """How many parts may be submitted and not yet added up; at least `n_tasks`."""
     shared: tuple[Any, ...] = ()
-    """What all tasks get besides, such as alpha."""
+    """Further arguments of all tasks, such as alpha."""
     n_bytes: int = 0
-    """Read in all, for the display."""
+    """Bytes that the stage reads in all, for the display."""
     like: Any = None
-    """A value of the types that tasks return; None where those are the types of the sum."""
+    """A value of the types that tasks return; None if the sum has the same types."""
     preview: Callable[[T, int], Preview] | None = None
-    """What a sum over so many parts would come to; asked for now and then."""
+    """The preview of the result from a sum and its number of parts; called now and then."""
 
     @property
     def types(self) -> Any:
@@ -87,7 +87,7 @@ class Stage(Generic[T, P]):
 
 
 class Executor(Protocol):
-    """Where stages run."""
+    """The interface of the executors, which run stages."""
 
     @property
     def n_workers(self) -> int:
@@ -101,43 +101,43 @@ class Executor(Protocol):
 
     @property
     def adds_up(self) -> bool:
-        """Whether this process has the sum of a stage in the end; else what is made of it has to come from the ledger."""
+        """Whether this process has the sum at the end of a stage; else its results have to come from the ledger."""
         ...
 
     def workers(self, memory: int | None) -> Workers:
-        """Where tasks run, for planning; `memory` in bytes is what a process may take, None for the default."""
+        """The workers, for planning; `memory` is what a process may take, in bytes, None for the default."""
         ...
 
     @property
     def traffic(self) -> Traffic | None:
-        """What has travelled so far; None where there is no network between tasks."""
+        """The bytes transferred so far; None if there is no network between tasks."""
         ...
 
     def alive(self) -> Alive:
-        """Who computes now."""
+        """The workers that are alive now."""
         ...
 
     @property
     def stand_in(self) -> Executor | None:
-        """Where a short measurement is made instead, if nothing can be started for it; one task at a time."""
+        """The executor for short measurements, if this one must not be started for them; it runs one task at a time."""
         ...
 
     def guard(self) -> Any:
-        """A lock that all tasks can take, as a context manager that travels to them."""
+        """A lock that all tasks can take, as a context manager that can be sent to them."""
         ...
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
         """Compute the parts of a stage and add them up, in their order.
 
-        With a checkpoint a task writes its result there; what is there already is not computed again, unless what the
-        task wrote besides is damaged.
+        With a checkpoint each task writes its result there; a part that is there already is computed again only if
+        other output of its task is damaged.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of data that have travelled over a network."""
+    """Bytes of data that were transferred over a network."""
 
     between_workers: int = 0
     from_workers: int = 0
@@ -152,37 +152,37 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Alive:
-    """Who computes, at a moment."""
+    """The workers of a run at one moment."""
 
     workers: int
-    """Workers of a scheduler, or threads of this process."""
+    """The number of workers of a scheduler, or of threads of this process."""
     fullest_bytes: int | None = None
-    """Memory of the worker that takes most of it; None for threads."""
+    """Memory of the worker that takes the most; None for threads."""
     dashboard: str | None = None
-    """The address of the scheduler's dashboard, where it has one."""
+    """The address of the scheduler's dashboard, if it has one."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Where the stages of a run are computed, who is told, and where finished parts are kept."""
+    """The executor of the stages of a run, with the display of progress and the ledger of finished parts."""
 
     executor: Executor
     progress: Progress
     ledger: Ledger | None = None
 
     def run(self, stage: Stage[T, P]) -> T:
-        """The sum over all parts of a stage, those that were finished before included."""
+        """The sum over all parts of a stage, including those that were finished before."""
         checkpoint, n_parts = self.ledger.checkpoint(stage.name) if self.ledger else None, stage.work.n_parts
-        found = checkpoint.n_found(n_parts) if checkpoint else 0
-        if found:
-            self.progress.say(f"{stage.name}: {found} of {n_parts} spans were finished before")
-        n_bytes = stage.n_bytes * (n_parts - found) // n_parts
-        with self.progress.stage(stage.name, n_bytes, n_parts, found):
+        n_done = checkpoint.n_found(n_parts) if checkpoint else 0
+        if n_done:
+            self.progress.say(f"{stage.name}: {n_done} of {n_parts} spans were finished before")
+        n_bytes = stage.n_bytes * (n_parts - n_done) // n_parts
+        with self.progress.stage(stage.name, n_bytes, n_parts, n_done):
             return self.executor.run(stage, self.progress, checkpoint)
 
 
 def changed(name: str, what: str) -> DataError:
-    """The error of data that changed while they were read."""
+    """The error for data that changed while they were read."""
     return DataError(
         f"{name}: changed while it was read: {what}",
         "When nobody writes to it any more, restore it and go on (dpca run: with --resume), or start anew with --overwrite.",

@@ -1,4 +1,4 @@
-"""What a process takes while it runs, against what its plan has: to end it in time, and to show it."""
+"""The memory of a running process against its plan: a check that ends the run in time, and figures to show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpca.units import describe_memory
 
 
 def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
-    """A check that ends the run rather than let it take more memory than its budget."""
+    """A check that ends the run if it takes more memory than its budget."""
 
     def check() -> None:
         if peak.bytes > process.budget.bytes:
@@ -26,9 +26,9 @@ def keep_to(process: Process, peak: Peak) -> Callable[[], None]:
     return check
 
 
-def vitals_of(made: RunPlan, peak: Peak, executor: Executor) -> Callable[[], Vitals]:
-    """What tells what a run takes, and who computes."""
-    here, workers = made.processes[0].budget.bytes, made.processes[-1].budget.bytes
+def vitals_of(plan: RunPlan, peak: Peak, executor: Executor) -> Callable[[], Vitals]:
+    """A function that returns the memory and the workers of a run."""
+    here, workers = plan.processes[0].budget.bytes, plan.processes[-1].budget.bytes
 
     def look() -> Vitals:
         alive = executor.alive()
