@@ -26,7 +26,7 @@ from dpca.cli.options import (
 )
 from dpca.cli.printing import patient_streams, print_applied, print_finished, say
 
-# Imported inside the commands, so that none waits for a library that it does not need.
+# Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.commands.apply import Place
     from dpca.commands.export import Format
@@ -67,8 +67,8 @@ def run(
 ) -> None:
     """Carry out a config.
 
-    What is finished survives whatever ends the run; --resume goes on from there, to the same bits. A job that
-    Slurm has requeued does so by itself.
+    Finished parts survive any interruption; --resume continues from them, to the same bits. A job that
+    Slurm has requeued resumes by itself.
 
     \b
     Example: dpca run configs/quickstart.yaml --set model.n_components=30
@@ -156,8 +156,8 @@ def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool
     from dpca.commands.inspection import as_text
     from dpca.commands.inspection import inspect as look
 
-    found = look(uri, array, _axis(samples_axis))
-    click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+    inspected = look(uri, array, _axis(samples_axis))
+    click.echo(json.dumps(inspected, indent=2) if as_json else as_text(inspected))
 
 
 @commands.command()
@@ -174,9 +174,9 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
     from dpca.commands.inspection import inspect as look
     from dpca.commands.inspection import starting_config
 
-    found = look(uri, array, _axis(samples_axis))
-    click.echo(starting_config(uri, found))
-    for sentence in found["watch_out"]:
+    inspected = look(uri, array, _axis(samples_axis))
+    click.echo(starting_config(uri, inspected))
+    for sentence in inspected["watch_out"]:
         click.echo(f"dpca: note: {sentence}", err=True)
 
 
@@ -231,7 +231,7 @@ def reconstruct(
     training: str | None,
     **where: Any,
 ) -> None:
-    """Samples again from their scores, in the axes of the input: the mean and what the components explain.
+    """Samples reconstructed from their scores, in the axes of the input: the mean and what the components explain.
 
     \b
     Example: dpca reconstruct results/quickstart --out smooth.zarr --samples 0:10 --n-components 5
@@ -292,13 +292,13 @@ def report(
     _check_with(
         ("--labels-array", labels_array, "--labels", labels), ("--groups-array", groups_array, "--groups", groups)
     )
-    found = open_result(result)
-    asked = found.manifest["config"]["model"].get("labels")
+    opened = open_result(result)
+    asked = opened.manifest["config"]["model"].get("labels")
     if labels is None and asked:
         labels, labels_array = asked["uri"], asked["array"]
-    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
-    divided = None if groups is None else read_labels(groups, groups_array, math.prod(found.feature_shape), "features")
-    click.echo(write_report(found, values, out, divided))
+    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples)
+    divided = None if groups is None else read_labels(groups, groups_array, math.prod(opened.feature_shape), "features")
+    click.echo(write_report(opened, values, out, divided))
 
 
 @commands.command()
@@ -329,9 +329,9 @@ def export(
     _check_with(("--labels-array", labels_array, "--labels", labels))
     if labels is not None and to not in ("csv", "anndata"):
         raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
-    found = open_result(result)
-    values = None if labels is None else read_labels(labels, labels_array, found.n_samples)
-    for path in write(found, to, out, values, overwrite):
+    opened = open_result(result)
+    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples)
+    for path in write(opened, to, out, values, overwrite):
         click.echo(path)
 
 
@@ -353,11 +353,11 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
         if watch_status(result, lambda: read_status(result)) != "done":
             sys.exit(1)
         return
-    found = read_status(result)
+    document = read_status(result)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(document, indent=2))
         return
-    print_status(result, found)
+    print_status(result, document)
 
 
 @commands.command()
@@ -371,8 +371,8 @@ def schema(markdown: bool) -> None:
     from dpca.config.reference import reference
     from dpca.config.schema import schema as config_schema
 
-    found = config_schema()
-    click.echo(reference(found) if markdown else json.dumps(found, indent=2))
+    document = config_schema()
+    click.echo(reference(document) if markdown else json.dumps(document, indent=2))
 
 
 @commands.command()
@@ -406,14 +406,14 @@ def demo(directory: Path, samples: int, features: int) -> None:
 
 
 def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
-    """Refuse options that need another one, without it."""
+    """Refuse options that are given without another one that they need."""
     for name, given, other, needed in pairs:
         if given is not None and needed is None:
             raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
 
 
 def _axis(given: str | None) -> int | str | None:
-    """An axis as a number where it is one."""
+    """The axis, as a number if it is one."""
     return int(given) if given is not None and re.fullmatch(r"-?\d+", given) else given
 
 
@@ -468,11 +468,11 @@ OPTIONS = {
     "transform": {**_OF_PLACE, **_OF_SAMPLES},
     "reconstruct": _OF_PLACE,
 }
-"""What keys of a config are called by commands that have none."""
+"""The options that correspond to keys of a config, by command; these commands have no config."""
 
 
 def _in_options(given: list[str], text: str) -> str:
-    """The words of an error, in those of the command that was given."""
+    """The text of an error, with keys of a config replaced by the options of the command."""
     for key, option in OPTIONS.get(given[0] if given else "", {}).items():
         text = text.replace(key, option)
     return text

@@ -46,10 +46,10 @@ def submit(
     overwrite: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """A run on Slurm: memory and time from the plan, and scripts that go on by themselves.
+    """A run on Slurm: memory and time from the plan, and scripts that continue by themselves.
 
     As an array it goes from stage to stage; as a job it runs on the job's own cores, or with the workers that
-    compute.cluster says. What is preempted, or meets its walltime, is requeued and goes on with what is finished.
+    compute.cluster says. A job that is preempted, or reaches its walltime, is requeued and resumes.
 
     \b
     Example: dpca submit big.yaml --partitions 64 --sbatch=--account=physics --dry-run
@@ -110,7 +110,7 @@ def batch_init(config: Path, partitions: int | None, overwrite: bool, overrides:
 @click.option("--index", required=True, type=int, help="Which, from 0.")
 @debug_option
 def batch_partition(result: Path, index: int) -> None:
-    """Compute one partition of the stage that a run is in; again, in any order and beside others, as often as you like.
+    """Compute one partition of the current stage of a run; in any order, in parallel, and as often as you like.
 
     \b
     Example: dpca batch partition results/big --index $SLURM_ARRAY_TASK_ID
@@ -129,7 +129,7 @@ def batch_partition(result: Path, index: int) -> None:
 def batch_finalize(result: Path) -> None:
     """Add up what partitions have computed: on to the next stage, or to the result.
 
-    Exit code 1, and every one named, where partitions are missing or damaged.
+    Exit code 1 if partitions are missing or damaged; it names all of them.
 
     \b
     Example: dpca batch finalize results/big
@@ -144,7 +144,7 @@ def batch_finalize(result: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @debug_option
 def batch_status(result: Path, as_json: bool) -> None:
-    """Which partitions of the stage that a run is in are missing.
+    """Which partitions of the current stage of a run are missing.
 
     \b
     Example: dpca batch status results/big --json
@@ -186,7 +186,7 @@ def _print_batch(found: Finished | Waiting, place: Path) -> None:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """0-3,7 for 0, 1, 2, 3, 7, as Slurm writes them."""
+    """The numbers as Slurm writes them: 0-3,7 for 0, 1, 2, 3, 7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

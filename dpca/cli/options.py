@@ -10,7 +10,7 @@ import click
 
 
 class _Place(click.Path):
-    """A path or URL that can be said in one line: without control characters."""
+    """A path or URL that fits in one line: without control characters."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from dpca.units import is_plain
@@ -23,7 +23,7 @@ class _Place(click.Path):
 
 PATH, URI = _Place(path_type=Path), _Place(path_type=str, readable=False)
 
-# Read by `main`, which meets every error.
+# Read by `main`, which handles all errors.
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
 overrides_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
@@ -36,7 +36,7 @@ samples_axis_option = click.option(
 
 
 def out_option(command: Any) -> Any:
-    """Where a command writes."""
+    """The options for where a command writes."""
     command = click.option("--overwrite", is_flag=True, help="Replace what --out holds, once the new one is whole.")(
         command
     )
@@ -44,7 +44,7 @@ def out_option(command: Any) -> Any:
 
 
 def where_options(command: Any) -> Any:
-    """Where a command without a config runs, and what it may take."""
+    """The options for where a command without a config runs, and for its memory."""
     for option in (
         click.option(
             "--scheduler-file", metavar="PATH", type=URI, help="The file that a running Dask scheduler wrote."
@@ -58,7 +58,7 @@ def where_options(command: Any) -> Any:
 
 
 def kernel_options(command: Any) -> Any:
-    """Which kernel is applied, and to what."""
+    """The options for the kernel to apply, and for its training data."""
     for option in (
         click.option(
             "--training", metavar="URI", type=URI, help="Of kernels: where the training data are now, if they moved."

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""The output of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-# Imported inside the functions, so that no command waits for a library that it does not need.
+# Libraries are imported inside the functions, so that no command waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.commands.apply import Applied
     from dpca.commands.run import Finished
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 SHOWN_COMPONENTS = 10
 WATCH_SECONDS = 1.0
-"""How often a status is read: a run writes it so often."""
+"""How often a status is read: as often as a run writes it."""
 
 
 class _Patient:
-    """A standard stream that ends nothing: once it can't be written to, what is written is lost."""
+    """A standard stream that raises no error: once it can't be written to, further output is lost."""
 
     def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
         self._stream, self._lost = stream, lost
@@ -53,14 +53,14 @@ class _Patient:
 
 @contextmanager
 def patient_streams() -> Iterator[None]:
-    """Have no command fail because nobody reads what it prints: streams that are closed, pipes whose reader went away.
+    """Keep commands from failing because nobody reads their output: with closed streams, or pipes without a reader.
 
-    What is said on stderr is lost as well where a disk is full; results on stdout are not.
+    Output on stderr is also lost if a disk is full; results on stdout then raise an error.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
-        except OSError:  # the first file that is opened would be the stream
+        except OSError:  # else the first opened file would become the stream
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
@@ -74,7 +74,7 @@ def patient_streams() -> Iterator[None]:
 
 
 def print_applied(applied: Applied, array: str) -> None:
-    """Where what was applied to new samples is, and what must be known, on stderr."""
+    """Print where the output of `transform` or `reconstruct` is; its notes on stderr."""
     shape = " x ".join(f"{length:,}" for length in applied.shape)
     click.echo(f"{applied.path}: {array}, {shape}")
     for note in applied.notes:
@@ -82,7 +82,7 @@ def print_applied(applied: Applied, array: str) -> None:
 
 
 def print_finished(finished: Finished) -> None:
-    """The spectrum, the verdict, where the result is; what must be known, on stderr."""
+    """Print the spectrum, the verdict and the place of the result; its notes on stderr."""
     from dpca.store.results import REPORT, open_result
 
     result = open_result(finished.path)
@@ -95,7 +95,7 @@ def print_finished(finished: Finished) -> None:
     plan, counts = manifest["plan"], manifest["counts"]
     n_samples = plan["shape"][plan["samples_axis"]]
     reads = counts["passes"]
-    if manifest["keeps_data"]:  # or a part of them, where to keep more would have taken longer
+    if manifest["keeps_data"]:  # or keeps a part of them, where keeping more would have taken longer
         reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
     click.echo(
         f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
@@ -108,7 +108,7 @@ def print_finished(finished: Finished) -> None:
 
 
 def _print_components(result: Result, certificate: dict[str, Any]) -> None:
-    """A line for each of the first components."""
+    """Print a line for each of the first components."""
     sigma, variance, ratio = (
         result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
     )
@@ -123,7 +123,7 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
 
 
 def _print_kernels(certificate: dict[str, Any]) -> None:
-    """A line for each kernel of a sweep."""
+    """Print a line for each kernel of a sweep."""
     cases = [document["case"] for document in certificate["cases"]]
     labelled = any(case["neighbour_accuracy"] is not None for case in cases)
     click.echo(
@@ -142,7 +142,7 @@ def _print_kernels(certificate: dict[str, Any]) -> None:
 
 
 def status_lines(place: Path, found: dict[str, Any]) -> list[str]:
-    """What a status says, for people."""
+    """The lines of a status, for people."""
     from dpca.execution.progress import describe
 
     lines = [f"{place}: {found['state']}" + (f" ({found['message']})" if found["message"] else "")]
@@ -155,7 +155,7 @@ def status_lines(place: Path, found: dict[str, Any]) -> list[str]:
 
 
 def print_status(place: Path, found: dict[str, Any]) -> None:
-    """A status, for people."""
+    """Print a status, for people."""
     for line in status_lines(place, found):
         click.echo(line)
 
@@ -165,7 +165,7 @@ def watch_status(place: Path, read: Callable[[], dict[str, Any]]) -> str:
 
     Returns
     -------
-    The state that it ended in.
+    The final state of the run.
     """
     from rich.console import Console
     from rich.live import Live
@@ -192,7 +192,7 @@ def watch_status(place: Path, read: Callable[[], dict[str, Any]]) -> str:
 
 
 def say(*lines: str) -> None:
-    """Lines on stderr, the remedy indented; without credentials, whoever wrote them."""
+    """Print lines on stderr, the remedy indented; credentials are redacted in any text."""
     from dpca.sources.credentials import in_text
 
     for line in map(in_text, lines):
