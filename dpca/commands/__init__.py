@@ -1,4 +1,4 @@
-"""One file a command: what `dpca run`, `plan`, `transform`, `batch` and the others do.
+"""The commands `dpca run`, `plan`, `transform`, `batch` and the others, one file for each.
 
-They return values and raise typed errors; printing is the command line's.
+They return values and raise typed errors; only the command line prints.
 """

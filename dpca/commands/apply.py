@@ -1,4 +1,4 @@
-"""The workflows behind `dpca transform` and `dpca reconstruct`: a result applied, whole or not at all."""
+"""The workflows behind `dpca transform` and `dpca reconstruct`: their output appears complete, or not at all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs and what it may take."""
+    """The place where a command runs, and the memory that it may take."""
 
     memory: int | None = None
     """Bytes; None for half of what is free."""
@@ -67,12 +67,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a command wrote."""
+    """The output of a command."""
 
     path: Path
     shape: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    """What must be known of it."""
+    """What the user must know about it."""
 
 
 def transform(
@@ -91,16 +91,16 @@ def transform(
     ----------
     result : a result directory
     given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
-        says where they are (`dpca.config.schema.load_input`), or that itself
-    out : the group to make
-    kernel_case : which kernel, of a result that has several
-    training : where the training data of a kernel are now, if not where they were
+        says where they are (`dpca.config.schema.load_input`), or its contents as an `Input`
+    out : the group to create
+    kernel_case : the number of the kernel, for a result that has several
+    training : where the training data of a kernel are now, if they were moved
 
     Raises
     ------
     InputError, DataError
-        When features are not those of the fit, or a value is not finite; when a kernel's training data are gone or
-        changed.
+        When features are not those of the fit, or a value is not finite; when a kernel's training data are missing
+        or changed.
     """
     fit = open_result(result)
     where = given if isinstance(given, Input) else _input_of(fit, given)
@@ -124,17 +124,17 @@ def transform(
         coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
         if of_features:
             coordinates |= coordinates_to_compare(fit, source, axis)
-        made = projector.plan(executor.workers(place.memory), coordinates)
-        keep_to_plan(made)
+        plan = projector.plan(executor.workers(place.memory), coordinates)
+        keep_to_plan(plan)
         if of_features:
             check_coordinates(fit, source, axis)
         what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
-        ledger = aside.begin(what, made, source.layout.bytes, progress, projector.sources)
+        ledger = aside.begin(what, plan, source.layout.bytes, progress, projector.sources)
         runner = Runner(executor, progress, ledger)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
         k = projector.n_components
-        together = made.groups.step if made and made.groups else n_samples
+        together = plan.groups.step if plan and plan.groups else n_samples
         rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
         shape = (n_samples, k)
         of_scores, attributes = (dims.sample, "component"), {"whitened": fit.is_whitened}
@@ -147,7 +147,7 @@ def transform(
             outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
 
         projector.project(runner, receive)
-        if damage := outputs.damage("scores"):  # of what was written before this command went on
+        if damage := outputs.damage("scores"):  # of scores that were written before this command resumed
             progress.say(f"{damage}: they are computed again")
             ledger.checkpoint("transform").clear()
             projector.project(runner, receive)
@@ -163,7 +163,7 @@ def transform(
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:
-    """What must be known of samples whose scores are exactly 0."""
+    """The note on samples whose scores are exactly 0."""
     if not samples:
         return ()
     named = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
@@ -190,10 +190,10 @@ def reconstruct_samples(
     Parameters
     ----------
     result : a result directory
-    out : the group to make
-    samples : which, such as 0:10,57 (zero-based, the end not included); None for all
+    out : the group to create
+    samples : which samples, such as 0:10,57 (zero-based, the end not included); None for all
     n_components : how many components are used; None for all
-    kernel_case, training : as of `transform`
+    kernel_case, training : as for `transform`
     """
     fit = open_result(result)
     most = fit.n_components
@@ -212,10 +212,10 @@ def reconstruct_samples(
         _building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
         coordinates = dict(_coordinates_of(fit, chosen))
-        made = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
-        keep_to_plan(made)
+        plan = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
+        keep_to_plan(plan)
         what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
-        ledger = aside.begin(what, made, restorer.n_bytes, progress, restorer.sources)
+        ledger = aside.begin(what, plan, restorer.n_bytes, progress, restorer.sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for dim, coordinate in coordinates.items():
@@ -229,7 +229,7 @@ def reconstruct_samples(
 
 
 def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[str, Coordinate]]:
-    """The coordinates of a result by dimension, along the samples of those that are chosen."""
+    """The coordinates of a result by dimension; along the samples, those of the chosen ones."""
     for dim in fit.dims.placed(fit.samples_axis):
         found = fit.coordinate(dim)
         if found is not None and dim == fit.dims.sample:
@@ -245,7 +245,7 @@ def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[st
 
 
 def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:
-    """What gives scores of new samples."""
+    """The projector that computes scores of new samples."""
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         check_features(fit, source, axis, in_files=True)
@@ -267,7 +267,7 @@ def _restorer(
     training: str | None,
     say: Callable[[str], None],
 ) -> Restorer:
-    """What gives samples of their scores."""
+    """The restorer that computes samples from their scores."""
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         return FromComponents(fit, chosen, k, str(out))
@@ -281,12 +281,12 @@ def _restorer(
 
 
 def _training(fit: Result, given: str | None) -> Input | None:
-    """Where the training data are now, if that was said."""
+    """The place of the training data now, if it was given."""
     return None if given is None else _input_of(fit, given)
 
 
 def _training_path(fit: Result, given: str | None) -> list[Path]:
-    """The place of a kernel's training data on this machine."""
+    """The path of a kernel's training data, if they are on this machine."""
     where = _training(fit, given)
     uri = where.uri if where else fit.manifest["config"]["input"]["uri"]
     return [] if fit.kind != "kernel_pca" or "://" in uri else [Path(uri)]
@@ -301,7 +301,7 @@ def _refuse_training(fit: Result, given: str | None) -> None:
 
 @contextmanager
 def _forgetting(aside: _Aside) -> Iterator[None]:
-    """Drop what is finished, of data that were not the same all the time."""
+    """Discard the finished parts if the data changed while they were read."""
     try:
         yield
     except DataError:
@@ -316,21 +316,21 @@ def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> N
 
 
 def _input_of(fit: Result, given: str) -> Input:
-    """Where new samples are, from a URI or a YAML file."""
+    """The input of new samples, from a URI or a YAML file."""
     if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
         return load_input(given)
     as_fitted = fit.manifest["config"]["input"]
     names = ["samples_axis", "absent_chunks", "missing_values"]
-    if as_fitted["array"] in [found["path"] for found in list_arrays(given)]:
+    if as_fitted["array"] in [item["path"] for item in list_arrays(given)]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names})
 
 
 def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
-    """Sample numbers from 0:10,57."""
+    """The sample numbers of a text such as 0:10,57."""
     if text is None:
         return np.arange(n_samples)
-    found: list[NDArray[np.int64]] = []
+    ranges: list[NDArray[np.int64]] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", part)
         if match is None:
@@ -348,23 +348,23 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
             raise ConfigError(
                 f"--samples {text}: {part!r} is empty: a range ends before its second number", "Write it like 0:10,57."
             )
-        found.append(np.arange(start, stop))
-    return np.concatenate(found)
+        ranges.append(np.arange(start, stop))
+    return np.concatenate(ranges)
 
 
 def _check_same_fit(fit: Result, aside: _Aside) -> None:
-    """Refuse what was computed from a result that another has replaced meanwhile."""
+    """Refuse output that was computed from a result that was replaced meanwhile."""
     if open_result(fit.place).run != fit.run:
         aside.forget()
         raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
 
 
 _WORD = re.compile(r"[0-9a-f]{64}")
-"""What directories of finished work are called."""
+"""The names of directories with finished work."""
 
 
 class _Aside:
-    """A directory beside what is to be made: what is finished of it stays there, for the same command to go on with."""
+    """A directory beside the output: finished parts stay there, so that the same command can resume."""
 
     def __init__(self, out: Path) -> None:
         self.path = self._work = out.with_name(f".{out.name}.partial")
@@ -381,13 +381,13 @@ class _Aside:
         progress: Progress,
         sources: Sequence[Source],
     ) -> Ledger:
-        """Go on with what the same command has left, in the same plan and of the same data; else begin anew."""
+        """Resume what the same command has left, if plan and data are the same; else begin anew."""
         plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
         word = durable.digest({**what, **plan, "numerics": NUMERICS})
-        # In a folder that no other command's tasks write to, late, from some machine of a cluster.
+        # A folder of its own, so that late tasks of another command on a cluster do not write to it.
         self._work = self.path / word
         with writing(str(self.path)):
-            self.path.chmod(0o700)  # what is found here counts
+            self.path.chmod(0o700)  # the contents are trusted
             for other in self.path.glob("*"):
                 if other != self._work and _WORD.fullmatch(other.name):
                     durable.remove(other)
@@ -400,7 +400,7 @@ class _Aside:
         return self.begin(what, made, n_bytes, progress, sources)
 
     def check_own(self) -> None:
-        """Refuse a place that is a link, or another user's: what is found there counts as this command's own.
+        """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.
 
         Raises
         ------
@@ -417,33 +417,33 @@ class _Aside:
             )
 
     def leave(self, above: list[Path]) -> None:
-        """Remove the directory, and those above that were made for it, unless something is there."""
+        """Remove the directory, and those above that were made for it, unless they hold something."""
         for directory in (self.path, *above):
             with suppress(OSError):
                 durable.DISK.remove_directory(directory)
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether anything is finished."""
+        """Whether any part is finished."""
         return any(self._work.glob("parts/*/*.npz"))
 
     def forget(self) -> None:
-        """Drop what is finished."""
+        """Discard what is finished."""
         if self._work != self.path:
             durable.remove(self._work)
 
 
 @contextmanager
 def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside]:
-    """A directory beside `out` to build in; what is built is renamed to `out` when all went well.
+    """A directory beside `out` to build in; on success what was built is renamed to `out`.
 
     Raises
     ------
     OutputExistsError
-        When something is there that may not be replaced: unasked, or that no such command wrote; when no directory
-        can be there; or when `out` lies in one of the others, or one of them in it.
+        When something is there that may not be replaced: without `overwrite`, or not written by such a command; when
+        no directory can be there; or when `out` is, holds or lies in one of `others`.
     LockedError
-        While another such command is at it.
+        While another such command works on it.
     """
     out = Path(os.path.abspath(out))
     for other in map(Path.resolve, others):
@@ -463,7 +463,7 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
         yield aside
         lock.check()
         with writing(str(out)):
-            durable.remove_partials(aside.arrays)  # of workers that were killed while they wrote
+            durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
             durable.remove(out)
             durable.move(aside.arrays, out)
         aside.forget()
@@ -486,7 +486,7 @@ def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
-    """Refuse a path where something is that may not be replaced."""
+    """Refuse a path that holds something that may not be replaced."""
     if not os.path.lexists(out) or (overwrite and _is_ours(out)):
         return
     raise OutputExistsError(
@@ -499,7 +499,7 @@ _GO_ON = "What is finished is kept: the same command again goes on from there."
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a transform or a reconstruction is there."""
+    """Whether the path holds the output of a transform or a reconstruction."""
     try:
         return "result" in zarr.open_group(str(path), mode="r").attrs
     except (OSError, ValueError, KeyError):
@@ -508,7 +508,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
-    """An executor, progress that keeps to the budget, and a way to say which plan's."""
+    """An executor, progress that checks the memory budget, and a function that sets the plan with this budget."""
     kept: list[Any] = []
     looks: list[Callable[[], Vitals]] = []
     try:

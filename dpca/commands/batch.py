@@ -1,7 +1,7 @@
 """A run as a job array: no scheduler, no ports, a shared file system.
 
-`init` begins a run and says how many partitions its first stage has; `partition` computes one; `finalize` adds up what
-is there. The data are read in stages, so that the two go on in turn until the result is published.
+`init` begins a run and says how many partitions its first stage has; `partition` computes one; `finalize` adds up the
+finished ones. A run has several stages, so the last two alternate until the result is published.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from dpca.store.results import BATCH, ResultDirectory
 from dpca.system import durable
 
 FORMAT_VERSION = 2
-"""1 had no checksum."""
+"""Version 1 had no checksum."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A stage that partitions compute."""
+    """A stage that waits for its partitions."""
 
     stage: str
     n_parts: int
-    """Spans of the stage, which partitions share."""
+    """The number of spans of the stage, which the partitions share."""
     partitions: int
     missing: tuple[tuple[int, str], ...]
-    """Of the spans, and why."""
+    """The missing spans, each with the reason."""
     opened: bool
-    """Whether the stage before has just been completed, so that nothing of this one is expected yet."""
+    """Whether the previous stage has just been completed, so that nothing of this one is expected yet."""
 
     @property
     def indices(self) -> list[int]:
-        """The partitions that the missing spans are of."""
+        """The partitions with missing spans."""
         return sorted({number % self.partitions for number, _ in self.missing})
 
     @property
     def document(self) -> dict[str, Any]:
-        """Plain values."""
+        """The stage in plain values."""
         return {
             "state": "waiting",
             "stage": self.stage,
@@ -56,13 +56,13 @@ class Waiting:
 
 
 def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwrite: bool = False) -> Waiting | Finished:
-    """Begin a run: everything but what partitions compute.
+    """Begin a run: do everything except what partitions compute.
 
     Parameters
     ----------
     loaded, config : the configuration, and its file, which partitions read again
-    partitions : how many a stage has; None for one a span, of which the plan has so many
-    overwrite : as of `dpca.commands.run.run`
+    partitions : how many a stage has; None for one per span of the plan
+    overwrite : as for `dpca.commands.run.run`
 
     Raises
     ------
@@ -89,34 +89,34 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
 
 
 def is_under_way(place: Path) -> bool:
-    """Whether a run as a job array has begun there, and not ended."""
+    """Whether a run as a job array has begun in `place`, and not ended."""
     return (place / "ledger" / BATCH).exists() and ResultDirectory(place).unfinished() is not None
 
 
 def begun_with(place: Path, partitions: int | None) -> int:
-    """How many partitions a run under way has.
+    """The number of partitions of a run under way.
 
     Raises
     ------
     ConfigError
-        When others are asked for.
+        When another number is asked for.
     """
-    found = int(_read(place)["partitions"])
-    if partitions not in (None, found):
+    n = int(_read(place)["partitions"])
+    if partitions not in (None, n):
         raise ConfigError(
-            f"--partitions is {partitions}, but the run under way in {place} was begun with {found}",
+            f"--partitions is {partitions}, but the run under way in {place} was begun with {n}",
             "Leave it out, or begin anew with --overwrite.",
         )
-    return found
+    return n
 
 
 def go_on_with(place: Path, loaded: Loaded) -> None:
-    """Have what follows of a run computed with another compute, such as its memory.
+    """Change the compute section, such as its memory, for the rest of a run.
 
     Raises
     ------
     ConfigError
-        When other keys are set than it was begun with.
+        When other keys are set than when the run was begun.
     """
     document = _read(place)
     before, now = (
@@ -132,7 +132,7 @@ def go_on_with(place: Path, loaded: Loaded) -> None:
 
 
 def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
-    """Compute a partition of the stage that a run is in; what is there already is not computed again.
+    """Compute a partition of the current stage of a run; parts that are there already are not computed again.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
 
 
 def finalize(place: Path) -> Waiting | Finished:
-    """Add up what partitions have computed, as far as it goes: to the next stage, or to the result.
+    """Add up what partitions have computed, as far as possible: to the next stage, or to the result.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def finalize(place: Path) -> Waiting | Finished:
 
 
 def status(place: Path) -> dict[str, Any]:
-    """What is finished of the stage that a run is in, by what is in its ledger; nothing is read or checked.
+    """The finished part of the current stage of a run, by the files in its ledger; they are not read or checked.
 
     Raises
     ------
@@ -194,17 +194,17 @@ def _write(place: Path, document: dict[str, Any]) -> None:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """How a run was begun.
+    """The record of how a run was begun.
 
     Raises
     ------
     LedgerError
-        When there is none, or its record can't be used.
+        When there is no run, or its record can't be used.
     """
     try:
-        found: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
+        record: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
         problem = (
-            "" if found["format_version"] == FORMAT_VERSION else f"its format_version is {found['format_version']}"
+            "" if record["format_version"] == FORMAT_VERSION else f"its format_version is {record['format_version']}"
         )
     except (FileNotFoundError, NotADirectoryError):
         raise _none(place) from None
@@ -214,7 +214,7 @@ def _read(place: Path) -> dict[str, Any]:
         raise LedgerError(
             f"{place}: its {BATCH} can't be read: {problem}", "Begin anew with dpca batch init --overwrite."
         )
-    return found
+    return record
 
 
 def _none(place: Path) -> LedgerError:
@@ -224,7 +224,7 @@ def _none(place: Path) -> LedgerError:
 
 
 def _begun(place: Path) -> tuple[Loaded, dict[str, Any]]:
-    """The configuration of a run, from where it was begun, since relative paths start there; of this place, which may be a copy."""
+    """The configuration of a run, read in the folder where it was begun, for relative paths; `place` may be a copy."""
     document, here = _read(place), place.absolute()
     try:
         os.chdir(document["directory"])

@@ -20,7 +20,7 @@ SEED = 20
 
 @dataclass(frozen=True)
 class Truth:
-    """What the data were made of: X = 1 m' + U diag(sigma) W."""
+    """The factors of the data: X = 1 m' + U diag(sigma) W."""
 
     singular_values: F64
     """(RANK,), descending."""
@@ -33,8 +33,8 @@ class Truth:
 def make(directory: Path, n_samples: int, n_features: int) -> Truth:
     """Write `data.zarr`, float32 (n_samples, n_features), of exact rank and known spectrum.
 
-    What float32 rounds off at an offset of 280 (about 9e-6 a value) is all that separates the data from
-    the truth.
+    The data differ from the truth only by the rounding of float32 at an offset of 280 (about 9e-6 per
+    value).
     """
     rng = np.random.default_rng(SEED)
     sigma = np.sqrt(n_samples * n_features) * 0.8 ** np.arange(RANK)
@@ -76,7 +76,7 @@ def check(directory: Path, truth: Truth) -> tuple[list[str], bool]:
 
     Returns
     -------
-    lines, right : what was measured against what is allowed, and whether all of it is within
+    lines, right : the measured errors with their limits, and whether all are within them
 
     Notes
     -----
@@ -84,17 +84,17 @@ def check(directory: Path, truth: Truth) -> tuple[list[str], bool]:
     move by at most |E| (Weyl), subspaces by about |E| / gap (Wedin), so the limits follow from sigma.
     """
     result = zarr.open_group(directory / "result" / "result.zarr", mode="r")
-    found = np.asarray(result["singular_values"])
+    values = np.asarray(result["singular_values"])
     n, d = truth.vectors.shape[0], truth.components.shape[1]
     noise = np.finfo(np.float32).eps * OFFSET / np.sqrt(12) * (np.sqrt(n) + np.sqrt(d))
     sigma = truth.singular_values
     gap = float(-np.diff(sigma[: COMPONENTS + 1]).max())  # the smallest step between neighbours
     products = np.sqrt(4096) * np.finfo(np.float32).eps
-    value_error = float((np.abs(found - sigma[:COMPONENTS]) / sigma[:COMPONENTS]).max())
+    value_error = float((np.abs(values - sigma[:COMPONENTS]) / sigma[:COMPONENTS]).max())
     value_limit = noise / sigma[COMPONENTS - 1] + products * (sigma[0] / sigma[COMPONENTS - 1]) ** 2 / 2
     computed = np.asarray(result["components"]).astype(np.float64)
     planted = truth.components[:COMPONENTS].astype(np.float64)
-    # What the computed subspace does not reach of the planted one: its norm is the sine of the largest angle.
+    # The part of the planted subspace outside the computed one: its norm is the sine of the largest angle.
     missed = planted - (planted @ computed.T) @ computed
     angle = float(np.linalg.norm(missed @ missed.T, 2) ** 0.5)
     angle_limit = noise / gap + products * sigma[0] ** 2 / (sigma[COMPONENTS - 1] ** 2 - sigma[COMPONENTS] ** 2)

@@ -1,6 +1,6 @@
 """A result in formats that other programs open: NetCDF, HDF5, .npz, tables, AnnData.
 
-Arrays stream, but for AnnData, which holds what it writes. Each library is imported where it is used (extra `export`).
+Arrays are streamed, except for AnnData, whose writer holds them. Each library is imported where it is used (extra `export`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dpca.units import describe_memory
 Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
 SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What spreadsheets would compute begins so."""
+"""The first characters of texts that a spreadsheet would compute."""
 NAME_BYTES = 200
-"""What a name of a feature takes in memory: as text, in a list, in an index."""
+"""The memory of the name of a feature: as text, in a list, in an index."""
 BLOCK_BYTES = 64 * 2**20
 SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
@@ -50,17 +50,17 @@ def export(
         that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
         and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same
-    out : the file, or of csv the beginning of both names (.csv is no part of it); beside the result if None
+    out : the file; for csv the beginning of both names, without .csv; beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata
 
     Returns
     -------
-    What was written.
+    The files that were written.
 
     Raises
     ------
     OutputExistsError
-        When it is there, and is not to be replaced.
+        When a file exists, and is not to be replaced.
     InputError
         When a format needs a library that is not installed, or can't hold the result.
     OverBudgetError
@@ -99,7 +99,7 @@ def export(
 
 
 def _put(file: Path, write: Callable[[Path], None], overwrite: bool) -> None:
-    """Have a file written aside, and put in its place: of two commands that write it at a time, one is refused."""
+    """Write a file under another name and rename it: of two commands that write it at a time, one is refused."""
     aside = file.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         with writing(str(file)):
@@ -123,11 +123,11 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
     import h5netcdf  # noqa: F401  what xarray writes with
     import xarray
 
-    def plain(attributes: dict[str, Any]) -> dict[str, Any]:  # NetCDF has no truth values
+    def plain(attributes: dict[str, Any]) -> dict[str, Any]:  # NetCDF has no booleans
         return {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
 
-    # Not xarray.open_zarr, which takes a chunk that is gone for zeros.
-    found = {
+    # Not xarray.open_zarr, which takes a missing chunk for zeros.
+    variables = {
         name: (
             array.dims,
             array[...] if array.text or not array.ndim else array.lazy(),
@@ -135,7 +135,7 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
         )
         for name, array in result.arrays.items()
     }
-    dataset = xarray.decode_cf(xarray.Dataset(found, attrs=plain(result.arrays.attributes)), decode_times=False)
+    dataset = xarray.decode_cf(xarray.Dataset(variables, attrs=plain(result.arrays.attributes)), decode_times=False)
     dataset.to_netcdf(path, engine="h5netcdf")
 
 
@@ -254,7 +254,7 @@ def _spectrum(result: Result) -> Iterator[list[Any]]:
 
 
 def _cell(text: str) -> str:
-    """A text that a spreadsheet takes for a text: what looks like a formula, and is no number, after an apostrophe."""
+    """A text that a spreadsheet keeps as text: an apostrophe precedes what looks like a formula and is no number."""
     if not text.startswith(FORMULAS):
         return text
     try:
@@ -265,7 +265,7 @@ def _cell(text: str) -> str:
 
 
 def _write_table(rows: Iterator[list[Any]], path: Path) -> None:
-    """A table in UTF-8, with every digit of its numbers."""
+    """Write a table in UTF-8, with every digit of its numbers."""
 
     def save(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -277,7 +277,7 @@ def _write_table(rows: Iterator[list[Any]], path: Path) -> None:
 
 
 def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
-    """Parts of an array that follow each other in C order, of at most 64 MiB where they can be."""
+    """Parts of an array that follow each other in C order, of at most 64 MiB where possible."""
     if not array.ndim:
         yield (), np.asarray(array[...])
         return
@@ -287,5 +287,5 @@ def _blocks(array: Stored) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
-    """Attributes that HDF5 holds."""
+    """The attributes that HDF5 can hold."""
     return {key: value for key, value in dict(attributes).items() if isinstance(value, str | int | float | bool)}

@@ -1,4 +1,4 @@
-"""What a run would do and take, measured on the spot: for `dpca plan`, and before a run that is long."""
+"""The forecast of a run, from a short measurement: for `dpca plan`, and before a long run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpca.store.results import ResultDirectory
 from dpca.units import describe_seconds
 
 FORESEEN_BYTES = 16 * 10**9
-"""Runs on as much as this begin with a forecast: it takes a few seconds, where they take a minute or more."""
+"""Runs on at least this much data begin with a forecast: it takes a few seconds, the run a minute or more."""
 
 
 def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
 
     Parameters
     ----------
-    executor : for where it would run, instead of what the config says; measured is this machine
+    executor : where it would run, instead of the place in the config; the measurement is made on this machine
 
     Raises
     ------
@@ -46,7 +46,7 @@ def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
 
 
 def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
-    """`dpca.planning.forecast` of a run, after a short measurement."""
+    """The forecast (`dpca.planning.forecast`) of a run, after a short measurement."""
     output, began = Path(config.output.path), time.perf_counter()
     here, made = executor, ready.made
     if executor.stand_in is not None:
@@ -66,20 +66,20 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
 
 
 def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, float] | None:
-    """Seconds of each stage that begins, where it is worth the time to measure; None where it is not.
+    """The forecast seconds of each stage of a run; None if the run is too short to be worth the measurement.
 
     Raises
     ------
     ConfigError
-        When jobs would end before a span does. Names the walltime that would do.
+        When jobs would end before a span does; names a sufficient walltime.
     """
     place = place_of(config)
     if isinstance(place, SlurmJobs):
         check_here()
     elif ready.source.layout.bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
         return None
-    found = _forecast(config, ready, executor)["time"]
-    seconds = found["span_seconds"]
+    times = _forecast(config, ready, executor)["time"]
+    seconds = times["span_seconds"]
     if isinstance(place, SlurmJobs) and seconds > SPAN_SHARE * place.walltime_seconds:
         raise ConfigError(
             f"compute.cluster.slurm.walltime is {place.walltime}, but a span of this run takes about "
@@ -87,4 +87,4 @@ def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, f
             f"Ask for {math.ceil(seconds / SPAN_SHARE / 60)} minutes or more.",
             key="compute.cluster.slurm.walltime",
         )
-    return {**found["stages"], "total": found["seconds"]}
+    return {**times["stages"], "total": times["seconds"]}

@@ -1,4 +1,4 @@
-"""What lies in a file that one knows nothing about, and a configuration to begin with."""
+"""The contents of an unknown file, and a configuration to start with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAMPLE_NAMES = frozenset(
 MARKS_OF_MISSING = frozenset(
     {-1, -9, -99, -999, -9999, -99999, -32768, -32767, -2147483648, 1e20, 9.969209968386869e36}
 )
-"""What files say for "missing" by custom: of genetics, of station data, of CF and netCDF."""
+"""Customary marks of missing values: in genetics, in station data, in CF and netCDF."""
 SAMPLED_BYTES = 2**22
 SAMPLED_VALUES = 2**18
 OPENED_BYTES = 2**26
@@ -57,7 +57,7 @@ def inspect(
 
     Parameters
     ----------
-    uri, array, storage_options : where it is; without `array`, the largest of two axes or more
+    uri, array, storage_options : where it is; without `array`, the largest with two axes or more
     samples_axis : instead of the guess
 
     Returns
@@ -71,12 +71,12 @@ def inspect(
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
             stored_maximum; null if chunks are larger than 64 MiB
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
-        watch_out : sentences
+        watch_out : warnings, as sentences
 
     Raises
     ------
     InputError
-        When there is nothing there that could be analysed.
+        When there is nothing that could be analysed.
     """
     arrays = list_arrays(uri, storage_options)
     if array is None and len(arrays) > 1:
@@ -93,11 +93,11 @@ def inspect(
     else:
         axis, reason = layout.axis_of(samples_axis), "as told"
     if len(layout.shape) < 2 or not layout.n_values:
-        check_axis(layout, axis)  # there is nothing to describe
+        check_axis(layout, axis)  # raises: there is nothing to describe
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
     values = _values(source, axis)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "uri": without_credentials(uri),
         "array": array,
@@ -124,14 +124,14 @@ def inspect(
         made = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
     except DpcaError as error:
         problems.append(f"{error.message}. {error.remedy}")
-    found["reading"] = reading_of(made, layout) if made else None
-    found["peak_bytes"] = made.tightest.peak_bytes if made else None
-    found["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
-    return found
+    facts["reading"] = reading_of(made, layout) if made else None
+    facts["peak_bytes"] = made.tightest.peak_bytes if made else None
+    facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
+    return facts
 
 
 def guess_samples_axis(layout: Layout) -> tuple[int, str]:
-    """Which axis holds the samples, and why one would think so."""
+    """The axis that probably holds the samples, and the reason for the guess."""
     named = [axis for axis, dim in enumerate(layout.dims) if dim and dim.lower() in SAMPLE_NAMES]
     if len(named) == 1:
         return named[0], f"its dimension is called {layout.dims[named[0]]!r}"
@@ -143,7 +143,7 @@ def guess_samples_axis(layout: Layout) -> tuple[int, str]:
 
 
 def _values(source: Source, axis: int) -> dict[str, float] | None:
-    """A summary of one chunk, or of a part of it that is small enough; None where a chunk is too large to look into."""
+    """A summary of one chunk, or of a part of it that is small enough; None if a chunk is too large to read."""
     layout = source.layout
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
     if not layout.chunked or layout.divisible:
@@ -177,15 +177,15 @@ def _values(source: Source, axis: int) -> dict[str, float] | None:
 def _watch_out(
     layout: Layout, axis: int, reason: str, values: dict[str, float] | None, made: RunPlan | None
 ) -> list[str]:
-    """What a user should know before running."""
+    """Warnings for the user before a run."""
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
     better = by(better_chunks(layout, axis, "features" if n_features < n_samples else "samples"))
-    found = []
+    notes = []
     if "check this" in reason:
-        found.append("which axis holds the samples is a guess: set input.samples_axis")
+        notes.append("which axis holds the samples is a guess: set input.samples_axis")
     if n_features < n_samples:
-        found.append(
+        notes.append(
             f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): if that is not so, the axes are swapped"
         )
     kept = min(n_samples, n_features)
@@ -194,108 +194,108 @@ def _watch_out(
         needed = max(
             stage.bytes for process in made.processes for stage in process.stages if stage.name == "eigensolve"
         )
-        found.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
+        notes.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
     if made is not None and made.reading == "copy":
-        found.append(
+        notes.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "
             f"({describe_bytes(made.scratch_bytes)}). Chunks of {better} would need no copy"
         )
     if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
-        found.append(
+        notes.append(
             f"chunks are small ({describe_memory(layout.chunk_bytes)}): chunks of {better} would be read faster"
         )
     if values and values["missing"]:
-        found.append(
+        notes.append(
             f"{100 * values['missing']:.3g} % of the values of one chunk are missing: a run refuses them unless "
             "preprocess.missing is mean"
         )
-    found += [
+    notes += [
         f"the {end} of one chunk is {values[f'stored_{end}']:.6g} as stored: if that marks missing values, say so in "
         "input.missing_values, else it counts as a number"
         for end in ("minimum", "maximum")
         if values and _is_mark(values.get(f"stored_{end}", 0.0), layout)
     ]
     if values is None:
-        found.append(
+        notes.append(
             f"chunks are too large to look into one ({describe_memory(layout.chunk_bytes)} each): what the values are was "
             "not seen"
         )
     if values and "mean" not in values and values["missing"] < 1:
-        found.append("one chunk holds infinities: a run refuses them")
+        notes.append("one chunk holds infinities: a run refuses them")
     if layout.packing != (1.0, 0.0):
-        found.append(f"values are packed: stored * {layout.packing[0]:g} + {layout.packing[1]:g} is what is analysed")
+        notes.append(f"values are packed: stored * {layout.packing[0]:g} + {layout.packing[1]:g} is what is analysed")
     if working_dtype(layout.dtype, "auto") == np.float64 and layout.dtype.kind in "iu":
-        found.append(
+        notes.append(
             f"{layout.dtype} is multiplied in double precision, at half the speed: store 16 bits if they hold it"
         )
-    return found
+    return notes
 
 
 def _is_mark(extreme: float, layout: Layout) -> bool:
-    """Whether a chunk's extreme looks like a mark: a small negative one only among integers."""
+    """Whether a chunk's extreme looks like a mark of missing values; -1 does only among signed integers."""
     return any(
         math.isclose(extreme, mark, rel_tol=1e-6) and (mark != -1 or layout.dtype.kind == "i")
         for mark in MARKS_OF_MISSING
     )
 
 
-def as_text(found: Mapping[str, Any]) -> str:
-    """An inspection in lines, for people."""
-    shape = by(tuple(found["shape"]))
-    if any(found["dims"]):
-        shape += f" ({', '.join(dim or '?' for dim in found['dims'])})"
-    stored = "" if found["stored_bytes"] is None else f", {describe_bytes(found['stored_bytes'])} stored"
-    chunks = "none: any part can be read" if found["chunks"] is None else by(tuple(found["chunks"]))
-    lines = [f"uri      {found['uri']}"]
-    if found["array"] is not None:
-        others = [item for item in found["arrays"] if item["path"] != found["array"]]
-        lines.append(f"array    {found['array']}")
+def as_text(facts: Mapping[str, Any]) -> str:
+    """The text of an inspection, for people."""
+    shape = by(tuple(facts["shape"]))
+    if any(facts["dims"]):
+        shape += f" ({', '.join(dim or '?' for dim in facts['dims'])})"
+    stored = "" if facts["stored_bytes"] is None else f", {describe_bytes(facts['stored_bytes'])} stored"
+    chunks = "none: any part can be read" if facts["chunks"] is None else by(tuple(facts["chunks"]))
+    lines = [f"uri      {facts['uri']}"]
+    if facts["array"] is not None:
+        others = [item for item in facts["arrays"] if item["path"] != facts["array"]]
+        lines.append(f"array    {facts['array']}")
         lines += [
             f"         (also there: {item['path']}, {by(tuple(item['shape']))} {item['dtype']})" for item in others[:12]
         ]
     lines += [
-        f"values   {shape} {found['dtype']}, {describe_bytes(found['bytes'])}{stored}",
-        f"chunks   {chunks}" + (f", in shards of {by(tuple(found['shards']))}" if found["shards"] else ""),
-        f"codec    {found['codec']}",
-        f"samples  axis {found['samples_axis']}: {found['n_samples']:,} samples of {found['n_features']:,} features "
-        f"({found['samples_axis_reason']})",
+        f"values   {shape} {facts['dtype']}, {describe_bytes(facts['bytes'])}{stored}",
+        f"chunks   {chunks}" + (f", in shards of {by(tuple(facts['shards']))}" if facts["shards"] else ""),
+        f"codec    {facts['codec']}",
+        f"samples  axis {facts['samples_axis']}: {facts['n_samples']:,} samples of {facts['n_features']:,} features "
+        f"({facts['samples_axis_reason']})",
     ]
-    values = found["values"]
+    values = facts["values"]
     if values and "mean" in values:
         lines.append(
             f"a chunk  from {values['minimum']:.6g} to {values['maximum']:.6g}, mean {values['mean']:.6g}, "
             f"{100 * values['missing']:.3g} % missing, {100 * values['zero']:.3g} % zero"
         )
-    if found["reading"] is not None:
+    if facts["reading"] is not None:
         lines.append(
-            f"reading  {READINGS[found['reading']]}; {describe_memory(found['peak_bytes'])} of memory for one task"
+            f"reading  {READINGS[facts['reading']]}; {describe_memory(facts['peak_bytes'])} of memory for one task"
         )
-    lines += [f"watch    {sentence}" for sentence in found["watch_out"]]
+    lines += [f"watch    {sentence}" for sentence in facts["watch_out"]]
     return "\n".join(lines)
 
 
 DEPENDS = ("preprocess.center",)
-"""Keys whose default depends on another: written down, it would no longer."""
+"""Keys whose default depends on another key: a value written down would not depend on it any more."""
 
 
-def starting_config(uri: str, found: Mapping[str, Any]) -> str:
-    """A configuration for what was found at a path or URL: every key, its meaning, and a value that runs."""
-    dims, axis = found["dims"], found["samples_axis"]
-    name = PurePosixPath(found["uri"].rstrip("/")).name.split(".")[0] or "result"
-    if found["array"]:
-        name += "-" + re.sub(r"\W+", "-", found["array"].strip("/"))
+def starting_config(uri: str, facts: Mapping[str, Any]) -> str:
+    """A configuration for an inspected path or URL: every key, its meaning, and a value that runs."""
+    dims, axis = facts["dims"], facts["samples_axis"]
+    name = PurePosixPath(facts["uri"].rstrip("/")).name.split(".")[0] or "result"
+    if facts["array"]:
+        name += "-" + re.sub(r"\W+", "-", facts["array"].strip("/"))
     chosen: dict[str, Any] = {
         "input.uri": uri,
-        "input.array": found["array"],
+        "input.array": facts["array"],
         "input.samples_axis": dims[axis] or axis,
-        "preprocess.missing": "mean" if found["values"] and found["values"]["missing"] else "error",
+        "preprocess.missing": "mean" if facts["values"] and facts["values"]["missing"] else "error",
         "output.path": _free(f"results/{name}"),
     }
     lines = [
-        f"# {by(tuple(found['shape']))} {found['dtype']}: {found['n_samples']:,} samples of {found['n_features']:,} features",
-        f"# (samples: {found['samples_axis_reason']}).",
+        f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,} samples of {facts['n_features']:,} features",
+        f"# (samples: {facts['samples_axis_reason']}).",
     ]
-    for sentence in found["watch_out"]:
+    for sentence in facts["watch_out"]:
         lines += textwrap.wrap(sentence, WIDTH, initial_indent="# Watch out: ", subsequent_indent="#   ")
     for section, model in (
         ("input", Input),
@@ -308,17 +308,17 @@ def starting_config(uri: str, found: Mapping[str, Any]) -> str:
         for key, field in model.model_fields.items():
             value = chosen.get(f"{section}.{key}", field.default)
             lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
-            # What is left out is as the comment says, whatever else is changed.
+            # A key that is commented out keeps its default, whatever else is changed.
             lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
     return "\n".join(lines)
 
 
 def _free(path: str) -> str:
-    """The path, or that with a number, where nothing is yet."""
+    """The path, with a number added if it exists already."""
     numbered = (path if number == 1 else f"{path}-{number}" for number in count(1))
     return next(place for place in numbered if not os.path.exists(place))
 
 
 def _yaml(value: Any) -> str:
-    """A scalar or an empty mapping as YAML: JSON, which is YAML, but for words that need no quotes."""
+    """A scalar or an empty mapping as YAML: in JSON, which is YAML, except for words that need no quotes."""
     return value if isinstance(value, str) and PLAIN.fullmatch(value) and value not in WORDS else json.dumps(value)

@@ -1,4 +1,4 @@
-"""A config made ready to run: its input opened, its model and its plan; nothing is read or written yet."""
+"""A configuration ready to run: its opened input, its model and its plan; nothing is read or written yet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Prepared:
     made: RunPlan
     scratch: Scratch
     components: bool
-    """Whether components are written: of a kernel there are none with feature axes."""
+    """Whether components are written: kernels have none with feature axes."""
     labels: NDArray[Any] | None = None
     gram: Result | None = None
     """The result whose Gram matrix is used, if one is."""
@@ -58,14 +58,14 @@ def prepared(
 
     Parameters
     ----------
-    before : the run that is resumed, whose plan it keeps
+    before : the run that is resumed, whose plan is kept
     from_gram : an earlier result of the same data, whose Gram matrix is used
-    executor : where it runs, instead of what the config says
+    executor : where it runs, instead of the place in the config
 
     Raises
     ------
     InputError, ConfigError, ClusterError, OverBudgetError
-        With the line of the configuration that is at fault, where one is.
+        With the line of the configuration that is at fault, if there is one.
     """
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
     with loaded.located():
@@ -74,14 +74,14 @@ def prepared(
         if gram is not None:
             check_same(gram, config)
         source = config.input.open() if gram is None else RecordedSource(gram)
-    given = config.compute
-    connecting = connect(place_of(config), None if given.workers == "auto" else given.workers)
+    compute = config.compute
+    connecting = connect(place_of(config), None if compute.workers == "auto" else compute.workers)
     with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
             axis = config.input.samples_axis if gram is None else gram.samples_axis
             model, scratch = model_of(config, source, axis), scratch_of(config)
             components = config.output.components and model.kernels is None
-            workers = executor.workers(None if given.memory == "auto" else int(given.memory))
+            workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
                 made = plan_in_memory(source, axis, model, rung, workers)
@@ -102,12 +102,12 @@ def prepared(
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
-    """What of the plan of a run that is resumed decides bits.
+    """The part of a resumed run's plan that decides the bits of its result.
 
     Raises
     ------
     LedgerError
-        When its record does not say.
+        When its record does not have it.
     """
     try:
         return Settled.of_json(before.plan)
@@ -130,12 +130,12 @@ def place_of(config: Config) -> Place | None:
 
 
 def beside(output: str) -> Path:
-    """Where scripts and logs of a run on Slurm go.
+    """The directory for scripts and logs of a run on Slurm.
 
     Raises
     ------
     ConfigError
-        When that can't be said in a line of a script.
+        When its path can't be written in one line of a script.
     """
     place = Path(output).absolute()
     if not is_plain(str(place)):
@@ -148,18 +148,18 @@ def beside(output: str) -> Path:
 
 
 def kernels_of(config: Config) -> Kernels | None:
-    """The kernels that a configuration asks for; None of PCA."""
+    """The kernels that a configuration asks for; None for PCA."""
     asked = config.model
     if asked.kind == "pca":
         return None
-    given = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
-    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in given.values())
+    settings = {name: getattr(asked, name) for name in ("kernel", "gamma", "degree", "coef0")}
+    names, gammas, degrees, coef0s = (tuple(v) if isinstance(v, list) else (v,) for v in settings.values())
     return Kernels(
         names,
         gammas,
         degrees,
         coef0s,
-        sweep=any(isinstance(value, list) for value in given.values()),
+        sweep=any(isinstance(value, list) for value in settings.values()),
         about_mean=config.preprocess.center,
         alpha=asked.alpha,
         fit_inverse_transform=asked.fit_inverse_transform,
@@ -167,18 +167,18 @@ def kernels_of(config: Config) -> Kernels | None:
 
 
 def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
-    """What a configuration asks for, with defaults that depend on the data filled in."""
+    """The model of a configuration, with the defaults that depend on the data filled in."""
     shape = source.layout.shape
     n_samples = shape[check_axis(source.layout, samples_axis)]
     n_features = source.layout.n_values // n_samples
-    given, asked, kernels = config.preprocess, config.model, kernels_of(config)
+    preprocess, asked, kernels = config.preprocess, config.model, kernels_of(config)
     n_components = asked.n_components
     if n_components is None:
         n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
     return Model(
         n_components,
-        # Kernels have the mean back where they see it; what streams is about it, which keeps the digits of distances.
-        Rules(given.center or kernels is not None, given.scale, given.missing, asked.ddof),
+        # Kernels that need the mean get it back; data are streamed about it, which keeps the digits of distances.
+        Rules(preprocess.center or kernels is not None, preprocess.scale, preprocess.missing, asked.ddof),
         precision=asked.precision,
         solver=asked.svd_solver,
         effective_samples=asked.effective_samples,
@@ -188,7 +188,7 @@ def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
 
 
 def scratch_of(config: Config) -> Scratch:
-    """In which directory a copy of the input would go: beside the result unless one is named."""
+    """The directory for a copy of the input: beside the result unless one is named."""
     path = Path(config.compute.scratch or Path(config.output.path) / LEDGER / "scratch")
     if config.compute.scratch is not None and not path.is_dir():
         raise ConfigError(f"{path}: is not a directory", "Make it, or name another.", key="compute.scratch")

@@ -53,18 +53,18 @@ from dpca.units import describe_memory
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended well, now or before."""
+    """A run that has ended well, now or before."""
 
     path: Path
     seconds: float
-    """Of this command."""
+    """The duration of this command."""
 
 
 @contextmanager
 def _ready(
     loaded: Loaded, before: Begun | None, from_gram: str | Path | None, executor: Executor | None
 ) -> Iterator[tuple[Prepared, Executor, dict[str, float] | None]]:
-    """`prepared`, for a run that begins, or goes on with what is there; and what it is forecast to take, if that is known."""
+    """`prepared`, for a run that begins or resumes; with the forecast of a run that begins, if there is one."""
     with prepared(loaded, before, from_gram, executor) as (ready, executor):
         expected = None
         if before is None and ready.made.reads:
@@ -85,26 +85,26 @@ def run(
 ) -> Finished:
     """Carry out a configuration.
 
-    Nothing is written before the input has been opened, found fit and planned; the result appears whole or
-    not at all. A run that ends otherwise leaves what it has finished, any earlier result as it was, and
-    status.json, which says why.
+    Nothing is written before the input has been opened and checked, and the run planned; the result appears
+    complete or not at all. A run that fails or is stopped leaves its finished parts, any earlier result as it
+    was, and status.json with the reason.
 
     Parameters
     ----------
-    overwrite : replace an earlier result once the new one is whole; drop an unfinished run
-    resume : go on with an unfinished run, if there is one
+    overwrite : replace an earlier result once the new one is complete; discard an unfinished run
+    resume : continue an unfinished run, if there is one
     keep_ledger : leave the finished parts beside the result
     from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
-    executor : where it runs, instead of what the config says
+    executor : where it runs, instead of the place in the config
 
     Raises
     ------
     DpcaError
-        Of the kind that says whose fault it is: its `exit_code` is the command's.
+        Its class tells the kind of the cause; its `exit_code` is the command's.
     Incomplete
-        Where others compute, and have not ended.
+        When other processes compute the parts, and some parts are missing.
     Stopped
-        When a signal asked for it.
+        When a signal stopped the run.
     """
     began = time.perf_counter()
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
@@ -153,7 +153,7 @@ def run(
 def _progress(
     directory: ResultDirectory, ready: Prepared, executor: Executor, lock: Lock, peak: Peak, display: Display | None
 ) -> Progress:
-    """The progress of a run, which ends where the run takes more memory than it may, or has lost its lock."""
+    """The progress of a run, which ends the run if it takes more memory than it may, or has lost its lock."""
     stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
     keep_to_budget = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
 
@@ -168,11 +168,11 @@ def _progress(
 def _begun(
     loaded: Loaded, directory: ResultDirectory, ready: Prepared, before: Begun | None, runner: Runner
 ) -> _UnderWay:
-    """The run that begins or resumes; nothing is written yet.
+    """The run that is begun or resumed; nothing is written yet.
 
     Parameters
     ----------
-    before : the run that is there to be resumed; it begins anew where its finished work is of data that changed
+    before : the run to resume; the run begins anew if it can't resume because data have changed
     """
     now = _now(loaded.config, ready)
     notes: list[str] = []
@@ -192,7 +192,7 @@ def _begun(
 
 
 def _now(config: Config, ready: Prepared) -> Begun:
-    """A run that begins now."""
+    """The record of a run that begins now."""
     plan = ready.made.settled.as_json()
     return Begun.now(_relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), plan)
 
@@ -203,7 +203,7 @@ def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Call
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A run from its beginning, or from where an earlier one ended, to its result."""
+    """A run in progress, begun or resumed, up to its result."""
 
     loaded: Loaded
     directory: ResultDirectory
@@ -212,7 +212,7 @@ class _UnderWay:
     """The run that is resumed."""
     begun: Begun
     input: dict[str, Any]
-    """Fingerprint of the input where it is now."""
+    """The fingerprint of the input at its present place."""
     scratch: ScratchFolder
     runner: Runner
     notes: tuple[str, ...]
@@ -224,14 +224,14 @@ class _UnderWay:
         return self.runner.ledger
 
     def set_up(self) -> None:
-        """Make the directory ready."""
+        """Prepare the directory."""
         directory, before, begun = self.directory, self.before, self.begun
         if before is None:
             directory.begin(begun)
         else:
             if before.scratch != begun.scratch:
                 before.scratch_folder(directory.path).remove()
-            if not isinstance(self.runner.executor, Collecting):  # else someone may be writing
+            if not isinstance(self.runner.executor, Collecting):  # else partitions may be writing
                 durable.remove_partials(directory.ledger)
             if (before.config, before.scratch) != (begun.config, begun.scratch):
                 directory.change(begun)
@@ -239,7 +239,7 @@ class _UnderWay:
             self.scratch.make()
 
     def decompose(self) -> Decomposition:
-        """Compute what is asked for, of data that stayed the same meanwhile."""
+        """Compute what is asked for; refuse data that changed meanwhile."""
         outputs = Outputs(SyncedStore(self.directory.staged_arrays(self.begun.run).absolute()))
         decomposition = _decompose(self.loaded.config, self.ready, outputs, self.runner, self.scratch.copy)
         _check_unchanged(self.begun, self.ready, self.ledger)
@@ -252,7 +252,7 @@ class _UnderWay:
 
         Parameters
         ----------
-        expected : seconds of each stage, where they were forecast
+        expected : seconds of each stage, if they were forecast
         """
         ready, begun = self.ready, self.begun
         notes = [*self.notes, *notes_of(ready.source, ready.made, decomposition), *_of_kept_gram(ready, decomposition)]
@@ -278,9 +278,9 @@ class _UnderWay:
         }
 
     def failed(self, error: BaseException, from_gram: str | Path | None) -> BaseException:
-        """What to raise of a run that failed or was stopped; where nothing is finished, nothing stays."""
+        """The error to raise for a run that failed or was stopped; if nothing is finished, its files are removed."""
         if self.ledger.empty:
-            with suppress(OSError, StorageError):  # which may be what ended the run
+            with suppress(OSError, StorageError):  # the disk may be what ended the run
                 self.scratch.remove()
                 self.directory.discard()
         if isinstance(error, WorkerDied):
@@ -289,7 +289,7 @@ class _UnderWay:
 
 
 def _report(place: Path, ready: Prepared, progress: Progress) -> None:
-    """Write report.html; a result is one without it, whatever happens."""
+    """Write report.html; if that fails, the result is complete without it."""
     try:
         from dpca.report.page import write_report
     except ImportError:
@@ -303,14 +303,14 @@ def _report(place: Path, ready: Prepared, progress: Progress) -> None:
 
 
 def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
-    """Carry out a partition of the stage that a run is in: some of its spans, and nothing else.
+    """Carry out a partition of the current stage of a run: some of its spans, and nothing else.
 
-    Nothing is locked: any number of partitions may run at a time, in any order, and again.
+    Nothing is locked: any number of partitions may run at a time, in any order, and repeatedly.
 
     Raises
     ------
     DpcaError
-        When the run is not there, or not of this config; when its stages are complete.
+        When the run does not exist, or has another config; when its stages are complete.
     """
     directory = ResultDirectory(loaded.config.output.path)
     before = directory.unfinished()
@@ -332,7 +332,7 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
             with loaded.located():
                 _check_unchanged(begun, ready)
             return ended
-        except (FileNotFoundError, StorageError) as cause:  # of what is gone with the run
+        except (FileNotFoundError, StorageError) as cause:  # files may be gone with the run
             now = directory.unfinished()
             if now is None or now.run != before.run:
                 raise LedgerError(
@@ -350,16 +350,16 @@ def _decompose(
     runner: Runner,
     scratch: str,
 ) -> Decomposition:
-    """PCA, or that of kernels, as asked for."""
-    of = (ready.source, ready.model, ready.made, outputs, runner)
+    """PCA or kernel PCA, as asked for."""
+    arguments = (ready.source, ready.model, ready.made, outputs, runner)
     keep_gram = config.output.gram
     if ready.model.kernels is None:
-        return decompose(*of, scratch=scratch, components=ready.components, keep_gram=keep_gram)
+        return decompose(*arguments, scratch=scratch, components=ready.components, keep_gram=keep_gram)
     kept = None
     if ready.gram is not None:
         adopt(ready.gram, outputs)
         kept = kept_gram(ready.gram, ready.made.attempts[0])
-    return decompose_kernels(*of, scratch=scratch, keep_gram=keep_gram, labels=ready.labels, kept=kept)
+    return decompose_kernels(*arguments, scratch=scratch, keep_gram=keep_gram, labels=ready.labels, kept=kept)
 
 
 def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
@@ -368,7 +368,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     Raises
     ------
     LedgerError
-        When what is there is of another config, or of an input that has changed since.
+        When the result is of another config, or of an input that has changed since.
     """
     asked = _relevant(loaded.config)
     if before is not None:
@@ -381,16 +381,16 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     if not directory.has_result:
         return False
     manifest = open_result(directory.path).manifest
-    found = differences(manifest["asked"], asked)
+    changes = differences(manifest["asked"], asked)
     try:
         source = loaded.config.input.open()
         now = fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
-        found += differences(without_place(manifest["fingerprint"]), without_place(now))
+        changes += differences(without_place(manifest["fingerprint"]), without_place(now))
     except InputError:
-        pass  # a result outlives its input
-    if found:
+        pass  # a result stays valid without its input
+    if changes:
         raise LedgerError(
-            f"{directory.path}: holds the result of another config or input: {'; '.join(found[:5])}",
+            f"{directory.path}: holds the result of another config or input: {'; '.join(changes[:5])}",
             "Choose another output.path, or replace it with --overwrite.",
             key="output.path",
         )
@@ -401,7 +401,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
 
 @contextmanager
 def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, overwrite: bool) -> Iterator[Lock]:
-    """Hold the directory, and know that nothing happened in it before that was so."""
+    """Lock the directory, and check that it did not change before it was locked."""
     with _held(directory, loaded) as lock:
         if before is None:
             with loaded.located():
@@ -427,7 +427,7 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
 
 
 def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> None:
-    """Refuse a result of data that changed while they were read, if only for a while.
+    """Refuse a result of data that changed while they were read, even if only for a while.
 
     Raises
     ------
@@ -435,19 +435,19 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
         Names what changed.
     """
     now = fingerprint(ready.source, ready.made.plan.samples_axis)
-    found = differences(without_place(begun.input), without_place(now))
-    if not found and ledger is not None and ledger.stale([ready.source]):
-        found = ["it is now what it was at first, but was not between"]
-    if found:
-        raise changed(ready.source.layout.name, "; ".join(found))
+    changes = differences(without_place(begun.input), without_place(now))
+    if not changes and ledger is not None and ledger.stale([ready.source]):
+        changes = ["it is now what it was at first, but was not between"]
+    if changes:
+        raise changed(ready.source.layout.name, "; ".join(changes))
 
 
 def _explained(
     error: BaseException, directory: ResultDirectory, ledger: Ledger, loaded: Loaded, from_gram: str | Path | None
 ) -> BaseException:
-    """What ended a run, with where it is in the config and how to go on."""
-    given = "" if from_gram is None else f" --from-gram {from_gram}"
-    go_on = f"What is finished is kept: {loaded.command}{given} --resume goes on."
+    """The error that ended a run, with its place in the config and the way to resume."""
+    option = "" if from_gram is None else f" --from-gram {from_gram}"
+    go_on = f"What is finished is kept: {loaded.command}{option} --resume goes on."
     if isinstance(error, Stopped) and not ledger.empty:
         error.remedy = go_on
     if not isinstance(error, DpcaError):
@@ -457,7 +457,7 @@ def _explained(
         return located
     if isinstance(error, AssumptionError):
         return _first_pass_kept(located, directory.staged_arrays(ledger.run))
-    # Data that are mended are other data, and other precision makes other products: nothing of what is finished can be used.
+    # Corrected data are other data, and another precision gives other products: finished parts can't be used.
     again = "" if isinstance(error, DataError) else go_on
     if isinstance(error, PrecisionError):
         again = "Then start it anew with --overwrite."
@@ -469,7 +469,7 @@ def _explained(
 
 
 def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
-    """What a worker that died was to hold at most, and what it may."""
+    """The error of a worker that died, with its planned memory and its budget."""
     return WorkerDied(
         f"{error.message}; the plan has {describe_memory(worker.peak_bytes)} for a worker, which may take "
         f"{describe_memory(worker.budget.bytes)}, {worker.budget.origin}",
@@ -479,18 +479,18 @@ def _with_plan(error: WorkerDied, worker: Process) -> WorkerDied:
 
 
 def _last_status(error: BaseException) -> tuple[str, str]:
-    """State and message of a run that did not end well."""
+    """The state and message of a run that did not end well."""
     if isinstance(error, Stopped | KeyboardInterrupt):
         return "interrupted", f"stopped by {error}"
     return "failed", in_text(error.message if isinstance(error, DpcaError) else f"{type(error).__name__}: {error}")
 
 
 def goes_on(place: Path, overwrite: bool) -> bool:
-    """Whether this is a job that was requeued, and has something to go on with, whatever it was told to begin with.
+    """Whether this is a requeued job that has something to resume, whatever its options say.
 
     Parameters
     ----------
-    overwrite : whether it was told to replace what is there: then only what this very job began counts
+    overwrite : whether the job was told to replace what is there: then only what the same job began counts
     """
     if os.environ.get("SLURM_RESTART_COUNT", "0") in ("", "0"):
         return False
@@ -501,9 +501,9 @@ def goes_on(place: Path, overwrite: bool) -> bool:
 
 
 def _relevant(config: Config) -> dict[str, Any]:
-    """What of a configuration decides the result: neither where it is computed nor where data lie and go.
+    """The settings that decide the result: not where it is computed, nor where data are read and written.
 
-    Which data they are, and which of their axes holds the samples, the fingerprint says.
+    The fingerprint tells which data they are, and which of their axes holds the samples.
     """
     resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
@@ -514,7 +514,7 @@ def _relevant(config: Config) -> dict[str, Any]:
 
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
-    """Say what is left of a run that ended after its first pass."""
+    """The error of a run that ended after its first pass, with what is left of the run."""
     return type(error)(
         f"{error.message}; there is no result, but its first pass is finished and kept: eigenvalues, singular values and "
         f"what else it gives are in {arrays}",
@@ -522,9 +522,9 @@ def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:
     )
 
 
-def _of_kept_gram(ready: Prepared, found: Decomposition) -> list[str]:
-    """What the user must know of a Gram matrix that was there."""
-    if ready.gram is None or ready.model.precision != "double" or found.certificate["precision"] != "single":
+def _of_kept_gram(ready: Prepared, decomposition: Decomposition) -> list[str]:
+    """The note on a Gram matrix of less precision than asked for, kept by an earlier result."""
+    if ready.gram is None or ready.model.precision != "double" or decomposition.certificate["precision"] != "single":
         return []
     return [
         f"model.precision is double, but the Gram matrix that {ready.gram.path} keeps is of products in single "

@@ -1,7 +1,7 @@
-"""Scripts for Slurm: what the plan says of memory and time, and what follows what.
+"""Scripts for Slurm, with memory and time from the plan, and with the order of the jobs.
 
-Two ways. A job array (`dpca.commands.batch`), which opens no ports; or one job, which holds the run: on its own cores, with
-workers in jobs of their own, or with workers in its tasks, as compute.cluster says.
+There are two ways: a job array (`dpca.commands.batch`), which opens no ports; or one job for the run, on its own
+cores, with workers in jobs of their own, or with workers in its tasks, as compute.cluster says.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"
 MEMORY_MARGIN, MEMORY_BESIDE = 1.2, 128 * 2**20
 """Slurm counts shared libraries too, which a plan does not."""
 CLIENT_SHARE = 2
-"""The client of a cluster takes half of what is free where it is."""
+"""The client of a cluster takes half of the free memory of its machine."""
 TIME_MARGIN, LEAST_MINUTES, LEAST_WAITING_MINUTES = 3, 10, 60
 """A node may be slower than this one, and its storage busier; and a run whose workers are jobs waits for them."""
 SIGNAL_SECONDS = 120
 SPANS_A_JOB = 10
-"""A job lasts for so many spans at least: what it has in hand when it ends is computed again."""
+"""A job lasts for at least so many spans: the one that is unfinished when it ends is computed again."""
 SECOND_PASS = ("components", "orthogonalize", "scores", "signs")
 """Stages whose tasks hold no m x m matrix; the names of those that follow another solver begin so, too."""
 MOST_TASKS = 1000
@@ -62,25 +62,25 @@ stoppable() {
 
 @dataclass(frozen=True)
 class Submission:
-    """Scripts, and what became of them."""
+    """Scripts, and the jobs that were submitted from them."""
 
     directory: Path
     scripts: dict[str, str]
-    """By name."""
+    """The texts of the scripts, by name."""
     jobs: tuple[str, ...] = ()
-    """Numbers of what was submitted, one for each script; none of a dry run."""
+    """The numbers of the jobs, one for each script; none after a dry run."""
 
 
 def array_scripts(
     loaded: Loaded, document: dict[str, Any], partitions: int | None = None, options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The scripts of a run as a job array, and of what follows it.
+    """The scripts of a job array, and of the job that follows it.
 
     Parameters
     ----------
     loaded : the configuration
-    document : of `dpca.commands.foresight.plan`, for one task at a time
-    partitions : tasks of the array; None for one a span, or 1000 if these are more
+    document : the result of `dpca.commands.foresight.plan`, for one task at a time
+    partitions : tasks of the array; None for one per span, but at most 1000
     options : further options of sbatch, such as --partition=long
     """
     place = Path(loaded.config.output.path).absolute()
@@ -125,7 +125,7 @@ def array_scripts(
 
 
 def _memory_of_array(document: dict[str, Any]) -> tuple[int, int, int]:
-    """Megabytes of a task that adds up a matrix, of one of the second pass, and of who finalizes."""
+    """Megabytes of a task that adds up a matrix, of a task of the second pass, and of finalizing."""
     finalizing, tasks = document["memory"]["processes"]
     second = [stage["bytes"] for stage in tasks["stages"] if stage["name"] in SECOND_PASS]
     first = [stage["bytes"] for stage in tasks["stages"] if stage["name"] not in SECOND_PASS]
@@ -133,20 +133,20 @@ def _memory_of_array(document: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def n_partitions(document: dict[str, Any], asked: int | None) -> int:
-    """Tasks of an array: one a span if none are asked for, and as Slurm allows."""
+    """The number of tasks of an array: by default one per span, up to Slurm's limit."""
     return min(asked or MOST_TASKS, int(document["spans"]))
 
 
 def job_script(
     loaded: Loaded, config: Path, document: dict[str, Any], options: Sequence[str] = (), overwrite: bool = False
 ) -> dict[str, str]:
-    """The script of a job that holds a run.
+    """The script of one job for a whole run.
 
     Parameters
     ----------
     loaded, config : the configuration, and its file
-    document : of `dpca.commands.foresight.plan`
-    options, overwrite : as of `submit`
+    document : the result of `dpca.commands.foresight.plan`
+    options, overwrite : as for `submit`
     """
     compute, place = loaded.config.compute, place_of(loaded.config)
     peaks = {process["name"]: process["peak_bytes"] for process in document["memory"]["processes"]}
@@ -168,8 +168,8 @@ def job_script(
         resources = [f"--ntasks=1 --cpus-per-task={cores}", f"--mem={_megabytes(peaks['dpca'])}M"]
         if compute.memory == "auto":
             overrides.append(f"compute.memory={document['memory']['peak_bytes']}B")
-    given = shlex.join([str(config.absolute()), *(word for value in overrides for word in ("--set", value))])
-    run = f"{_dpca()} run {given}"
+    arguments = shlex.join([str(config.absolute()), *(word for value in overrides for word in ("--set", value))])
+    run = f"{_dpca()} run {arguments}"
     name, directory = Path(loaded.config.output.path).name, beside(loaded.config.output.path)
     return {
         JOB: _script(
@@ -194,14 +194,14 @@ def submit(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Submission:
-    """Hand a run to Slurm: begin it as a job array, or go on with one; or submit a job that holds it.
+    """Hand a run to Slurm: begin or resume it as a job array, or submit one job for it.
 
     Parameters
     ----------
     loaded, config : the configuration, and its file
     way : None for an array where compute.cluster is local, else a job
-    partitions, options : as of `array_scripts`
-    overwrite : as of `dpca.commands.run.run`
+    partitions, options : as for `array_scripts`
+    overwrite : as for `dpca.commands.run.run`
     dry_run : make the scripts only; nothing is written or begun
 
     Raises
@@ -211,7 +211,7 @@ def submit(
     ConfigError
         When partitions are given for a job, or an array is asked for with a cluster.
     ClusterError
-        When sbatch is not there, or refuses.
+        When sbatch is missing, or refuses a job.
     """
     local = loaded.config.compute.cluster == "local"
     way = way or ("array" if local else "job")
@@ -237,14 +237,14 @@ def submit(
         place.check_free(overwrite)
     document = plan(loaded, Collecting() if way == "array" else None)
     if way == "array":
-        made = Submission(directory, array_scripts(loaded, document, partitions, options))
+        submission = Submission(directory, array_scripts(loaded, document, partitions, options))
     else:
-        made = Submission(directory, job_script(loaded, config, document, options, overwrite))
+        submission = Submission(directory, job_script(loaded, config, document, options, overwrite))
     if dry_run:
-        return made
+        return submission
     if way == "array":
         if loaded.config.compute.memory == "auto":
-            # In an allocation that was made for the plan, half of what is free would not be enough for it.
+            # The allocation is submission for the plan: the default, half of the free memory, would not be enough.
             loaded = load(config, [*loaded.overrides, f"compute.memory={document['memory']['peak_bytes']}B"])
         if is_under_way(place.path) and not overwrite:
             go_on_with(place.path, loaded)
@@ -252,17 +252,17 @@ def submit(
             init(loaded, config, partitions=n_partitions(document, partitions), overwrite=overwrite)
     with writing(str(directory)):
         directory.mkdir(parents=True, exist_ok=True)
-        for name, text in made.scripts.items():
+        for name, text in submission.scripts.items():
             (directory / name).write_text(text, encoding="utf-8")
     jobs: list[str] = []
-    for name in made.scripts:
+    for name in submission.scripts:
         try:
             jobs.append(_sbatch(directory / name, *(f"--dependency=afterany:{job}" for job in jobs)))
         except ClusterError:
-            for job in jobs:  # an array that nothing follows
+            for job in jobs:  # an array is of no use without the job that follows
                 subprocess.run(["scancel", job], capture_output=True, check=False)
             raise
-    return Submission(directory, made.scripts, tuple(jobs))
+    return Submission(directory, submission.scripts, tuple(jobs))
 
 
 def _script(name: str, minutes: int, log: Path, resources: Sequence[str], options: Sequence[str], body: str) -> str:
@@ -284,17 +284,17 @@ def _dpca() -> str:
 
 
 def _megabytes(n_bytes: int) -> int:
-    """What to ask for, where the plan has so much."""
+    """The megabytes to request for a planned number of bytes."""
     return int((n_bytes * MEMORY_MARGIN + MEMORY_BESIDE) / 2**20) + 1
 
 
 def _minutes(seconds: float, least: int = LEAST_MINUTES) -> int:
-    """What to ask for, where so much was measured."""
+    """The minutes to request for a forecast number of seconds."""
     return max(least, int(TIME_MARGIN * seconds / 60) + 1)
 
 
 def _sbatch(script: Path, *options: str) -> str:
-    """The number of a job."""
+    """Submit a script; returns the number of the job."""
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=False
