@@ -66,7 +66,7 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
 
 
 def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, float] | None:
-    """The forecast seconds of each stage of a run; None if the run is too short to be worth the measurement.
+    """The forecast seconds of each stage of a run; None if the measurement is not worth the time.
 
     Raises
     ------

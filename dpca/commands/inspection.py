@@ -308,7 +308,7 @@ def starting_config(uri: str, facts: Mapping[str, Any]) -> str:
         for key, field in model.model_fields.items():
             value = chosen.get(f"{section}.{key}", field.default)
             lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
-            # A key that is commented out keeps its default, whatever else is changed.
+            # A key that is commented out has the default that its comment explains, whatever else is changed.
             lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
     return "\n".join(lines)
 

@@ -244,7 +244,7 @@ def submit(
         return submission
     if way == "array":
         if loaded.config.compute.memory == "auto":
-            # The allocation is submission for the plan: the default, half of the free memory, would not be enough.
+            # The allocation is made for the plan: the default, half of the free memory, would not be enough.
             loaded = load(config, [*loaded.overrides, f"compute.memory={document['memory']['peak_bytes']}B"])
         if is_under_way(place.path) and not overwrite:
             go_on_with(place.path, loaded)

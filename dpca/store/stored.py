@@ -1,4 +1,4 @@
-"""The arrays of a result, open for reading: if something that was written is missing, reading it is an error.
+"""The arrays of a result, open for reading: a chunk that was written, but is missing or damaged, is an error.
 
 zarr reads a missing chunk as its fill value. In a result no chunk may be missing: its manifest says what was written.
 """
