@@ -100,7 +100,7 @@ def run(
 @overrides_option
 @debug_option
 def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
-    """What a run would read, hold, write and take; writes nothing.
+    """What a run would read, hold, write and take; leaves nothing behind.
 
     Measures for a few seconds: reads a slab in each task, and writes 16 MB that it removes. Exit code 3 if
     no plan fits the memory or the scratch.

@@ -35,14 +35,14 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.kept_gram import adopt, kept_gram
 from dpca.methods.kernel_decomposition import decompose_kernels
-from dpca.methods.record import fingerprint, manifest_of, notes_of
+from dpca.methods.record import changes_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
 from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs, SyncedStore
 from dpca.store.results import ResultDirectory, open_result
-from dpca.store.unfinished import Begun, differences, without_place
+from dpca.store.unfinished import Begun, differences
 from dpca.system import durable
 from dpca.system.lock import Lock
 from dpca.system.machine import Peak, watched_memory
@@ -384,8 +384,8 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     changes = differences(manifest["asked"], asked)
     try:
         source = loaded.config.input.open()
-        now = fingerprint(source, source.layout.axis_of(loaded.config.input.samples_axis))
-        changes += differences(without_place(manifest["fingerprint"]), without_place(now))
+        samples_axis = source.layout.axis_of(loaded.config.input.samples_axis)
+        changes += changes_of(manifest["fingerprint"], source, samples_axis)
     except InputError:
         pass  # a result stays valid without its input
     if changes:
@@ -434,8 +434,7 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
     DataError
         Names what changed.
     """
-    now = fingerprint(ready.source, ready.made.plan.samples_axis)
-    changes = differences(without_place(begun.input), without_place(now))
+    changes = changes_of(begun.input, ready.source, ready.made.plan.samples_axis)
     if not changes and ledger is not None and ledger.stale([ready.source]):
         changes = ["it is now what it was at first, but was not between"]
     if changes:

@@ -87,7 +87,7 @@ class Collecting(_JobArray):
             if not there:
                 missing.append((number, "missing"))
             elif damage is not None:
-                checkpoint.forget(number)  # what it found counts again, where it is in the sum already
+                checkpoint.forget(number)  # its result still counts, where it is in the sum already
                 missing.append((number, damage))
             elif number >= n_added:
                 try:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.config.schema import Config
 from dpca.errors import ConfigError, DataError, InputError, StorageError
+from dpca.methods.record import changes_of
 from dpca.methods.steps import Summed
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally
@@ -23,7 +24,7 @@ from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
 from dpca.sources.credentials import without_credentials
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result, kept_matrix
-from dpca.store.unfinished import differences, without_place
+from dpca.store.unfinished import differences
 
 ADOPTED = ("mean", "scale", "weights")
 
@@ -127,10 +128,9 @@ def _check_unchanged(result: Result, config: Config) -> None:
     """Refuse the Gram matrix if its data still exist but have changed; their values are not read."""
     try:
         source = config.input.open()
-        now = {**source.fingerprint(), "samples_axis": result.samples_axis}
+        changes = changes_of(result.manifest["fingerprint"], source, result.samples_axis)
     except (InputError, StorageError):
         return  # the Gram matrix can be used without its data
-    changes = differences(without_place(result.manifest["fingerprint"]), without_place(now))
     if changes:
         raise DataError(
             f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(changes[:5])}",

@@ -21,6 +21,7 @@ from dpca.methods.against import Combinations
 from dpca.methods.applying import Scores
 from dpca.methods.kernel_decomposition import check_columns, kernel_rows
 from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
+from dpca.methods.record import changes_of
 from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.preprocess import F64, Rules
@@ -31,7 +32,6 @@ from dpca.sources.zarr_array import ZarrSource
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
 from dpca.store.results import TRAINING, Result, kept_matrix
-from dpca.store.unfinished import differences, without_place
 
 Receive = Callable[[slice, F64], None]
 """Called with each group of samples, in order, and its scores, not whitened; may be called again with the same group."""
@@ -266,8 +266,7 @@ class Training:
         """
         if self.fingerprint is None:
             return
-        now = {**self.source.fingerprint(), "samples_axis": self.axis}
-        changes = differences(without_place(self.fingerprint), without_place(now))
+        changes = changes_of(self.fingerprint, self.source, self.axis)
         if changes:
             raise DataError(
                 f"{self.source.layout.name}: the training data of {self.of} changed since it was made: "

@@ -16,6 +16,7 @@ from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_ke
 from dpca.numerics.certificate import caveats
 from dpca.planning.runplan import RunPlan
 from dpca.sources import Source
+from dpca.store.unfinished import differences, without_place
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
 
@@ -25,6 +26,11 @@ _LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "num
 def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
     """Fingerprint of the input, and of the samples axis along which it is read."""
     return {**source.fingerprint(), "samples_axis": samples_axis}
+
+
+def changes_of(before: dict[str, Any], source: Source, samples_axis: int) -> list[str]:
+    """How the input differs from an earlier fingerprint of it, in words; its place does not matter."""
+    return differences(without_place(before), without_place(fingerprint(source, samples_axis)))
 
 
 def manifest_of(
