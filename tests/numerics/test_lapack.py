@@ -1,4 +1,4 @@
-import threading
+import ctypes
 
 import numpy as np
 import pytest
@@ -55,14 +55,23 @@ def test_a_decomposition_is_right_where_the_matrix_is_large(shape, solver, rank,
     assert_right({"singular_values": sigma, "scores": scores, "components": components}, dense_pca(x), np.float64)
 
 
-def test_other_threads_run_meanwhile():
-    """A signal is answered, and the lock of a run kept, however long LAPACK takes."""
-    matrix = np.random.default_rng(0).normal(size=(1500, 1500))
-    thread, count = threading.Thread(target=Tridiagonal, args=[matrix + matrix.T]), 0
-    thread.start()
-    while thread.is_alive():
-        count += 1
-    assert count > 1000
+KEEPS_THE_LOCK = 4
+"""FUNCFLAG_PYTHONAPI of ctypes."""
+
+
+def test_other_threads_run_meanwhile(monkeypatch):
+    """A signal is answered, and the lock of a run kept, however long LAPACK takes: each routine releases the interpreter."""
+    routine, called = lapack._routine, {}
+
+    def recorded(name):
+        called[name] = routine(name)
+        return called[name]
+
+    monkeypatch.setattr(lapack, "_routine", recorded)
+    Tridiagonal(np.eye(5)).leading(2)
+    assert set(called) == {"dsytrd", "dsterf", "dstemr", "dormtr"}
+    assert not [name for name, function in called.items() if type(function)._flags_ & KEEPS_THE_LOCK]
+    assert ctypes.PYFUNCTYPE(None)._flags_ & KEEPS_THE_LOCK
 
 
 @pytest.mark.parametrize("routine", ["dsterf", "dstemr"])
