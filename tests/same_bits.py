@@ -390,6 +390,12 @@ CASES: dict[str, Case] = {
     "not-centred": one_run("wide.zarr", preprocess={"center": False}),
     "tall": one_run("tall.zarr", {"solver": "covariance_eigh"}),
     "tsqr": one_run("wide64.zarr", {"solver": "tsqr"}, model={"svd_solver": "tsqr", "n_components": 5}),
+    "tsqr-tall-scaled": one_run(
+        "tall.zarr",
+        {"solver": "tsqr"},
+        model={"svd_solver": "tsqr", "n_components": 5},
+        preprocess={"scale": "std"},
+    ),
     "uint8-scaled": one_run(
         "pixels.zarr", preprocess={"scale": "std", "missing": "mean"}, input={"missing_values": [255]}
     ),

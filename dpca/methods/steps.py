@@ -99,8 +99,10 @@ class Summary:
     n_empty: int = 0
     sketch: F64 = field(default_factory=lambda: np.empty((0, 0)))
     """The product of the sketch, (m, t)."""
+    columns: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    """The columns of the sketch, (m, t), scaled as kept features are."""
     product: F64 = field(default_factory=lambda: np.empty((0, 0)))
-    """The matrix times the columns of the sketch, (m, t)."""
+    """The matrix times these columns, (m, t)."""
     standard: Standard = field(default_factory=Standard.nothing)
     """Means and divisors of kept features."""
 
@@ -117,11 +119,12 @@ class Summary:
             n_constant=summed.n_constant,
             n_empty=summed.n_empty,
             sketch=summed.sketch.product,
+            columns=summed.sketch.columns,
             product=summed.product,
             standard=summed.standard or Standard.nothing(),
         )
 
-    def summed(self, attempt: Attempt, columns: F64, fill: Means | None) -> Summed:
+    def summed(self, attempt: Attempt, fill: Means | None) -> Summed:
         """The result of the pass, without its matrix."""
         return Summed(
             attempt=attempt,
@@ -132,7 +135,7 @@ class Summary:
             difference=self.difference,
             n_constant=self.n_constant,
             n_empty=self.n_empty,
-            sketch=Sketch(columns, self.sketch),
+            sketch=Sketch(self.columns, self.sketch),
             product=self.product,
             fill=fill,
             standard=self.standard if self.standard.mean.size else None,
@@ -281,7 +284,7 @@ class Steps:
         columns = work.random_columns
         fill = None if present is None else present.means
         if (summary := self._summary(attempt)) is not None:
-            return summary.summed(attempt, columns, fill)
+            return summary.summed(attempt, fill)
         empty: Accumulator = solver.empty(plan.n_kept, tally_of(plan, rules.center, columns))
         stage = Stage(
             name=attempt.rung.name,
@@ -327,7 +330,7 @@ class Steps:
             n_constant=n_constant,
             n_empty=n_empty,
             sketch=sketch,
-            product=accumulator.times(columns),
+            product=accumulator.times(sketch.columns),
             fill=fill,
             standard=standard,
         )

@@ -20,6 +20,11 @@ CASES = {
     "samples kept": ((12, 6000), (12, 600), "model: {n_components: 3}"),
     "gram in single, then in double": ((12, 6000), (12, 600), "model: {n_components: 12}"),
     "samples stream by": ((3000, 12), (300, 12), "model: {n_components: 3}"),
+    "samples stream by, standardized, by tsqr": (
+        (3000, 12),
+        (300, 12),
+        "preprocess: {scale: std}\nmodel: {n_components: 3, svd_solver: tsqr}",
+    ),
     "standardized, without components": (
         (12, 6000),
         (12, 600),
