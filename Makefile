@@ -14,7 +14,7 @@ demo: $(VENV)/.report
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
 
-## long: tests that take minutes: memory beside plans, what is killed and damaged, the commands of the README (ten minutes)
+## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (a quarter of an hour)
 long: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "long and not alone and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone

@@ -13,6 +13,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import D, N, disturbed, rewrite_a_chunk, truncated
 from tests.stores import random_array
 
+pytestmark = pytest.mark.long
+
 APPLY = """
 import dpca.methods.projection
 dpca.methods.projection.GROUP_SAMPLES = 3

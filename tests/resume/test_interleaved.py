@@ -21,6 +21,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, staged
 from tests.stores import bits, random_array
 
+pytestmark = pytest.mark.long
+
 
 def before_the_lock(monkeypatch, module, meanwhile):
     """Have another command run to its end just before the next lock is taken."""

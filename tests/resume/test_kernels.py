@@ -14,6 +14,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import at_slab, disturbed, killed, parts
 from tests.stores import bits
 
+pytestmark = pytest.mark.long
+
 SWEEP = (
     "input: {uri: x.zarr}\n"
     "model: {kind: kernel_pca, kernel: [rbf, poly], gamma: [1e-4, median], n_components: 3}\n"

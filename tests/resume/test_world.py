@@ -18,6 +18,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
 from tests.stores import bits
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("keys", "said"),
