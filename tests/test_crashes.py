@@ -16,6 +16,8 @@ from dpca.store.results import ResultDirectory
 from tests.crashes import FLUSHES, unflushed, watched, without
 from tests.stores import contents
 
+pytestmark = pytest.mark.long
+
 STRIDE = int(os.environ.get("DPCA_CRASH_STRIDE", "97"))
 """Of so many losses of power one is gone on from; of each (1) by make crashes, which takes minutes."""
 

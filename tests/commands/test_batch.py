@@ -16,6 +16,8 @@ from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, staged
 from tests.stores import bits, random_array
 
+pytestmark = pytest.mark.long
+
 CASES = {
     "samples kept": ((12, 6000), (12, 600), "model: {n_components: 3}"),
     "gram in single, then in double": ((12, 6000), (12, 600), "model: {n_components: 12}"),

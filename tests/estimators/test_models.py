@@ -66,6 +66,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["pca", "kernel_pca"])
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr", "hdf5"])
 def test_a_pickled_fit_answers_the_same_when_the_process_that_made_it_is_gone(here, kind, model):
@@ -121,6 +122,7 @@ def test_fits_with_one_store_have_places_of_their_own(here):
     assert len(list((here / "kept").iterdir())) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "model",
     [
