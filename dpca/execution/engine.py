@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -155,7 +155,7 @@ class Part:
 def _run_part(part: Part, keys: list[Any], blocks: list[Any], shared: list[Any], report: Report) -> Any:
     """A task. Futures of blocks and shared values are arguments of their own, so that Dask replaces them by values."""
     if keys:
-        part = Part(**{**vars(part), "work": part.work.with_blocks(dict(zip(keys, blocks, strict=True)))})
+        part = replace(part, work=part.work.with_blocks(dict(zip(keys, blocks, strict=True))))
     return part.found_or_computed(shared, report)
 
 

@@ -50,6 +50,7 @@ from dpca.planning.runplan import Attempt, RunPlan
 from dpca.planning.search import reads_means, second_pass
 from dpca.sources import Source
 from dpca.sources.base import Layout
+from dpca.store.ledger import Damaged
 from dpca.store.outputs import Dims, Outputs
 from dpca.system.signals import THREADS
 
@@ -345,7 +346,10 @@ class Steps:
         if not self._ledger.checkpoint(attempt.rung.name).complete(self._made.plan.n_spans):
             return None
         checkpoint = self._ledger.checkpoint(_summary_of(attempt))
-        return checkpoint.load(0, Summary()) if checkpoint.has(0) and checkpoint.whole(0, Summary()) else None
+        try:
+            return checkpoint.load(0, Summary()) if checkpoint.has(0) else None
+        except Damaged:  # the sum gives it again
+            return None
 
     def _preview(self, present: Present | None, found: Accumulator, spans: int) -> Preview:
         """The leading eigenvalues of what has been added up so far."""
