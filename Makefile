@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BASE ?= HEAD
+EXAMPLES ?= 40
 
 .PHONY: demo test long clusters looks lint bench curves latency graph shells memory precision claims properties crashes faults same-bits clean
 
@@ -68,9 +69,9 @@ faults: $(READY)
 same-bits: $(READY)
 	$(BIN)/python -m tests.same_bits --base $(BASE)
 
-## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (minutes)
+## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (an hour; EXAMPLES=1: a minute)
 properties: $(READY)
-	DPCA_PROPERTIES=random $(BIN)/python -m pytest -n 2 -m "hypothesis and not looks and not clusters"
+	DPCA_PROPERTIES=random DPCA_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 -m "hypothesis and not looks and not clusters"
 
 ## crashes: power lost before every flush of a run, in turn, with any part of what was not flushed (a quarter of an hour)
 crashes: $(READY)

@@ -4,11 +4,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.drawn import examples
+
 # No deadline: speed is not a property that a test asserts. The same examples every time, so that a suite that passed
 # passes again; `make properties` draws others, and prints how to repeat what fails.
 slow = [HealthCheck.too_slow]
 settings.register_profile("same", deadline=None, suppress_health_check=slow, derandomize=True)
-settings.register_profile("random", deadline=None, suppress_health_check=slow, print_blob=True)
+settings.register_profile(
+    "random", deadline=None, suppress_health_check=slow, print_blob=True, max_examples=examples(100).max_examples
+)
 settings.load_profile(os.environ.get("DPCA_PROPERTIES", "same"))
 
 SHARED = Path(os.environ.get("DPCA_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))

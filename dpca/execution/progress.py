@@ -253,6 +253,7 @@ class Progress:
     check : called after each slab; an error that it raises ends the run
     vitals : returns the memory and workers of the run; called every second
     entered : called with the name of each stage that begins
+    clock : seconds, from any origin
     """
 
     def __init__(
@@ -263,13 +264,14 @@ class Progress:
         check: Callable[[], None] = lambda: None,
         vitals: Callable[[], Vitals | None] = lambda: None,
         entered: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._check, self._vitals, self._entered = check, vitals, entered
+        self._check, self._vitals, self._entered, self._clock = check, vitals, entered, clock
         self._display = display or Silent()
         self._status = status
         self._lock = threading.RLock()
         self._snapshot = Snapshot(stages=stages)
-        self._began = time.monotonic()
+        self._began = clock()
         self._started = _now()
 
     @contextmanager
@@ -283,7 +285,7 @@ class Progress:
         """
         self._entered(name)
         with self._lock:
-            before, self._began = self._snapshot, time.monotonic()
+            before, self._began = self._snapshot, self._clock()
             self._snapshot = Snapshot(
                 name, before.stage_number + 1, before.stages, 0, total, done_spans, spans, vitals=before.vitals
             )
@@ -337,7 +339,7 @@ class Progress:
 
     def _timed(self) -> Snapshot:
         with self._lock:
-            return replace(self._snapshot, seconds=time.monotonic() - self._began)
+            return replace(self._snapshot, seconds=self._clock() - self._began)
 
     def _beat(self, ended: threading.Event) -> None:
         while True:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
@@ -21,6 +21,7 @@ import dpca
 from dpca import KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
 from tests.clusters import local_cluster
+from tests.drawn import examples
 from tests.stores import counted, random_array
 
 
@@ -116,7 +117,7 @@ def test_missing_values_are_the_features_mean():
 STORED = ["NumPy", "Dask", "Zarr", "HDF5"]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     n=st.integers(4, 30),
     m=st.integers(1, 12),

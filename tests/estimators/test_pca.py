@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import Client
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
@@ -19,6 +19,7 @@ from dpca.numerics.ladder import working_dtype
 from dpca.numerics.preprocess import Rules
 from dpca.sources import as_source
 from tests.clusters import local_cluster
+from tests.drawn import examples
 from tests.planning.test_slabs import chunkings
 from tests.reference import assert_right, dense_pca
 from tests.runs import decompose_array
@@ -27,7 +28,7 @@ from tests.stores import random_array
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(st.data())
 def test_any_shape_chunking_orientation_dtype_and_spans_give_the_dense_answer(data):
     n = data.draw(st.integers(2, 40), "n")

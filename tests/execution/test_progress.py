@@ -27,7 +27,7 @@ def test_a_log_gets_a_line_at_each_tenth_and_no_carriage_return():
 
 def test_a_quick_stage_gets_two_lines():
     out = io.StringIO()
-    progress = Progress(LogLines(out))
+    progress = Progress(LogLines(out), clock=lambda: 0.0)
     with progress.stage("gram", 10_000_000):
         for _ in range(1000):
             progress.advance(10_000)
@@ -47,7 +47,8 @@ def test_a_slow_stage_gets_a_line_every_30_seconds():
 
 def test_status_says_where_the_run_is(tmp_path):
     status = tmp_path / "status.json"
-    progress = Progress(None, status, stages=3)
+    clock = iter(range(100))
+    progress = Progress(None, status, stages=3, clock=lambda: next(clock))
     with progress.stage("gram", 100):
         progress.advance(25)
         progress._write("running")
@@ -78,21 +79,24 @@ def test_a_terminal_shows_all_that_is_known_in_place_and_keeps_a_line_of_what_en
         view = display_for(terminal)
         assert isinstance(view, LiveView)
         view._console.width = 120
-        progress = Progress(view, stages=3, vitals=lambda: vitals)
+        seconds = [0.0]
+        progress = Progress(view, stages=3, vitals=lambda: vitals, clock=lambda: seconds[0])
         with progress.stage("gram", 2_000_000, spans=20, done_spans=2):
+            seconds[0] = 1.0
             progress.advance(1_000_000)
             progress.added(4)
             progress.show(Preview(4, 20, (0.412, 0.2)))
             progress._beat(_Once())
             view._live.refresh()
+            seconds[0] = 8.0
             progress.advance(1_000_000)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "stage 1 of 3, gram: 50 % of 2 MB" in shown
+    assert "stage 1 of 3, gram: 50 % of 2 MB, 1 MB/s, 0:01 left" in shown
     assert "4 of 20 spans; memory 300 MiB of 2 GiB; 3 workers, the fullest 1 GiB of 4 GiB" in shown
     assert "preview, partial, of 4 of 20 spans: 41.2, 20.0 % of the variance, by component" in shown
     assert shown.count("dpca: dashboard: http://host:8787/status") == 1
-    assert re.search(r"dpca: gram: 100 % \(2 MB\), .*/s, 0:00 passed\r\n$", shown)
+    assert shown.endswith("dpca: gram: 100 % (2 MB), 250 kB/s, 0:08 passed\r\n")
 
 
 class _Once:

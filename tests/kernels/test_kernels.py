@@ -4,12 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Centering, Inner, Kernel, Kernels, median_gamma, notes
+from tests.drawn import examples
 
 CASES = [
     Kernel("linear"),
@@ -31,7 +32,7 @@ def samples(seed, n, d, shift=1.0):
     return np.random.default_rng(seed).normal(size=(n, d)) + shift
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     n=st.integers(2, 300),
     m=st.integers(1, 20),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.execution.progress import Progress
@@ -10,6 +10,7 @@ from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally
 from dpca.numerics.preprocess import Rules
 from dpca.numerics.preview import is_due, leading_shares
+from tests.drawn import examples
 from tests.reference import dense_pca
 from tests.runs import decompose_array
 
@@ -30,7 +31,7 @@ def falling(n, d, seed):
 
 
 @pytest.mark.parametrize("solver", ["auto", "tsqr"])
-@settings(max_examples=12)
+@examples(12)
 @given(center=st.booleans(), scale=st.sampled_from(["none", "std"]), tall=st.booleans(), seed=st.integers(0, 99))
 def test_a_preview_is_the_spectrum_of_the_spans_that_are_added_up(solver, center, scale, tall, seed):
     x = falling(320, 30, seed) if tall else falling(30, 320, seed)

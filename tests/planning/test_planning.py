@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.config.model import Model
@@ -14,6 +14,7 @@ from dpca.planning.search import better_chunks, plan_run
 from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
 from dpca.system.machine import Budget
+from tests.drawn import examples
 from tests.runs import Unread
 
 MIB = 2**20
@@ -108,7 +109,7 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(layouts, st.integers(100, 4000), st.integers(1, 8))
 def test_a_plan_keeps_to_its_budget_and_the_budget_that_an_error_names_does(source, memory, threads):
     model = Model(min(5, *source.layout.shape))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import InputError
@@ -11,6 +11,7 @@ from dpca.report import findings
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Arrays
 from tests.commands.calls import dpca
+from tests.drawn import examples
 from tests.stores import random_array
 
 
@@ -44,7 +45,7 @@ def dense_picture(values, picture):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
-@settings(max_examples=40)
+@examples(40)
 def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed):
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(shape)
@@ -142,7 +143,7 @@ def test_axes_have_coordinates_where_these_are_positions():
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.sampled_from(["rising", "falling", "neither", "repeated"]))
-@settings(max_examples=30)
+@examples(30)
 def test_a_long_coordinate_streams_by(length, most, kind):
     values = np.cumsum(np.random.default_rng(length).random(length) + 0.1)
     if kind == "falling":

@@ -9,12 +9,13 @@ import hdf5plugin
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import InputError
 from dpca.sources import as_source, open_source
 from dpca.sources.base import check_dtype
+from tests.drawn import examples
 from tests.stores import random_array
 
 CHUNKS = (3, 4, 2)
@@ -69,7 +70,7 @@ def test_every_region_of_every_source_is_the_array(kind, tmp_path):
     assert source.layout.shape == SHAPE
     assert source.layout.dtype == np.float32
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(st.data())
     def regions(data):
         region = tuple(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.execution.executors import Threads
@@ -10,6 +10,7 @@ from dpca.numerics.accumulators import FeatureTally, Gram
 from dpca.numerics.sketch import COLUMNS
 from dpca.store.ledger import Damaged, Ledger
 from dpca.system import durable
+from tests.drawn import examples
 from tests.runs import decompose_array
 from tests.stores import random_array
 
@@ -57,7 +58,7 @@ def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
         assert (tmp_path / "1-gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     n=st.integers(2, 40), d=st.integers(40, 4000), dtype=st.sampled_from(["f4", "f8", "i1"]), n_spans=st.integers(1, 16)
 )
