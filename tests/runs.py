@@ -8,8 +8,8 @@ from dpca.execution.progress import Progress
 from dpca.execution.stage import Runner
 from dpca.methods.decomposition import decompose
 from dpca.numerics.preprocess import Rules
-from dpca.planning.runplan import Attempt, RunPlan
-from dpca.planning.search import plan_layout
+from dpca.planning.cuts import plan_layout
+from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.base import Source
 from dpca.store.outputs import Outputs
@@ -42,9 +42,9 @@ def decompose_array(
     model = Model(n_components, rules, precision, solver)
     keeps = model.keeps(n_samples, layout.n_values // n_samples)
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
-    n_tasks, window = executor.n_workers, window or 2 * executor.n_workers
-    attempts = tuple(Attempt(rung, n_tasks, window) for rung in model.ladder(layout.dtype, keeps))
-    made = RunPlan(cuts, "columns", None, n_tasks, window, attempts=attempts)
+    at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)
+    attempts = tuple(Attempt(rung, at_once) for rung in model.ladder(layout.dtype, keeps))
+    made = RunPlan(cuts, "columns", None, at_once, attempts=attempts)
     return decompose(
         source,
         model,

@@ -277,7 +277,8 @@ def _restorer(
             f"{fit.name}: is of a kernel matrix, which has no features: there are no samples to combine",
             "Run it with the samples and a kernel of theirs.",
         )
-    return FromTraining(fit, kernel, chosen, k, training_of(fit, _training(fit, training)), say)
+    kernel = kernel.leading(k)
+    return FromTraining(fit, fit.fitted, kernel, kernel.scores[chosen], training_of(fit, _training(fit, training)), say)
 
 
 def _training(fit: Result, given: str | None) -> Input | None:

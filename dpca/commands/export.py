@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
 from dpca.sources.base import TEXT_BYTES, TEXT_OBJECT_BYTES
+from dpca.store.outputs import SPECTRAL
 from dpca.store.results import Result, moments, names_along, sample_names
 from dpca.store.stored import Stored
 from dpca.system import durable
@@ -36,7 +37,6 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 NAME_BYTES = 200
 """The memory of the name of a feature: as text, in a list, in an index."""
 BLOCK_BYTES = 64 * 2**20
-SPECTRUM = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 
 
 def export(
@@ -246,7 +246,7 @@ def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
 
 
 def _spectrum(result: Result) -> Iterator[list[Any]]:
-    columns = {name: np.asarray(result.arrays[name][...], np.float64) for name in SPECTRUM if name in result.arrays}
+    columns = {name: np.asarray(result.arrays[name][...], np.float64) for name in SPECTRAL if name in result.arrays}
     columns = {name: values for name, values in columns.items() if values.ndim == 1}
     yield ["component", *columns]
     for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True)):

@@ -17,6 +17,7 @@ from dpca.execution.partitions import Collecting
 from dpca.execution.stage import Executor
 from dpca.methods.probe import probe
 from dpca.planning.forecast import forecast
+from dpca.planning.runplan import ONE
 from dpca.store.results import ResultDirectory
 from dpca.units import describe_seconds
 
@@ -50,7 +51,7 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
     output, began = Path(config.output.path), time.perf_counter()
     here, made = executor, ready.made
     if executor.stand_in is not None:
-        here, made = executor.stand_in, replace(made, n_tasks=1)
+        here, made = executor.stand_in, replace(made, concurrency=ONE)
     rates = probe(ready.source, ready.model, made, here, ready.scratch, output, ready.components)
     return forecast(
         ready.source,

@@ -18,8 +18,9 @@ from dpca.config.model import Model as Asked
 from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess
 from dpca.errors import DpcaError, InputError
 from dpca.numerics.ladder import working_dtype
+from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
-from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, better_chunks, check_axis, plan_run, reading_of
+from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
 from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
 from dpca.sources.base import Layout, Source

@@ -19,13 +19,15 @@ from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
 from dpca.kernels.kernel import Kernels
-from dpca.methods.kept_gram import RecordedSource, check_same, rung_of
+from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.numerics.ladder import Rung
 from dpca.numerics.preprocess import Rules
+from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
-from dpca.planning.search import check_axis, plan_in_memory, plan_run
+from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
 from dpca.sources.labels import read_labels
+from dpca.store.gram import rung_of
 from dpca.store.results import LEDGER, Result, ResultDirectory, open_result
 from dpca.store.unfinished import Begun, useless
 from dpca.system.machine import free_disk

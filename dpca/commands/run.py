@@ -33,12 +33,13 @@ from dpca.execution.progress import Display, Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
-from dpca.methods.kept_gram import adopt, kept_gram
+from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
 from dpca.methods.record import changes_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
+from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs, SyncedStore
 from dpca.store.results import ResultDirectory, open_result
@@ -358,7 +359,7 @@ def _decompose(
     kept = None
     if ready.gram is not None:
         adopt(ready.gram, outputs)
-        kept = kept_gram(ready.gram, ready.made.attempts[0])
+        kept = read_gram(ready.gram)
     return decompose_kernels(*arguments, scratch=scratch, keep_gram=keep_gram, labels=ready.labels, kept=kept)
 
 

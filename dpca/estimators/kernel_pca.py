@@ -24,12 +24,11 @@ from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
 from dpca.kernels.kernel import USES, Kernels
-from dpca.kernels.preimages import held_to_find, weights_of
-from dpca.methods.against import PREIMAGE, Combinations
+from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
-from dpca.methods.projectors import ByKernel, ByMatrix, KernelFit, Projector, Training, training_of
-from dpca.methods.training import plan_preimages, preimages, write_training
+from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
+from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
 from dpca.numerics.preprocess import Rules
 from dpca.numerics.spectrum import reciprocal
@@ -38,8 +37,7 @@ from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
 from dpca.store.fitted import Fitted
-from dpca.store.outputs import Outputs
-from dpca.store.results import TRAINING, Result, kept_matrix, save_result
+from dpca.store.results import TRAINING, Result, save_result
 from dpca.store.stored import Arrays
 from dpca.system.machine import watched_memory
 
@@ -206,7 +204,7 @@ class KernelPCA(Streaming):
             Without `fit_inverse_transform`, except for the linear kernel.
         """
         check_is_fitted(self)
-        if self.kernel != "linear" and not self.fit_inverse_transform:
+        if self._kernel.kernel.name != "linear" and not self._kernel.inverse:
             raise NotFittedError(
                 f"inverse_transform of kernel {self.kernel!r} needs fit_inverse_transform=True, which was not set"
             )
@@ -471,34 +469,15 @@ class KernelPCA(Streaming):
         assert training is not None
         training.check_unchanged()
         in_memory = isinstance(training.source, MemorySource)
-        executor, dtype = of_client(self.client), self._kernel.rung.dtype
-        workers = executor.workers(self._memory_bytes())
-        to_find = held_to_find(self.fit_inverse_transform, len(scores), *self._kernel.alpha.shape)
-        made = plan_preimages(training.source, training.axis, len(scores), dtype, workers, to_find)
+        executor = of_client(self.client)
+        restorer = FromTraining(self._result, self._features, self._kernel, scores, training)
+        restorer.plan(executor.workers(self._memory_bytes()))
         with self._outputs(in_memory and executor.shares_memory) as outputs:
-            if not made.plan.regular:
-                outputs = Outputs(outputs.store, executor.guard())
             outputs.create({})
-            preimages(
-                training.source,
-                self._features,
-                self._rules(),
-                self._weights(scores),
-                made,
-                self._result.dims.placed(training.axis),
-                outputs,
-                Runner(executor, Progress()),
-                dtype,
-            )
+            restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, Progress()))
             training.check_unchanged()
         arrays = Arrays(outputs.store, "this pre-image", outputs.inventory())  # type: ignore[arg-type]
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
-
-    def _weights(self, scores: NDArray[np.float64]) -> Combinations:
-        """The combinations of the training samples that are the pre-images."""
-        fitted, how, alpha = self._kernel.scores, self.fit_inverse_transform, self._kernel.alpha
-        gram = kept_matrix(self._result, "gram") if self._needs_gram else None
-        return Combinations(*weights_of(self._kernel.kernel, how, scores, fitted, alpha, self.alpha, gram))
 
 
 def _number(value: Any, least: float) -> bool:

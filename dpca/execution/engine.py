@@ -92,9 +92,9 @@ class TaskExecutor(ABC):
             watch.rewind()
             progress.advance(n_bytes)
 
-        with self.session(report, stage.n_tasks) as session:
+        with self.session(report, stage.concurrency.n_tasks) as session:
             tasks = _Tasks(stage, checkpoint, n_added, session, progress, watch, self.shares_memory)
-            return fold(tasks, range(first, stage.work.n_parts), total, stage.window, watch)
+            return fold(tasks, range(first, stage.work.n_parts), total, stage.concurrency.window, watch)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,11 @@ class Part:
 
     task: Callable[..., Any]
     work: Work
+    """The work restricted to the part."""
+    own: int
+    """Number of the part in that work."""
     number: int
+    """Number of the part in the stage."""
     checkpoint: Checkpoint | None
     added: bool
     """Whether its result is in the sum already, so that only the arrays that it writes may be missing."""
@@ -114,7 +118,7 @@ class Part:
         """The receipt of a part: of an earlier run or a dead worker if the checkpoint has it, else computed now."""
         damage = None
         if self.checkpoint and (self.added or self.checkpoint.has(self.number)):
-            damage = self.work.damage(self.number)
+            damage = self.work.damage(self.own)
             report(0)  # checking what was written is not a silence of the storage
             if damage is None:
                 return Receipt(self.number)
@@ -134,7 +138,7 @@ class Part:
         bound_allocator()
         release_memory()  # which the part before has left over
         before = self._reads() if self.checkpoint else []
-        result = self.task(self.work, *shared, self.number, report)
+        result = self.task(self.work, *shared, self.own, report)
         if self.checkpoint is None:
             return result
         after = self._reads()
@@ -148,7 +152,7 @@ class Part:
 
     def _reads(self) -> list[Read]:
         """The regions that the part reads, in their present states."""
-        regions = self.work.inputs(self.number)
+        regions = self.work.inputs(self.own)
         return [read for source, region in regions if (read := Read.of(source, region)) is not None]
 
 
@@ -198,9 +202,9 @@ class _Tasks(Calls[T]):
         self._waiting = False
 
     def submit(self, number: int) -> Future:
-        work = self._stage.work.part(number)
+        work, own = self._stage.work.part(number)
         added = self._checkpoint is not None and number < self._n_added
-        part = Part(self._stage.task, work, number, self._checkpoint, added, self._shares_memory)
+        part = Part(self._stage.task, work, own, number, self._checkpoint, added, self._shares_memory)
         blocks = work.blocks
         return self._session.submit(_run_part, part, list(blocks), list(blocks.values()), self._shared)
 
@@ -223,7 +227,7 @@ class _Tasks(Calls[T]):
             self.submit(number).result()
             partial = checkpoint.load(number, stage.types)
         total = stage.merge(total, partial)
-        checkpoint.added(number, total, number == stage.work.n_parts - 1, stage.window)
+        checkpoint.added(number, total, number == stage.work.n_parts - 1, stage.concurrency.window)
         self._tell(number + 1, total)
         return total
 

@@ -98,7 +98,7 @@ class Collecting(_JobArray):
                     continue
                 if not missing:  # parts are added up in their order
                     total = stage.merge(total, partial)
-                    checkpoint.added(number, total, number == n_parts - 1, stage.window)
+                    checkpoint.added(number, total, number == n_parts - 1, stage.concurrency.window)
         if missing:
             raise Incomplete(stage.name, n_parts, missing)
         return total
@@ -141,7 +141,8 @@ class Partition(_JobArray):
                     continue
                 if not added:
                     checkpoint.forget(number)
-                Part(stage.task, work.part(number), number, checkpoint, added).computed(stage.shared, progress.advance)
+                part = Part(stage.task, *work.part(number), number, checkpoint, added)
+                part.computed(stage.shared, progress.advance)
                 computed.append(number)
         raise Ended(stage.name, computed, present)
 

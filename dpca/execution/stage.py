@@ -6,14 +6,14 @@ The code that makes a stage does not know where it runs, and an executor does no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dpca.errors import DataError
 from dpca.execution.progress import Progress
 from dpca.numerics.preview import Preview
-from dpca.planning.runplan import Workers
+from dpca.planning.runplan import Concurrency, Workers
 from dpca.sources.base import Region, Source
 from dpca.store.ledger import Checkpoint, Ledger
 
@@ -33,8 +33,8 @@ class Work(ABC):
         """The number of parts, and so of tasks."""
 
     @abstractmethod
-    def part(self, number: int, /) -> Self:
-        """The work restricted to one part."""
+    def part(self, number: int, /) -> tuple[Work, int]:
+        """The work restricted to one part, and the number of the part in it."""
 
     def inputs(self, number: int, /) -> tuple[tuple[Source, Region], ...]:
         """The regions of data that a part reads."""
@@ -55,22 +55,56 @@ class Work(ABC):
 
 
 @dataclass(frozen=True)
+class InTurn(Work):
+    """Several works as one: all parts of the first, then those of the next."""
+
+    works: tuple[Work, ...]
+    writes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> Self:
+        """The works, one after another."""
+        return cls(tuple(works), tuple(dict.fromkeys(name for work in works for name in work.writes)))
+
+    @property
+    def n_parts(self) -> int:
+        return sum(work.n_parts for work in self.works)
+
+    def part(self, number: int) -> tuple[Work, int]:
+        work, own = self._located(number)
+        return work.part(own)
+
+    def inputs(self, number: int) -> tuple[tuple[Source, Region], ...]:
+        work, own = self._located(number)
+        return work.inputs(own)
+
+    def damage(self, number: int) -> str | None:
+        work, own = self._located(number)
+        return work.damage(own)
+
+    def _located(self, number: int) -> tuple[Work, int]:
+        """The work that has a part, and the number of the part in it."""
+        for work in self.works:
+            if number < work.n_parts:
+                return work, number
+            number -= work.n_parts
+        raise IndexError(number)
+
+
+@dataclass(frozen=True)
 class Stage(Generic[T, P]):
     """One pass."""
 
     name: str
     """The name for people, and of the checkpoint."""
     task: Callable[..., P]
-    """Called as `task(part, *shared, number, report)`: computes one part."""
+    """Called as `task(work, *shared, number, report)`: computes a part of the work that `part` has returned."""
     work: Work
     empty: T
     """The initial sum: the results of tasks are added to it, in the order of parts."""
     merge: Callable[[T, P], T]
     """Returns the sum of both; it may change the first in place."""
-    n_tasks: int
-    """How many tasks run at the same time."""
-    window: int
-    """How many parts may be submitted and not yet added up; at least `n_tasks`."""
+    concurrency: Concurrency
     shared: tuple[Any, ...] = ()
     """Further arguments of all tasks, such as alpha."""
     n_bytes: int = 0

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, PrecisionError
+from dpca.numerics.gram_matrix import GramMatrix
 
 F64 = NDArray[np.float64]
 KernelName = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
@@ -75,10 +76,11 @@ class Inner:
     column_norms2: F64 | None = None
 
     @classmethod
-    def of_fit(cls, gram: F64, mean_product: F64, mean_norm2: float, norms2: F64 | None = None) -> Inner:
+    def of_gram(cls, gram: GramMatrix) -> Inner:
         """Inner products of the samples of the fit with each other."""
-        squares = np.diagonal(gram).copy()
-        return cls(gram, squares, squares, mean_product, mean_product, mean_norm2, norms2, norms2)
+        matrix, product, norms2 = gram.matrix, gram.mean_product, gram.norms2
+        squares = np.diagonal(matrix).copy()
+        return cls(matrix, squares, squares, product, product, gram.mean_norm2, norms2, norms2)
 
     @classmethod
     def of_points(cls, points: F64, fitted: F64) -> Inner:

@@ -48,11 +48,12 @@ class Against(Pass):
         samples, span = self.of_part(part)
         return placed(self.new.region(span), self.new.plan.samples_axis, samples)
 
-    def part(self, part: int) -> Self:
-        restricted = replace(self, source=self.source.restrict(self.region(part)))
-        if self.new is None:
-            return restricted
-        return replace(restricted, new=replace(self.new, source=self.new.source.restrict(self.new_region(part))))
+    def part(self, part: int) -> tuple[Self, int]:
+        restricted, _ = super().part(part)
+        if self.new is not None:
+            source = self.new.source.restrict(self.new_region(part))
+            restricted = replace(restricted, new=replace(self.new, source=source))
+        return restricted, part
 
     def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
         new = () if self.new is None else ((self.new.source, self.new_region(part)),)

@@ -52,8 +52,8 @@ class CopyTask(Work):
         expected = self.copy.layout.chunk_bytes
         return None if size == expected else f"{path} has {size} bytes, not {expected}"
 
-    def part(self, number: int) -> Self:
-        return replace(self, source=self.source.restrict(self.copy.region(number)))
+    def part(self, number: int) -> tuple[Self, int]:
+        return replace(self, source=self.source.restrict(self.copy.region(number))), number
 
     def inputs(self, number: int) -> tuple[tuple[Source, Region], ...]:
         return ((self.source, self.copy.region(number)),)

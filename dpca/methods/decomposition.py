@@ -15,7 +15,6 @@ second pass gives   components                        scores, alpha
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -29,17 +28,23 @@ from numpy.typing import NDArray
 from dpca.config.model import Model
 from dpca.errors import AssumptionError
 from dpca.execution.stage import Runner, Stage, Traffic
+from dpca.methods.climb import climb
 from dpca.methods.copying import CopyTask, copy_unit
-from dpca.methods.passes import Pass
-from dpca.methods.steps import Solved, Steps, TaskSeconds
+from dpca.methods.dataset import Dataset
+from dpca.methods.second_pass import SecondPass
+from dpca.methods.solve import Solved, solve
+from dpca.methods.stages import Stages, TaskSeconds
+from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
+from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.kept import KeptSource
-from dpca.store.outputs import Outputs, create_outputs, write_spectrum
+from dpca.store.gram import write_gram
+from dpca.store.outputs import Dims, Outputs, create_outputs, write_scores, write_spectrum
 from dpca.system import durable
 
 
@@ -103,27 +108,26 @@ def decompose(
     AssumptionError
         When the spectrum contradicts the assumption of the requested rule; the arrays of the first pass are written.
     """
-    plan, n_bytes = made.plan, source.layout.bytes
+    plan = made.plan
     if not plan.regular:
         outputs = Outputs(outputs.store, runner.executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    steps = Steps(source, model, made, outputs, dims, runner, components)
-    began = time.perf_counter()
-    with streamed(source, made, scratch, runner) as (streams, copied_absent):
-        if made.copy is not None:
-            steps.seconds["copy"] = time.perf_counter() - began
-        work = Pass(streams, plan, model.rules, made.attempts[0].rung.dtype, outputs=outputs)
-        solved = steps.climb(work, steps.decomposed, partial(_complete, steps, source, model, components, keep_gram))
+    stages, data = Stages(runner), Dataset.of(source, plan)
+    with streamed(data, made, scratch, stages) as (streams, copied_absent):
+        completion = _Completion(stages, streams, model, made, outputs, dims, components, keep_gram)
+        solving = partial(solve, stages, streams, model, made, components)
+        solved = climb(stages, streams, model, made, outputs, solving, completion)
     outputs.gather()
     outputs.finish()
+    summary = solved.summary
     certificate = certify(
         solved.spectrum,
         solved.attempt.rung,
-        solved.exact,
-        solved.difference,
-        solved.squares,
-        solved.measured,
-        model.effective_samples,
+        exact=summary.exact,
+        trace_difference=summary.difference,
+        squares=summary.squares,
+        measured=solved.measured,
+        effective_samples=model.effective_samples,
     )
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
     return Decomposition(
@@ -132,93 +136,132 @@ def decompose(
         certificate={**certificate, "n_components": chosen},
         outputs=outputs,
         rung=solved.attempt.rung,
-        choices=tuple(steps.choices),
-        counts={
-            "passes": steps.passes,
-            "absent_chunks": solved.counts.absent_chunks + copied_absent,
-            "missing_values": solved.counts.n_missing,
-            "constant_features": solved.n_constant,
-            "empty_features": solved.n_empty,
-            "retried_reads": steps.retries,
-            "bytes_decoded": steps.bytes_decoded + (n_bytes if made.copy else 0),
-            "bytes_copied_to_scratch": made.scratch_bytes,
-        },
-        seconds=steps.seconds,
-        traffic=steps.traffic,
-        work=steps.work,
+        counts=counts_of(stages, made, summary.counts, copied_absent, summary.n_constant, summary.n_empty),
+        **stages.costs,
     )
 
 
-def _complete(
-    steps: Steps, source: Source, model: Model, components: bool, keep_gram: bool, work: Pass, solved: Solved
-) -> Solved:
-    """Write the results of the first pass, run the second one, and write what it changed."""
-    samples = work.plan.keeps == "samples"
-    if samples:
-        steps.write_kept_samples(solved, keep_gram)
-    else:
-        steps.write_kept_features(solved)
-    write_spectrum(steps.outputs, solved.spectrum)
-    if solved.chosen.problem:
-        raise _assumption_not_met(source, model, solved)
-    solved = replace(solved, found=None)  # the small matrix is not needed any more
-    if samples and not components:
+def counts_of(
+    stages: Stages, made: RunPlan, counts: Counts, copied_absent: int, n_constant: int, n_empty: int
+) -> dict[str, int]:
+    """What was counted while the data were read, for the manifest.
+
+    Parameters
+    ----------
+    counts : of the first pass
+    copied_absent : absent chunks that a copy met
+    """
+    return {
+        "passes": stages.passes,
+        "absent_chunks": counts.absent_chunks + copied_absent,
+        "missing_values": counts.n_missing,
+        "constant_features": n_constant,
+        "empty_features": n_empty,
+        "retried_reads": stages.retries,
+        "bytes_decoded": stages.bytes_decoded,
+        "bytes_copied_to_scratch": made.scratch_bytes,
+    }
+
+
+@dataclass(frozen=True)
+class _Completion:
+    """The arrays of a PCA, and its second pass."""
+
+    stages: Stages
+    data: Dataset
+    model: Model
+    made: RunPlan
+    outputs: Outputs
+    dims: Dims
+    components: bool
+    keep_gram: bool
+
+    def write(self, solved: Solved) -> Solved:
+        """Write the results of the first pass, and drop its matrix."""
+        if self.data.keeps_samples:
+            self._write_scores(solved)
+            if self.keep_gram and solved.summed.gram is not None:
+                write_gram(self.outputs, solved.summed.gram, self.dims)
+        else:
+            self._write_standard(solved)
+        write_spectrum(self.outputs, solved.spectrum)
+        if solved.chosen.problem:
+            raise self._assumption_not_met(solved)
+        return replace(solved, summed=solved.summed.without_matrix())
+
+    def complete(self, solved: Solved, again: bool) -> Solved:
+        """Run the second pass, if there is one, and write what it changed."""
+        if second_pass(self.made.plan, self.components) is None:
+            return solved
+        second = SecondPass(self.stages, self.data, self.model, self.made, self.outputs, self.dims, again=again)
+        if self.data.keeps_samples:
+            solved = second.components(solved)
+            self._write_scores(solved)
+        else:
+            solved = second.scores(solved)
+            if self.components:
+                self._write_components(solved)
+        write_spectrum(self.outputs, solved.spectrum)
         return solved
-    solved = steps.components(work, solved) if samples else steps.scores(work, solved)
-    write_spectrum(steps.outputs, solved.spectrum)
-    if samples:
-        steps.write_scores(solved.spectrum)
-    elif components:
-        steps.write_components(solved)
-    return solved
 
+    def _write_scores(self, solved: Solved) -> None:
+        write_scores(self.outputs, solved.spectrum, self.dims, self.model.whiten)
 
-def _assumption_not_met(source: Source, model: Model, solved: Solved) -> AssumptionError:
-    return AssumptionError(
-        f"{source.layout.name}: model.n_components is {model.n_components}: {solved.chosen.problem}. The noise is not "
-        "white: its eigenvalues do not follow Marchenko and Pastur's distribution",
-        "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
-        f"{solved.suggested['broken_stick']} here.",
-        key="model.n_components",
-    )
+    def _write_standard(self, solved: Solved) -> None:
+        """Write means and divisors of kept features."""
+        standard, shape = solved.summary.standard, self.made.plan.feature_shape
+        for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", np.ones(shape))):
+            self.outputs.write(name, values.reshape(shape), self.dims.features)
+
+    def _write_components(self, solved: Solved) -> None:
+        """Write components of kept features: 0 beyond the rank, NaN for a feature without any value."""
+        spectrum = solved.spectrum
+        values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
+        values[:, solved.summary.standard.empty] = np.nan
+        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.made.plan.feature_shape)
+        self.outputs.write("components", values, ("component", *self.dims.features))
+
+    def _assumption_not_met(self, solved: Solved) -> AssumptionError:
+        return AssumptionError(
+            f"{self.data.name}: model.n_components is {self.model.n_components}: {solved.chosen.problem}. The noise is not "
+            "white: its eigenvalues do not follow Marchenko and Pastur's distribution",
+            "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
+            f"{solved.suggested['broken_stick']} here.",
+            key="model.n_components",
+        )
 
 
 @contextmanager
-def streamed(
-    source: Source,
-    made: RunPlan,
-    scratch: str | None,
-    runner: Runner,
-) -> Iterator[tuple[Source, int]]:
-    """The source that the passes of a plan read: the input, or a copy of it that is made first and removed at the end.
+def streamed(data: Dataset, made: RunPlan, scratch: str | None, stages: Stages) -> Iterator[tuple[Dataset, int]]:
+    """The data as the passes of a plan read them: the input, or a copy of it that is made first and removed at the end.
 
     With a ledger, the copy is left if a pass fails, so that the run can resume with it.
 
     Yields
     ------
-    source, absent : the source, and how many absent chunks the copy met
+    data, absent : what is read, and how many absent chunks the copy met
     """
+    source, ledger = data.only.source, stages.ledger
     if made.copy is None:
-        yield KeptSource(source) if made.keeps_data else source, 0
+        yield data.read_from(KeptSource(source)) if made.keeps_data else data, 0
         return
     assert scratch is not None
-    finished, ledger = False, runner.ledger
+    finished = False
     try:
         if made.copy.create(scratch) and ledger:
             ledger.checkpoint("copy").clear()  # the copy that it describes is gone
-        absent = runner.run(
-            Stage(
-                name="copy",
-                task=copy_unit,
-                work=CopyTask(source, made.copy, scratch, synced=ledger is not None),
-                empty=0,
-                merge=operator.add,
-                n_tasks=made.n_tasks,
-                window=made.window,
-                n_bytes=source.layout.bytes,
-            )
+        stage = Stage(
+            name="copy",
+            task=copy_unit,
+            work=CopyTask(source, made.copy, scratch, synced=ledger is not None),
+            empty=0,
+            merge=operator.add,
+            concurrency=made.concurrency,
+            n_bytes=data.n_bytes,
         )
-        yield made.copy.open(scratch), absent
+        absent = stages.run(stage)
+        stages.bytes_decoded += data.n_bytes
+        yield data.read_from(made.copy.open(scratch)), absent
         finished = True
     finally:
         if finished or ledger is None:

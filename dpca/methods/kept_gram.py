@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,11 @@ from numpy.typing import NDArray
 from dpca.config.schema import Config
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of
-from dpca.methods.steps import Summed
-from dpca.numerics.accumulators.gram import Gram
-from dpca.numerics.accumulators.tallies import Counts, FeatureTally
-from dpca.numerics.ladder import Rung
-from dpca.numerics.sketch import Sketch, random_columns
-from dpca.planning.runplan import Attempt
 from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
 from dpca.sources.credentials import without_credentials
+from dpca.store.gram import check_keeps_matrix
 from dpca.store.outputs import Outputs
-from dpca.store.results import Result, kept_matrix
+from dpca.store.results import Result
 from dpca.store.unfinished import differences
 
 ADOPTED = ("mean", "scale", "weights")
@@ -83,8 +77,7 @@ def check_same(result: Result, config: Config) -> None:
             key="model.kind",
         )
     before, kernel = result.manifest["config"], result.manifest["config"]["model"]["kind"] == "kernel_pca"
-    if "gram" not in result.arrays:
-        kept_matrix(result, "gram")
+    check_keeps_matrix(result)
     if not (kernel or before["preprocess"]["center"]):
         raise InputError(
             f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
@@ -136,48 +129,6 @@ def _check_unchanged(result: Result, config: Config) -> None:
             f"{source.layout.name}: changed since {result.path} was made of it: {'; '.join(changes[:5])}",
             "Run without --from-gram.",
         )
-
-
-def rung_of(result: Result) -> Rung:
-    """Solver and precision of the products in the Gram matrix of a result."""
-    numerics = result.manifest["numerics"]
-    return Rung(numerics["solver"], np.dtype(numerics["working_dtype"]))
-
-
-def kept_gram(result: Result, attempt: Attempt) -> Summed:
-    """The sums of the first pass of an earlier run.
-
-    Raises
-    ------
-    InputError
-        When an array is missing or damaged.
-    """
-    matrix, product, norm2 = (kept_matrix(result, name) for name in ("gram", "gram_mean_product", "gram_mean_norm2"))
-    counts, certificate = result.manifest["counts"], result.certificate
-    columns = random_columns(len(matrix), True)
-    # Results of earlier versions have no sketch.
-    sketch = Sketch(columns, kept_matrix(result, "gram_sketch")) if "gram_sketch" in result.arrays else None
-    n_constant, n_empty = counts["constant_features"], counts.get("empty_features", 0)
-    tally = FeatureTally(
-        product,
-        np.zeros_like(columns) if sketch is None else sketch.product,
-        kept_matrix(result, "gram_norms2") if sketch is not None else np.diagonal(matrix).copy(),
-        float(norm2),
-        n_constant=n_constant,
-    )
-    gram = Gram(matrix, tally, certificate["exact_products"])
-    return Summed(
-        attempt=replace(attempt, rung=rung_of(result)),
-        found=gram,
-        exact=certificate["exact_products"],
-        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
-        squares=float(np.trace(matrix)),
-        difference=certificate["trace_check"],
-        n_constant=n_constant,
-        n_empty=n_empty,
-        sketch=sketch,
-        product=None if sketch is None else gram.times(sketch.columns),
-    )
 
 
 def adopt(result: Result, outputs: Outputs) -> None:

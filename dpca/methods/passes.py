@@ -92,8 +92,8 @@ class Pass(Work):
     def n_parts(self) -> int:
         return self.plan.n_spans
 
-    def part(self, span: int) -> Self:
-        return replace(self, source=self.source.restrict(self.region(span)))
+    def part(self, span: int) -> tuple[Self, int]:
+        return replace(self, source=self.source.restrict(self.region(span))), span
 
     def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
         return ((self.source, self.region(span)),)
@@ -279,8 +279,8 @@ class Sweep(Work):
     def n_parts(self) -> int:
         return self.plan.n_spans
 
-    def part(self, span: int) -> Self:
-        return self
+    def part(self, span: int) -> tuple[Self, int]:
+        return self, span
 
     def damage(self, span: int) -> str | None:
         return damage_of(self.outputs, self.writes, self.plan.tiles_of(span))

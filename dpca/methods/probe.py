@@ -26,9 +26,10 @@ from dpca.methods.passes import Pass
 from dpca.numerics.accumulators import SOLVERS, gram, tally_of
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.preprocess import Means, Panel
+from dpca.planning.cuts import plan_layout
+from dpca.planning.footprint import second_pass
 from dpca.planning.forecast import Rates
-from dpca.planning.runplan import RunPlan, Scratch
-from dpca.planning.search import plan_layout, second_pass
+from dpca.planning.runplan import Concurrency, RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
 
@@ -57,11 +58,14 @@ class ProbeTask(Work):
     def source(self) -> Source:
         return self.work.source
 
-    def part(self, number: int) -> Self:
+    def part(self, number: int) -> tuple[Self, int]:
         if self.made.copy is not None:
-            return self  # the bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array
+            return (
+                self,
+                number,
+            )  # the bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array
         span = replace(self.work, plan=self.looks).region(self.span(number))
-        return replace(self, work=replace(self.work, source=self.source.restrict(span)))
+        return replace(self, work=replace(self.work, source=self.source.restrict(span))), number
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
         """Two regions to read one after the other; twice the same where there is only one."""
@@ -101,7 +105,7 @@ def probe(
         looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
     rung = made.attempts[0].rung
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
-    n_tasks = max(1, min(made.n_tasks, MAX_TASKS, plan.n_spans))
+    n_tasks = max(1, min(made.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     stage = Stage(
         name="probe",
@@ -109,8 +113,7 @@ def probe(
         work=ProbeTask(work, made, looks, k, n_tasks),
         empty=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
         merge=Rates.merge,
-        n_tasks=n_tasks,
-        window=n_tasks,
+        concurrency=Concurrency(n_tasks, n_tasks),
     )
     rates = executor.run(stage, Progress())
     place = Path(scratch.path).parent if made.copy is not None else output

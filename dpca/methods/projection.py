@@ -21,8 +21,10 @@ from dpca.methods.applying import (
 )
 from dpca.numerics import preprocess
 from dpca.numerics.preprocess import Rules
+from dpca.planning.cuts import plan_layout
+from dpca.planning.footprint import arranged, held_to_read
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
-from dpca.planning.search import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, held_to_read, plan_layout
+from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
@@ -71,7 +73,7 @@ def plan_projection(
             "components of a slab": 2 * 8 * n_components * plan.slab_width,
             "scores of a span": 2 * scores,
         }
-        sums = [Array("scores", scores, 2 + made.window - made.n_tasks)]
+        sums = [Array("scores", scores, 2 + made.concurrency.window - made.concurrency.n_tasks)]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _projection_readings(source.layout, samples_axis, n_components)
@@ -95,7 +97,7 @@ def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterat
                 chunks=(*layout.chunks[:axis], 1, *layout.chunks[axis + 1 :]),
             )
             plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> shift, divide=divide)
-            yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+            yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
 
 
 def project(
@@ -130,8 +132,7 @@ def project(
             empty=Groups.of(made, np.zeros((0, 0)), operator.add, split),
             merge=Groups.add,
             like=np.zeros((0, 0)),
-            n_tasks=made.n_tasks,
-            window=made.window,
+            concurrency=made.concurrency,
             n_bytes=source.layout.bytes,
         )
     )
@@ -218,7 +219,7 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
         groups = Cuts.of(layout.shape[axis], max(1, (CHUNK_BYTES >> shift) // row))
         group = replace(layout, shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]))
         plan = plan_layout(group, axis, 1, slab_bytes=CHUNK_BYTES >> shift)
-        yield RunPlan(plan, "columns", None, 0, 0, groups=groups)
+        yield RunPlan(plan, "columns", None, groups=groups)
 
 
 def _n_blocks(made: RunPlan) -> int:
@@ -262,8 +263,7 @@ def reconstruct(
             shared=(fitted, scores),
             empty=0,
             merge=operator.add,
-            n_tasks=made.n_tasks,
-            window=made.window,
+            concurrency=made.concurrency,
             n_bytes=layout.bytes,
         )
     )

@@ -6,7 +6,7 @@ Each way is planned for the available workers, then run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.kernels.preimages import held_to_find, is_flat, weights_of
 from dpca.methods.against import Combinations
 from dpca.methods.applying import Scores
-from dpca.methods.kernel_decomposition import check_columns, kernel_rows
+from dpca.methods.kernel_matrix import check_columns, kernel_rows
 from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.methods.record import changes_of
 from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
@@ -30,8 +30,9 @@ from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.sources.zarr_array import ZarrSource
 from dpca.store.fitted import Fitted
+from dpca.store.gram import read_matrix, rung_of
 from dpca.store.outputs import Outputs
-from dpca.store.results import TRAINING, Result, kept_matrix
+from dpca.store.results import TRAINING, Result
 
 Receive = Callable[[slice, F64], None]
 """Called with each group of samples, in order, and its scores, not whitened; may be called again with the same group."""
@@ -184,6 +185,10 @@ class KernelFit:
     """Not whitened, (n, n_components)."""
     centering: Centering
     rung: Rung
+    inverse: bool | str = False
+    """How pre-images are found: fit_inverse_transform of the fit."""
+    ridge: float = 1.0
+    """Ridge parameter of the regression that finds pre-images."""
 
     @classmethod
     def of(cls, result: Result, case: int | None) -> KernelFit:
@@ -203,15 +208,20 @@ class KernelFit:
         def array(name: str) -> F64:
             return np.asarray(arrays[name][... if number is None else number], np.float64)
 
-        columns = array("kernel_mean")
-        numerics = result.manifest["numerics"]
+        columns, config = array("kernel_mean"), result.manifest["config"]
         return cls(
-            Kernel(entry["kernel"], about_mean=result.manifest["config"]["preprocess"]["center"], **parameters),
+            Kernel(entry["kernel"], about_mean=config["preprocess"]["center"], **parameters),
             array("alpha"),
             array("scores") * result.whitening_of(number),
             Centering(columns, float(columns.mean())),
-            Rung(numerics["solver"], np.dtype(numerics["working_dtype"])),
+            rung_of(result),
+            config["model"]["fit_inverse_transform"],
+            config["model"]["alpha"],
         )
+
+    def leading(self, n_components: int) -> KernelFit:
+        """The same with the first components only."""
+        return replace(self, alpha=self.alpha[:, :n_components], scores=self.scores[:, :n_components])
 
     def project(self, matrix: F64) -> F64:
         """Scores of new samples from their kernel with the samples of the fit, (m, n), which is centred in place."""
@@ -379,21 +389,22 @@ class ByMatrix:
 
 @dataclass
 class FromTraining:
-    """Samples as linear combinations of the training samples: one read of these."""
+    """Samples from scores of a kernel, as linear combinations of the training samples: one read of these."""
 
     result: Result
+    fitted: Fitted
+    """Means and scales."""
     kernel: KernelFit
-    chosen: NDArray[np.int64]
-    k: int
-    """Number of components that are used."""
+    points: F64
+    """Scores, not whitened, (n_points, n_components), of as many components as the kernel has."""
     training: Training
-    say: Callable[[str], None]
+    say: Callable[[str], None] = lambda _: None
     """Called with notes for the user about the samples."""
     made: RunPlan = field(init=False)
 
     def __post_init__(self) -> None:
-        kernel, how = self.kernel.kernel, self.how
-        if kernel.name != "linear" and not how:
+        kernel = self.kernel.kernel
+        if kernel.name != "linear" and not self.kernel.inverse:
             raise ConfigError(
                 f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "
                 "false",
@@ -401,15 +412,9 @@ class FromTraining:
             )
 
     @property
-    def how(self) -> bool | str:
-        """The value of fit_inverse_transform in the config."""
-        method: bool | str = self.result.manifest["config"]["model"]["fit_inverse_transform"]
-        return method
-
-    @property
     def shape(self) -> tuple[int, ...]:
         shape = list(self.result.feature_shape)
-        shape.insert(self.result.samples_axis, len(self.chosen))
+        shape.insert(self.training.axis, len(self.points))
         return tuple(shape)
 
     @property
@@ -421,22 +426,16 @@ class FromTraining:
         return (self.training.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        to_find = held_to_find(self.how, len(self.chosen), len(self.kernel.alpha), self.kernel.alpha.shape[1])
-        self.made = plan_preimages(
-            self.training.source,
-            self.result.samples_axis,
-            len(self.chosen),
-            self.kernel.rung.dtype,
-            workers,
-            to_find,
-            coordinates,
-        )
+        kernel, training, m = self.kernel, self.training, len(self.points)
+        to_find = held_to_find(kernel.inverse, m, *kernel.alpha.shape)
+        dtype = kernel.rung.dtype
+        self.made = plan_preimages(training.source, training.axis, m, dtype, workers, to_find, coordinates)
         return self.made
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         preimages(
             self.training.source,
-            self.result.fitted,
+            self.fitted,
             self.result.rules,
             self._combinations(),
             self.made,
@@ -450,15 +449,12 @@ class FromTraining:
         self.training.check_unchanged()
 
     def _combinations(self) -> Combinations:
-        fit, how, model = self.kernel, self.how, self.result.manifest["config"]["model"]
-        scores, alpha = fit.scores[:, : self.k], fit.alpha[:, : self.k]
-        gram = kept_matrix(self.result, "gram") if how == "fixed_point" else None
-        if how is True and is_flat(fit.kernel, scores):
+        fit, how = self.kernel, self.kernel.inverse
+        gram = read_matrix(self.result) if how == "fixed_point" else None
+        if how is True and is_flat(fit.kernel, fit.scores):
             self.say(
                 f"kernel {fit.kernel} is the same between all scores, so that ridge regression gives the mean for each; "
                 "model.fit_inverse_transform: fixed_point would not"
             )
-        weights, means = weights_of(
-            fit.kernel, how, scores[self.chosen], scores, alpha, model["alpha"], gram, say=self.say
-        )
-        return Combinations(weights, means)
+        found = weights_of(fit.kernel, how, self.points, fit.scores, fit.alpha, fit.ridge, gram, say=self.say)
+        return Combinations(*found)

@@ -25,8 +25,10 @@ from dpca.methods.passes import Pass
 from dpca.methods.projection import Groups
 from dpca.numerics import preprocess
 from dpca.numerics.preprocess import Rules
+from dpca.planning.cuts import plan_layout
+from dpca.planning.footprint import arranged
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
-from dpca.planning.search import SLAB_SHIFTS, arranged, check_sharing, first_that_fits, plan_layout
+from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
 from dpca.sources import Source
 from dpca.sources.base import EVERY, Layout
@@ -92,7 +94,7 @@ def plan_cross(
             "part being written to the ledger": held_to_keep(cross),
         }
         sums = [
-            Array("inner products", cross, 2 + made.window - made.n_tasks),
+            Array("inner products", cross, 2 + made.concurrency.window - made.concurrency.n_tasks),
             Array("kernel and its parts", 2 * cross),
         ]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
@@ -124,7 +126,7 @@ def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> 
             plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
             if (plan, groups) not in seen:
                 seen.append((plan, groups))
-                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+                yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
 
 
 def _common(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
@@ -198,8 +200,7 @@ def cross(
             empty=Groups.of(made, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),
             merge=Groups.add,
             like=empty,
-            n_tasks=made.n_tasks,
-            window=made.window,
+            concurrency=made.concurrency,
             n_bytes=training.layout.bytes * len(made.groups) + new.layout.bytes,
         )
     )
@@ -282,7 +283,7 @@ def plan_preimages(
             for shift, group in product(SLAB_SHIFTS, range(0, 14, 2)):
                 plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
                 groups = Cuts.of(n_wanted, min(n_wanted, max(1, GROUP_SAMPLES >> group)))
-                yield RunPlan(plan, "parts" if divide else "columns", None, 0, 0, groups=groups)
+                yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
 
     made = first_that_fits(layout, readings(), workers, NO_SCRATCH, forecast)
     check_sharing(training, replace(made, groups=None))
@@ -324,8 +325,7 @@ def preimages(
             shared=(fitted, wanted),
             empty=0,
             merge=operator.add,
-            n_tasks=made.n_tasks,
-            window=made.window,
+            concurrency=made.concurrency,
             n_bytes=training.layout.bytes * len(made.groups),
         )
     )

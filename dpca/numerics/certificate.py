@@ -66,10 +66,11 @@ def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
 def certify(
     spectrum: Spectrum,
     rung: Rung,
+    *,
     exact: bool,
     trace_difference: float,
-    squares: float,
-    measured: Measured | None,
+    squares: float = 0.0,
+    measured: Measured | None = None,
     effective_samples: float | None = None,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
@@ -79,8 +80,8 @@ def certify(
     spectrum : the solver's answer, with its errors
     rung, exact : solver and dtype of the products, and whether all of them were exact
     trace_difference : from `check_products`
-    squares : sum of squares of X_c, summed without products
     measured : from the second pass; None without one
+    squares : sum of squares of X_c, summed without products; needed where there was a second pass
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
 
     Returns

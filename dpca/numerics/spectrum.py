@@ -149,6 +149,10 @@ class Spectrum:
         deviation = np.sqrt(self.explained_variance)
         return np.where(deviation > 0, deviation, 1.0)
 
+    def scores(self, whiten: bool) -> F64:
+        """The scores of samples, whitened if asked for, (n_samples, n_components)."""
+        return self.scaled / self.whitening if whiten else self.scaled
+
 
 def reciprocal(values: F64) -> F64:
     """1 / values, with 0 where they are 0."""

@@ -11,10 +11,12 @@ import numpy as np
 from dpca.config.model import Model
 from dpca.numerics.accumulators.gram import eigensolve_flops
 from dpca.numerics.ladder import Rung
-from dpca.numerics.sketch import COLUMNS
+from dpca.planning.cuts import better_chunks
+from dpca.planning.footprint import reads_means, second_pass
 from dpca.planning.runplan import RunPlan, Scratch
-from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, better_chunks, reading_of, reads_means, second_pass
+from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
 from dpca.sources.base import Layout, Source
+from dpca.store.gram import shapes
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough
 
@@ -124,7 +126,7 @@ def forecast(
         "slab_bytes": plan.slab_width * plan.n_kept * layout.dtype.itemsize,
         "tiles": plan.n_tiles,
         "spans": plan.n_spans,
-        "tasks": run.n_tasks,
+        "tasks": run.concurrency.n_tasks,
         "passes": passes,
         "worst_case_passes": len(passes) + len(worst),
         "worst_case": worst,
@@ -246,11 +248,8 @@ def _arrays(
     rules = model.rules
     means = rules.center or rules.missing != "error"
     if keep_gram and samples and run.reads:
-        kept = "r_factor" if run.attempts[0].rung.solver == "tsqr" else "gram"
-        arrays += [(kept, [n, n], "float64", -(-8 * n * n // 2**26))]
-        arrays += [("gram_mean_product", [n], "float64", 1), ("gram_mean_norm2", [], "float64", 1)]
-        arrays += [("gram_norms2", [n], "float64", 1)]
-        arrays += [("gram_sketch", [n, min(COLUMNS, n - rules.center)], "float64", 1)]
+        kept = shapes(n, run.attempts[0].rung.solver, rules.center)
+        arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
     if not run.reads:
         return _listed(arrays)
     # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
@@ -282,7 +281,7 @@ def _seconds(
     run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: int, components: bool
 ) -> dict[str, float]:
     """Seconds of each stage: the work is divided evenly among the tasks."""
-    at_once = min(run.n_tasks, run.plan.n_spans)
+    at_once = min(run.concurrency.n_tasks, run.plan.n_spans)
     read, seconds = rates.read * layout.bytes / at_once, {}
     if run.copy is not None:
         seconds["copy"] = read + rates.write * run.scratch_bytes
@@ -345,9 +344,9 @@ def _advice(run: RunPlan, layout: Layout, output_bytes: int, output_path: str) -
             f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
             f"much as reading it; chunks of {better} would be read faster"
         )
-    if run.n_tasks < run.wanted_tasks and run.wanted_tasks <= plan.n_spans:
+    if run.concurrency.n_tasks < run.wanted_tasks and run.wanted_tasks <= plan.n_spans:
         sentences.append(
-            f"only {run.n_tasks} of {run.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
+            f"only {run.concurrency.n_tasks} of {run.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
             f"{enough(run.wanted_bytes)} all would"
         )
     sentences += [

@@ -31,8 +31,8 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The arrays that a process holds at the same time."""
+class Footprint:
+    """The arrays that a process holds at the same time in a stage."""
 
     name: str
     arrays: tuple[Array, ...]
@@ -48,7 +48,7 @@ class Process:
 
     name: str
     count: int
-    stages: tuple[Stage, ...]
+    stages: tuple[Footprint, ...]
     budget: Budget
     """Memory that each of these processes may use."""
 
@@ -62,7 +62,7 @@ class Process:
         return self.peak_bytes / max(1, self.budget.bytes)
 
     @property
-    def peak_stage(self) -> Stage:
+    def peak_stage(self) -> Footprint:
         return max(self.stages, key=lambda stage: stage.bytes)
 
 
@@ -89,14 +89,25 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """A solver that a run may try, and the number of its tasks that fit the budget."""
+class Concurrency:
+    """How much of a stage is in hand at the same time."""
 
-    rung: Rung
     n_tasks: int
     """Tasks at the same time, on all processes."""
     window: int
-    """Spans that may be submitted and not added up yet."""
+    """Parts that may be submitted and not added up yet; at least `n_tasks`."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A solver that a run may try, with as many tasks as fit the budget."""
+
+    rung: Rung
+    concurrency: Concurrency
+
+
+OPEN, ONE = Concurrency(0, 0), Concurrency(1, 1)
+"""Where the number of tasks is not planned yet; one task at a time."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +119,7 @@ class RunPlan:
     reading: Reading
     copy: Copy | None
     """The copy that is made first; None without one."""
-    n_tasks: int
-    """Tasks at the same time, on all processes."""
-    window: int
-    """Spans that may be submitted and not added up yet."""
+    concurrency: Concurrency = OPEN
     groups: Cuts | None = None
     """Groups of samples that are projected together; `plan` is for one group. None except for projections."""
     processes: tuple[Process, ...] = ()
@@ -179,7 +187,7 @@ class Settled:
     def reading_of(self, layout: Layout) -> RunPlan:
         """The plan for an input, with tasks and processes still open."""
         copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
-        return RunPlan(self.plan, self.reading, copy, 0, 0)
+        return RunPlan(self.plan, self.reading, copy)
 
     def as_json(self) -> dict[str, Any]:
         """These settings as plain values."""

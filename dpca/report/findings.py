@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.numerics.dimension import Eigenvalues, noise_edge
+from dpca.store.gram import keeps_gram, read_gram
 from dpca.store.results import Result, names_along
 
 F64 = NDArray[np.float64]
@@ -408,16 +409,10 @@ def quality(result: Result, answer: Answer) -> Quality | None:
 
 def _products(result: Result, answer: Answer) -> F64 | None:
     """X_c X_c', or its centred kernel matrix, from the arrays of a result; None without them."""
-    if "gram" in result.arrays and (answer.kernel is None or answer.kernel.name != "precomputed"):
-        gram, product, norm2 = (
-            np.asarray(result.arrays[name][...], np.float64)
-            for name in ("gram", "gram_mean_product", "gram_mean_norm2")
-        )
-        if answer.kernel is None:
-            return gram
-        matrix, _ = answer.kernel.matrix(Inner.of_fit(gram, product, float(norm2)))
-        return Centering.of(matrix).apply(matrix)
-    if "r_factor" in result.arrays:
-        factor = np.asarray(result.arrays["r_factor"][...], np.float64)
-        return factor.T @ factor
-    return None
+    if not keeps_gram(result) or (answer.kernel is not None and answer.kernel.name == "precomputed"):
+        return None
+    gram = read_gram(result)
+    if answer.kernel is None:
+        return gram.matrix
+    matrix, _ = answer.kernel.matrix(Inner.of_gram(gram))
+    return Centering.of(matrix).apply(matrix)

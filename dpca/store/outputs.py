@@ -35,6 +35,8 @@ FORMAT_VERSION = 2
 """The version of the format of results. Version 1 always named the samples' axis `sample`, and kept no inventory."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
+SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
+"""Arrays with a value for each component."""
 SAMPLE = "sample"
 
 
@@ -525,6 +527,12 @@ def held_to_copy(coordinates: Mapping[str, Coordinate]) -> dict[str, int]:
 
 def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:
     """Write the arrays that have neither a sample axis nor feature axes."""
-    for name in ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error"):
+    for name in SPECTRAL:
         outputs.write(name, getattr(spectrum, name), ("component",))
     outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))
+
+
+def write_scores(outputs: Outputs, spectrum: Spectrum, dims: Dims, whiten: bool) -> None:
+    """Write scores and alpha from memory."""
+    outputs.write("scores", spectrum.scores(whiten), (dims.sample, "component"), {"whitened": whiten})
+    outputs.write("alpha", spectrum.alpha, (dims.sample, "component"))

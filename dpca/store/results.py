@@ -568,22 +568,6 @@ def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.d
     return None
 
 
-def kept_matrix(result: Result, name: str) -> NDArray[np.float64]:
-    """A whole array that a result keeps for later use.
-
-    Raises
-    ------
-    InputError
-        When it is missing or damaged.
-    """
-    if name not in result.arrays:
-        raise InputError(
-            f"{result.name}: keeps no Gram matrix (there is no {name})",
-            "Run it again with output.gram: true and svd_solver: gram_eigh, and --overwrite.",
-        )
-    return np.asarray(result.arrays[name][...], np.float64)
-
-
 def read_status(path: Path) -> dict[str, Any]:
     """The contents of status.json; `killed` instead of `running` if the run's process was on this host and is gone.
 

@@ -17,7 +17,7 @@ from dpca.execution.executors import Distributed, Threads
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.preprocess import Rules
-from dpca.planning.search import plan_layout
+from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source, open_source
 from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
@@ -269,7 +269,7 @@ def test_what_a_task_carries_does_not_grow_with_chunks():
         source = as_source(array)
         plan = plan_layout(source.layout, 0, 2)
         work = Pass(source, plan, Rules(True, "none", "error", 1), np.dtype("f4"))
-        sizes.append(max(len(pickle.dumps(work.part(span))) for span in range(0, plan.n_spans, 97)))
+        sizes.append(max(len(pickle.dumps(work.part(span)[0])) for span in range(0, plan.n_spans, 97)))
         spans.append(plan.n_spans)
     assert max(sizes) < 5000
     assert max(spans) < 1000

@@ -64,7 +64,9 @@ def test_the_noise_bounds_what_rounded_products_do_to_eigenvalues(kernel):
     error = np.random.default_rng(2).normal(size=scale.shape) * eps * scale / 2
     rounded.products[...] += (error + error.T) / 2
     right, _ = kernel.matrix(exact, eps)
-    wrong, noise = kernel.matrix(Inner.of_fit(rounded.products, exact.row_mean_product, exact.mean_norm2), eps)
+    squares, mean_product = np.diagonal(rounded.products), exact.row_mean_product
+    inner = Inner(rounded.products, squares, squares, mean_product, mean_product, exact.mean_norm2)
+    wrong, noise = kernel.matrix(inner, eps)
     off = np.abs(np.linalg.eigvalsh(right) - np.linalg.eigvalsh(wrong)).max()
     assert 0.01 * noise < off < 2 * noise
 
@@ -101,7 +103,7 @@ def test_gamma_median(n):
 
 
 def test_gamma_median_of_samples_that_are_alike():
-    alike = Inner.of_fit(np.zeros((4, 4)), np.zeros(4), 0.0)
+    alike = Inner.of_points(np.zeros((4, 3)), np.zeros((4, 3)))
     linear, rbf = Kernels(("linear", "rbf"), ("median",), sweep=True).cases(3, alike)
     assert not linear.matrix(alike)[0].any()
     with pytest.raises(ConfigError, match="median of the squared distances between samples is 0: most are alike"):

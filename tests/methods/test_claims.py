@@ -124,7 +124,7 @@ def test_a_run_that_is_gone_on_with_does_not_do_what_was_refuted_again(monkeypat
             raise KeyboardInterrupt
         return components_span(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.methods.steps.components_span", counted)
+    monkeypatch.setattr("dpca.methods.second_pass.components_span", counted)
     interrupted_at = 6  # 4 spans are of the solver that is refuted
     with pytest.raises(KeyboardInterrupt):
         decompose_array(x, 2, **spans, ledger=ledger, store=tmp_path / "r.zarr", executor=Threads(1))

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import zarr
 
-from dpca.planning.search import LIBRARIES_BYTES
+from dpca.planning.footprint import LIBRARIES_BYTES
 from dpca.system.machine import private_bytes
 
 pytestmark = pytest.mark.long

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dpca.config.model import Model
 from dpca.errors import ConfigError, InputError, OverBudgetError
+from dpca.planning.cuts import better_chunks
 from dpca.planning.runplan import Scratch, Workers
-from dpca.planning.search import better_chunks, plan_run
+from dpca.planning.search import plan_run
 from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
 from dpca.system.machine import Budget
@@ -40,7 +41,7 @@ def made(source, memory_mib, *, axis=0, model=Model(5), threads=2, processes=0, 
 
 def test_columns_of_chunks_come_first():
     plan = made(Imagined((100, 10**7), (100, 10_000)), 2000)
-    assert (plan.reading, plan.copy, plan.n_tasks) == ("columns", None, 2)
+    assert (plan.reading, plan.copy, plan.concurrency.n_tasks) == ("columns", None, 2)
 
 
 def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
@@ -48,12 +49,12 @@ def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
     ample = made(source, 2000, threads=8)
     tight = made(source, 450, threads=8)
     tightest = made(source, 200, threads=8)
-    assert ample.n_tasks == 8
-    assert 1 <= tight.n_tasks < 8
+    assert ample.concurrency.n_tasks == 8
+    assert 1 <= tight.concurrency.n_tasks < 8
     assert tight.plan == ample.plan
     assert tight.wanted_tasks == 8
     assert tight.wanted_bytes > 450 * MIB
-    assert tightest.n_tasks == 1
+    assert tightest.concurrency.n_tasks == 1
     assert tightest.plan.slab_width < ample.plan.slab_width
 
 
@@ -95,7 +96,7 @@ def test_samples_that_cannot_be_solved_say_how_many_could():
         made(Imagined((20_000, 10**7), (20_000, 100)), 8000)
     n = int(re.search(r"With 7.81 GiB up to (\d+) samples fit", caught.value.remedy)[1])
     assert 13_000 < n < 20_000
-    assert made(Imagined((n, 10**7), (n, 100)), 8000).n_tasks == 1
+    assert made(Imagined((n, 10**7), (n, 100)), 8000).concurrency.n_tasks == 1
     with pytest.raises(OverBudgetError):
         made(Imagined((n + 50, 10**7), (n + 50, 100)), 8000)
 
@@ -124,7 +125,7 @@ def test_a_plan_keeps_to_its_budget_and_the_budget_that_an_error_names_does(sour
     assert plan.tightest.peak_bytes <= memory * MIB
     slabs = plan.plan
     assert math.prod(len(cut) for cut in slabs.slabs) == slabs.n_slabs
-    assert plan.window >= plan.n_tasks >= 1
+    assert plan.concurrency.window >= plan.concurrency.n_tasks >= 1
 
 
 def test_neither_workers_nor_ample_memory_change_the_cuts():
@@ -148,7 +149,7 @@ def test_a_cluster_is_planned_process_by_process():
     workers = Workers(4, 2, budget, client_budget=Budget(3000 * MIB, "of this machine"))
     plan = plan_run(source, 0, Model(5), workers=workers, scratch=PLENTY)
     assert [(process.name, process.count) for process in plan.processes] == [("client", 1), ("worker", 4)]
-    assert plan.n_tasks == 8
+    assert plan.concurrency.n_tasks == 8
     small = Workers(4, 2, budget, client_budget=Budget(200 * MIB, "of this machine"))
     with pytest.raises(OverBudgetError, match="in each client") as caught:
         plan_run(source, 0, Model(5), workers=small, scratch=PLENTY)
@@ -168,7 +169,7 @@ def test_chunks_that_are_advised_need_no_advice():
     assert size_of(chunks, layout.dtype) <= 8 * MIB
     plan = made(Imagined((1000, 721, 1440), chunks), 2000)
     assert plan.reading == "columns"
-    assert plan.n_tasks == 2
+    assert plan.concurrency.n_tasks == 2
 
 
 def test_memory_that_would_do_without_scratch_and_with_it_are_told_apart():
@@ -192,4 +193,4 @@ def test_chunks_that_hurt_are_named_whether_or_not_the_eigensolve_would_fit():
 
 
 def test_more_threads_than_spans_cost_nothing():
-    assert made(Imagined((20, 10**6), (20, 100)), 4000, threads=100_000).n_tasks < 1000
+    assert made(Imagined((20, 10**6), (20, 100)), 4000, threads=100_000).concurrency.n_tasks < 1000

@@ -1,4 +1,5 @@
 import os
+from contextlib import contextmanager
 
 import dask.array as da
 import h5py
@@ -14,10 +15,13 @@ from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Runner
+from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import streamed
+from dpca.methods.stages import Stages
+from dpca.planning.cuts import plan_layout
 from dpca.planning.rechunk import plan_copy
-from dpca.planning.runplan import Attempt, RunPlan, Scratch, Workers
-from dpca.planning.search import plan_layout, plan_run
+from dpca.planning.runplan import Attempt, Concurrency, RunPlan, Scratch, Workers
+from dpca.planning.search import plan_run
 from dpca.sources import as_source, open_source
 from dpca.system.machine import Budget
 from tests.runs import RecordingSource, arrays_of, decompose_array
@@ -38,10 +42,13 @@ def stored(draw):
     }
 
 
+@contextmanager
 def copied(source, copy, tmp_path, n_tasks=2):
     plan = plan_layout(copy.layout, 0, 1, divide=True)
-    made = RunPlan(plan, "copy", copy, n_tasks, 2 * n_tasks)
-    return streamed(source, made, str(tmp_path), Runner(Threads(n_tasks), Progress()))
+    made = RunPlan(plan, "copy", copy, Concurrency(n_tasks, 2 * n_tasks))
+    stages = Stages(Runner(Threads(n_tasks), Progress()))
+    with streamed(Dataset.of(source, plan), made, str(tmp_path), stages) as (data, absent):
+        yield data.only.source, absent
 
 
 @given(stored())
@@ -103,8 +110,8 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
     from dpca.methods.decomposition import decompose
     from dpca.store.outputs import Outputs
 
-    attempts = tuple(Attempt(rung, 2, 4) for rung in model.ladder(source.layout.dtype, "samples"))
-    made = RunPlan(plan, "copy", copy, 2, 4, attempts=attempts)
+    attempts = tuple(Attempt(rung, Concurrency(2, 4)) for rung in model.ladder(source.layout.dtype, "samples"))
+    made = RunPlan(plan, "copy", copy, Concurrency(2, 4), attempts=attempts)
     found = decompose(source, model, made, Outputs("r.zarr"), Runner(Threads(2), Progress()), scratch="scratch.zarr")
     assert not os.path.exists("scratch.zarr")
     expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)
@@ -147,8 +154,8 @@ def test_absent_chunks_and_packing_survive_the_copy():
 def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("dpca.planning.search.SLAB_BYTES", 2**18)
     monkeypatch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.search.LIBRARIES_BYTES", 0)
-    monkeypatch.setattr("dpca.planning.search.TASK_BYTES", 0)
+    monkeypatch.setattr("dpca.planning.footprint.LIBRARIES_BYTES", 0)
+    monkeypatch.setattr("dpca.planning.footprint.TASK_BYTES", 0)
     x = random_array(0, (64, 40_000), "f4")
     array = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(1, 40_000))
     store = tmp_path / "out" / "result.zarr"
@@ -169,7 +176,7 @@ def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
     x = da.from_array(random_array(0, (60, 20_000), "f4"), chunks=(1, 20_000))
     plan = {"workers": Workers(0, 1, Budget(190 * MIB, "of this test")), "scratch": Scratch("s", 10**12)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.planning.search.TASK_BYTES", 2 * MIB)
+        patch.setattr("dpca.planning.footprint.TASK_BYTES", 2 * MIB)
         patch.setattr("dpca.planning.search.SLAB_BYTES", 2**20)
         patch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
         assert plan_run(as_source(x), 0, Model(3), **plan).reading == "copy"

@@ -10,7 +10,7 @@ import pytest
 
 from dpca.commands.run import run
 from dpca.config.loading import load
-from dpca.methods import steps
+from dpca.methods import first_pass, second_pass
 from tests.commands.calls import dpca
 from tests.resume.disturbed import disturbed, flipped, in_small_slabs, in_turn, killed, staged, truncated
 from tests.stores import bits, random_array
@@ -44,14 +44,16 @@ def test_a_damaged_part_is_named_and_computed_again(config, undisturbed, capsys)
 def spans_computed(monkeypatch):
     """Count the spans of each kind that are computed."""
     computed = []
-    for name in ("first_span_of_features", "components_span", "left_vectors_span", "scores_span"):
-        task = getattr(steps, name)
+    places = {first_pass: ["first_span_of_features"]}
+    places[second_pass] = ["components_span", "left_vectors_span", "scores_span"]
+    for place, name in ((place, name) for place, names in places.items() for name in names):
+        task = getattr(place, name)
 
         def counted(*arguments, task=task):
             computed.append((task.__name__, arguments[-2]))
             return task(*arguments)
 
-        monkeypatch.setattr(steps, name, counted)
+        monkeypatch.setattr(place, name, counted)
     return computed
 
 
@@ -99,8 +101,8 @@ def test_damaged_scores_under_way_of_tall_data(monkeypatch):
     assert dpca("run", "tall.yaml") == 0
     undisturbed = bits("r")
     shutil.rmtree("r")
-    what = "import dpca.methods.passes\nspan = dpca.methods.passes.scores_span\nimport dpca.methods.steps\n"
-    what += "dpca.methods.steps.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
+    what = "import dpca.methods.passes\nspan = dpca.methods.passes.scores_span\nimport dpca.methods.second_pass\n"
+    what += "dpca.methods.second_pass.scores_span = lambda *a: os.kill(os.getpid(), 9) if a[-2] == 6 else span(*a)\n"
     assert disturbed(what, "run", "tall.yaml").returncode == -signal.SIGKILL
     files = staged("left_vectors*") + staged("scores*") + staged("alpha*")
     assert len({path.split("/")[4] for path in files}) == 3

@@ -44,8 +44,8 @@ ACTS = {
 }
 PATCH = """
 sys.path.insert(0, os.getcwd())
-import dpca.methods.steps, poison
-dpca.methods.steps.first_span_of_features = poison.poisoned
+import dpca.methods.first_pass, poison
+dpca.methods.first_pass.first_span_of_features = poison.poisoned
 """
 
 

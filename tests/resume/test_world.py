@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca.methods import steps
+from dpca.methods import first_pass
 from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
 from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
@@ -66,7 +66,7 @@ def test_an_input_that_changes_while_it_is_read_gives_no_result(config, capsys, 
             rewrite_a_chunk()
         return original(work, alpha, span, report)
 
-    monkeypatch.setattr("dpca.methods.steps.components_span", changing)
+    monkeypatch.setattr("dpca.methods.second_pass.components_span", changing)
     assert dpca("run", config) == 2
     assert "x.zarr: changed while it was read: sizes or times of its chunk files are others" in capsys.readouterr().err
     assert not Path("r/manifest.json").exists()
@@ -169,14 +169,14 @@ def test_a_file_that_is_cut_short_while_it_is_read(config, kind, monkeypatch, ca
             how = {"chunks": (N, 600), "compression": "gzip"} if "gzip" in kind else {}
             file.create_dataset("x", data=x, **how)
     victim = "x.zarr/c/0/6" if kind == "zarr" else name
-    original = steps.first_span_of_features
+    original = first_pass.first_span_of_features
 
     def cutting(work, span, report):
         if span == 3:
             shortened(victim, os.path.getsize(victim) // 2)
         return original(work, span, report)
 
-    monkeypatch.setattr(steps, "first_span_of_features", cutting)
+    monkeypatch.setattr(first_pass, "first_span_of_features", cutting)
     done = dpca("run", config, "--set", f"input.uri={name}", "--set", "compute.workers=1")
     shown = capsys.readouterr().err
     assert done in (1, 2)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca.execution.stage import Executor, Stage, Work
+from dpca.planning.runplan import Concurrency
 from workflows.benchmarks.bench import once
 from workflows.benchmarks.data import Case, make, read_all
 from workflows.benchmarks.model import Machine, predicted
@@ -121,9 +122,9 @@ class Nothing(Work):
 
     n_parts = EMPTY_SPANS
 
-    def part(self, _number: int) -> "Nothing":
+    def part(self, number: int) -> "tuple[Nothing, int]":
         """The same."""
-        return self
+        return self, number
 
 
 def overheads(directory: Path) -> dict[str, float]:
@@ -142,8 +143,7 @@ def overheads(directory: Path) -> dict[str, float]:
             work=Nothing(),
             empty=0.0,
             merge=lambda total, found: total + found,
-            n_tasks=2,
-            window=4,
+            concurrency=Concurrency(2, 4),
         )
         executor.run(stage, Progress(), ledger.checkpoint("nothing") if ledger else None)
         return (time.perf_counter() - began) / EMPTY_SPANS

@@ -1,0 +1,132 @@
+"""The order of solvers: each of the plan's attempts in turn, until one supports every component that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from dpca.config.model import Model
+from dpca.errors import PrecisionError
+from dpca.methods.dataset import Dataset
+from dpca.methods.first_pass import FirstPass, Summed
+from dpca.methods.stages import Stages
+from dpca.numerics.ladder import Rung
+from dpca.numerics.spectrum import Spectrum
+from dpca.planning.runplan import Attempt, RunPlan
+from dpca.store.ledger import Ledger
+from dpca.store.outputs import Outputs
+
+
+class Decomposed(Protocol):
+    """A decomposition that is computed from the sum of a pass."""
+
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def weakest(self) -> Spectrum:
+        """The spectrum that decides whether the solver supports what was asked for."""
+        ...
+
+
+D = TypeVar("D", bound=Decomposed)
+
+
+class Completion(Protocol[D]):
+    """What follows a decomposition that supports every component, by the error estimates of the first pass."""
+
+    def write(self, solved: D) -> D:
+        """Write the results of the first pass; returns them without the matrix of its sum, which nobody needs any more."""
+        ...
+
+    def complete(self, solved: D, again: bool) -> D:
+        """Run the second pass, which may refute the estimates; `again` if it ran for another solver before."""
+        ...
+
+
+def climb(
+    stages: Stages,
+    data: Dataset,
+    model: Model,
+    made: RunPlan,
+    outputs: Outputs,
+    decompose: Callable[[Summed], D],
+    completion: Completion[D] | None = None,
+) -> D:
+    """Run the first pass by each solver in turn until one supports every component.
+
+    Parameters
+    ----------
+    outputs : where the first pass writes means and scales
+    decompose : computes the decomposition in memory, from the sum of a pass
+    completion : writes the results, and runs the second pass; None where there is neither
+
+    Raises
+    ------
+    PrecisionError
+        When the last solver's precision does not suffice for the data.
+    """
+    stages.choose(model.reason(data.dtype, data.n_samples, data.n_features))
+    first = FirstPass(stages, data, model, outputs)
+    present = first.present(made.attempts[0])
+    solved: D | None = None
+    written = again = False
+    for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+        name = attempt.rung.name
+        if attempt is not made.attempts[0]:
+            stages.progress.expect(2)
+        solved = None  # so that its matrix is not held while the next one is made
+        try:
+            solved = decompose(first.sum(attempt, present, written=written))
+        except PrecisionError as error:
+            if following is None:
+                raise PrecisionError(f"{data.name}: {error.message}", error.remedy) from error
+            stages.choose(f"{name} failed ({error.message}), so {following.rung.name} is tried")
+            continue
+        written = True
+        if following is not None and solved.weakest.lacking.any():
+            stages.choose(f"{name}: {_lacking(solved.weakest)}, so {following.rung.name} is tried")
+            continue
+        if completion is None:
+            break
+        if following is None or not _refuted(stages.ledger, attempt.rung):
+            solved = completion.write(solved)  # so that no name holds the matrix during the second pass
+            solved = completion.complete(solved, again)
+            if following is None or not solved.weakest.lacking.any():
+                break
+            _refute(stages.ledger, attempt.rung)
+        again = True
+        stages.choose(f"{name}: the second pass refuted it, so {following.rung.name} is tried")
+    assert solved is not None  # the last attempt returned or raised
+    stages.choose(_verdict(solved.attempt.rung, solved.weakest, made))
+    return solved
+
+
+def _refuted(ledger: Ledger | None, rung: Rung) -> bool:
+    """Whether the second pass of a solver was done before, and its result was not good enough."""
+    return ledger is not None and ledger.checkpoint(f"{rung.name}, refuted").has(0)
+
+
+def _refute(ledger: Ledger | None, rung: Rung) -> None:
+    """Record that the second pass refuted a solver, so that a resumed run does not repeat it."""
+    if ledger is not None:
+        ledger.checkpoint(f"{rung.name}, refuted").keep(0, np.zeros(0))
+
+
+def _lacking(spectrum: Spectrum) -> str:
+    """The first component that a solver does not support, and by how much, in words."""
+    index = int(np.argmax(spectrum.lacking))
+    ratio = spectrum.singular_values[index] / (spectrum.singular_values[0] or 1.0)
+    size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
+    return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
+
+
+def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
+    """Which solver gave the answer, and what it lacks, in words."""
+    if not spectrum.lacking.any():
+        return f"{rung.name} supports every component that was asked for"
+    if made.too_large:
+        return f"{rung.name}: {_lacking(spectrum)}; {made.too_large[0].name} does not fit the memory"
+    return f"{rung.name}: {_lacking(spectrum)}"

@@ -1,0 +1,98 @@
+"""The data of a run as groups of features of the same samples: the passes go over one group after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from dpca.execution.stage import InTurn
+from dpca.methods.passes import Pass
+from dpca.numerics.ladder import Rung
+from dpca.numerics.preprocess import Rules
+from dpca.slabs import Plan
+from dpca.sources import Source
+
+
+@dataclass(frozen=True)
+class FeatureGroup:
+    """Features that one source holds, and how the passes cut them."""
+
+    source: Source
+    plan: Plan
+    name: str = ""
+    """Empty in a dataset of one group."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples whose features lie in one or more groups; the cuts of every group keep the same samples.
+
+    Sums over features are sums over groups. Where samples stream by (`keeps` is features), and where arrays with
+    feature axes are written, there is one group.
+    """
+
+    groups: tuple[FeatureGroup, ...]
+
+    @classmethod
+    def of(cls, source: Source, plan: Plan) -> Self:
+        """A dataset of one group."""
+        return cls((FeatureGroup(source, plan),))
+
+    @property
+    def only(self) -> FeatureGroup:
+        """The group of a dataset of one."""
+        (group,) = self.groups
+        return group
+
+    @property
+    def name(self) -> str:
+        """The name of the data in messages."""
+        return ", ".join(group.source.layout.name for group in self.groups)
+
+    @property
+    def n_samples(self) -> int:
+        return self.groups[0].plan.n_samples
+
+    @property
+    def n_features(self) -> int:
+        return sum(group.plan.n_features for group in self.groups)
+
+    @property
+    def n_kept(self) -> int:
+        """Size of the kept side: of the samples, or of the features."""
+        return self.n_samples if self.keeps_samples else self.only.plan.n_kept
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether features stream by, and the matrix is over samples."""
+        return self.groups[0].plan.keeps == "samples"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype that holds the values of all groups."""
+        return np.result_type(*(group.source.layout.dtype for group in self.groups))
+
+    @property
+    def n_values(self) -> int:
+        return sum(group.source.layout.n_values for group in self.groups)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the data after decoding."""
+        return sum(group.source.layout.bytes for group in self.groups)
+
+    @property
+    def n_spans(self) -> int:
+        return sum(group.plan.n_spans for group in self.groups)
+
+    def read_from(self, source: Source) -> Dataset:
+        """The dataset of one group, read from another source that holds the same values."""
+        return Dataset((replace(self.only, source=source),))
+
+    def work(self, rules: Rules, rung: Rung, **how: Any) -> InTurn:
+        """A pass over all groups; `how` are further settings of `Pass`."""
+        return InTurn.of(
+            [Pass(group.source, group.plan, rules, rung.dtype, rung.solver, **how) for group in self.groups]
+        )

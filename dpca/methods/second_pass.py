@@ -1,0 +1,323 @@
+"""The second pass over the data: the vectors of the streamed side, what is measured of them, and Ritz values.
+
+Where samples are kept, it computes components, else scores. A sweep over what the pass has written follows: it makes
+vectors orthonormal where they are not, and gives them their signs. Arrays have names of their own until all is written.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpca.config.model import Model
+from dpca.execution.stage import Stage
+from dpca.methods.dataset import Dataset
+from dpca.methods.passes import (
+    Sweep,
+    components_span,
+    extremes_span,
+    left_vectors_span,
+    orthogonalize_span,
+    scores_span,
+)
+from dpca.methods.solve import Solved, in_double, without_missed
+from dpca.methods.stages import Stages
+from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
+from dpca.numerics.certificate import confirmed
+from dpca.numerics.sketch import SAFETY, Sketch, norms, random_columns
+from dpca.numerics.spectrum import Spectrum, judged, reciprocal
+from dpca.planning.runplan import Attempt, RunPlan
+from dpca.store.outputs import Dims, Outputs
+
+REFINED = 1e-4
+"""Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four
+digits are more than statistics need, and it costs a quarter of that pass."""
+DOUBLE = np.dtype(np.float64)
+
+
+def in_hand(name: str, stage: str) -> str:
+    """Name of an array while a stage writes it: a task that comes late, after the stage, writes where nobody reads."""
+    return re.sub(r"\W+", "_", f"{name} in hand of {stage}")
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The pass and its sweep by name, and the arrays that they write."""
+
+    second: str
+    sweep: str
+    between: str
+    """The array that the pass writes and the sweep reads."""
+    pending: tuple[str, ...]
+    """What the sweep writes, until all is written."""
+    final: tuple[str, ...]
+    """The same under their names in the result."""
+    finished: bool
+    """Whether both had finished before, so that nothing is written."""
+
+    def to_write(self, *names: str) -> tuple[str, ...]:
+        """The names of arrays that a stage has to write."""
+        return () if self.finished else names
+
+
+class SecondPass:
+    """The second pass of one solver.
+
+    Parameters
+    ----------
+    again : whether another solver has run its second pass before: stages of this one have names of their own
+    """
+
+    def __init__(
+        self, stages: Stages, data: Dataset, model: Model, made: RunPlan, outputs: Outputs, dims: Dims, *, again: bool
+    ) -> None:
+        self._stages, self._data, self._model, self._made = stages, data, model, made
+        self._outputs, self._dims, self._again = outputs, dims, again
+        self._plan = data.only.plan
+
+    def components(self, solved: Solved) -> Solved:
+        """Components from a second pass over features, made orthonormal if they are not.
+
+        In double precision it gives Ritz values, too, and rotates components where that makes them more accurate.
+        """
+        steps = self._steps(solved, "components", "orthogonalize", "components", ("components",))
+        attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
+        nonzero = solved.spectrum.singular_values > 0
+        partial = self._back_projected(steps, solved, attempt)
+        projection = partial.projection
+        if self._model.rules.center:
+            projection = projection - projection.mean(axis=0)  # H X_c = X_c: removes what rounding left of the means
+        ritz = Ritz.of(partial.overlap, projection, nonzero) if attempt.rung.dtype == DOUBLE else None
+        orthonormal = is_orthonormal(partial.overlap, nonzero, stored)
+        spectrum, transform = solved.spectrum, None
+        if ritz is not None:
+            spectrum, transform = self._rotated(solved, ritz, partial, orthonormal)
+        elif not orthonormal:
+            transform = orthogonalizer(partial.overlap, nonzero)
+        overlap = partial.overlap
+        if transform is not None:
+            overlap = self._orthogonalized(steps, transform, attempt, stored)
+            projection = projection @ transform.T
+        self._publish(steps, steps.pending if transform is not None else (steps.between,))
+        measured = Measured(
+            overlap=overlap,
+            scores_overlap=spectrum.vectors.T @ spectrum.vectors,
+            before=None if transform is None else partial.overlap,
+            captured=projection.T @ projection,
+            misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
+            refined=ritz is not None,
+        )
+        return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
+
+    def scores(self, solved: Solved) -> Solved:
+        """Scores and alpha from a second pass over samples, in double precision."""
+        steps = self._steps(solved, "scores", "signs", "left_vectors", ("scores", "alpha"))
+        spectrum, nonzero = solved.spectrum, solved.spectrum.singular_values > 0
+        partial = self._left_vectors(steps, solved)
+        ritz = Ritz.of(partial.overlap, partial.projection, nonzero)
+        transform, signs = np.diag(nonzero.astype(float)), partial.signs
+        if ritz is not None:
+            transform = ritz.transform
+            if ritz.turns:  # after the rotation, other entries may be the largest
+                signs = self._signs(steps, transform, solved.attempt)
+            spectrum = self._refined(self._with_scaled_sketch(solved, partial), ritz, partial)
+        sigma, repair = spectrum.singular_values, transform.T * signs
+        to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
+        overlap = self._scores_written(steps, repair * to_scores, repair * reciprocal(sigma), solved.attempt)
+        self._publish(steps, steps.pending)
+        spectrum = spectrum.signed(signs)
+        weights = reciprocal(to_scores)
+        scores_overlap = weights[:, None] * overlap * weights
+        measured = Measured(
+            overlap=spectrum.vectors.T @ spectrum.vectors,
+            scores_overlap=scores_overlap,
+            before=None if is_orthonormal(partial.overlap, nonzero, DOUBLE) else partial.overlap,
+            captured=sigma[:, None] * scores_overlap * sigma,
+            misfit=np.linalg.norm(partial.projection @ repair - spectrum.scaled, axis=0),
+            refined=ritz is not None,
+        )
+        return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
+
+    # The pass.
+
+    def _attempt(self, solved: Solved) -> Attempt:
+        """The attempt that the pass follows: in double precision where digits are lacking and that fits."""
+        spectrum, attempt = solved.spectrum, solved.attempt
+        wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
+        return in_double(self._made) or attempt if wanted.any() else attempt
+
+    def _back_projected(self, steps: _Steps, solved: Solved, attempt: Attempt) -> BackprojectionPartial:
+        """Write the components of all features, and measure them."""
+        alpha, stored = solved.spectrum.alpha, solved.attempt.rung.dtype
+        if not steps.finished:
+            self._outputs.create_tiled(steps.between, self._plan, self._dims.features, stored, alpha.shape[1])
+        writes = steps.to_write(steps.between)
+        how = {"outputs": self._outputs, "writes": writes, "stored_dtype": stored, "backwards": True}
+        stage = Stage(
+            name=steps.second,
+            task=components_span,
+            work=self._data.work(self._model.rules, attempt.rung, **how),
+            shared=(alpha.astype(attempt.rung.dtype),),
+            empty=BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns),
+            merge=BackprojectionPartial.merge,
+            concurrency=attempt.concurrency,
+            n_bytes=self._data.n_bytes,
+        )
+        return self._stages.read(stage, lambda partial: partial.counts)
+
+    def _left_vectors(self, steps: _Steps, solved: Solved) -> BackprojectionPartial:
+        """Write the left singular vectors of all samples, and measure them."""
+        alpha, attempt = solved.spectrum.alpha, solved.attempt
+        if not steps.finished:
+            self._outputs.create_tiled(steps.between, self._plan, (self._dims.sample,), DOUBLE, alpha.shape[1])
+        rung = replace(attempt.rung, dtype=DOUBLE)
+        how = {"outputs": self._outputs, "writes": steps.to_write(steps.between), "backwards": True}
+        stage = Stage(
+            name=steps.second,
+            task=left_vectors_span,
+            work=self._data.work(self._model.rules, rung, **how),
+            shared=(alpha, solved.summed.fill, solved.summary.standard.about),
+            empty=BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns),
+            merge=BackprojectionPartial.merge,
+            concurrency=attempt.concurrency,
+            n_bytes=self._data.n_bytes,
+        )
+        return self._stages.read(stage, lambda partial: partial.counts)
+
+    @property
+    def _columns(self) -> F64:
+        """The columns of the sketch, not scaled."""
+        return random_columns(self._data.n_kept, self._model.rules.center and self._data.keeps_samples)
+
+    # Its Ritz values.
+
+    def _rotated(
+        self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial, orthonormal: bool
+    ) -> tuple[Spectrum, F64 | None]:
+        """The refined spectrum, and the rotation of the components; None where they stay as they are."""
+        signs = replace(solved.spectrum, vectors=ritz.kept).signs
+        refined = self._refined(solved, ritz, partial)
+        if orthonormal and not ritz.turns:
+            return replace(refined, vectors=solved.spectrum.vectors), None
+        transform = ritz.transform * signs[:, None]
+        return replace(refined, coefficients=solved.spectrum.alpha @ transform.T).signed(signs), transform
+
+    def _with_scaled_sketch(self, solved: Solved, partial: BackprojectionPartial) -> Solved:
+        """The result with the sketch of scaled features: the first pass did not know the scales yet."""
+        sketch, bounds, spectrum = Sketch(self._columns, partial.sketch), solved.bounds, solved.spectrum
+        if solved.power == 2:
+            bounds = sketch.residuals(spectrum.vectors, spectrum.eigenvalues[: spectrum.n_components])
+        summed = replace(solved.summed, summary=replace(solved.summary, sketch=sketch))
+        return replace(solved, summed=summed, bounds=bounds)
+
+    def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial) -> Spectrum:
+        """The spectrum with Ritz values and vectors instead of those of the first pass, and their errors."""
+        first, sketch, k = solved.spectrum, solved.summary.sketch, solved.spectrum.n_components
+        squares = ritz.values**2
+        bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds
+        checked = (partial.checked - sketch.columns.T @ partial.projection) @ ritz.transform.T
+        products = SAFETY * norms(checked)
+        vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
+        refined = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
+        refined = judged(refined, bounds, solved.power, before=solved.bounds, products=products)
+        refined = without_missed(refined, solved.missed)
+        # A value that the first pass knew as well stays as it was when the number of components was chosen.
+        better = refined.errors < first.errors
+        values = np.append(np.where(better, squares, first.eigenvalues[:k]), first.eigenvalues[k:])
+        errors = np.where(better, refined.errors, first.errors)
+        return replace(refined, eigenvalues=np.minimum.accumulate(values), errors=errors)
+
+    # The sweeps.
+
+    def _orthogonalized(self, steps: _Steps, transform: F64, attempt: Attempt, stored: np.dtype[Any]) -> F64:
+        """Write T W' for components W'; returns its products W'W, (n_components, n_components)."""
+        k = len(transform)
+        self._stages.progress.expect(1)
+        for name in steps.to_write(*steps.pending):
+            self._outputs.create_tiled(name, self._plan, self._dims.features, stored, k)
+        stage = Stage(
+            name=steps.sweep,
+            task=orthogonalize_span,
+            work=Sweep(self._plan, self._outputs, steps.to_write(*steps.pending), steps.between),
+            shared=(transform,),
+            empty=np.zeros_like(transform),
+            merge=operator.iadd,
+            concurrency=attempt.concurrency,
+            n_bytes=k * self._plan.n_features * stored.itemsize,
+        )
+        return self._stages.run(stage)
+
+    def _signs(self, steps: _Steps, transform: F64, attempt: Attempt) -> F64:
+        """Signs that make the largest entry of each rotated left singular vector positive, (n_components,)."""
+        self._stages.progress.expect(1)
+        stage: Stage[F64, F64] = Stage(
+            name=f"{steps.sweep}, looked for",
+            task=extremes_span,
+            work=Sweep(self._plan, self._outputs, reads=steps.between),
+            shared=(transform,),
+            empty=np.zeros((2, len(transform))),
+            merge=np.maximum,
+            concurrency=attempt.concurrency,
+            n_bytes=8 * len(transform) * self._plan.n_samples,
+        )
+        extremes = self._stages.run(stage)
+        return np.where(extremes[0] > extremes[1], -1.0, 1.0)
+
+    def _scores_written(self, steps: _Steps, to_scores: F64, to_alpha: F64, attempt: Attempt) -> F64:
+        """Write scores and alpha of all samples; returns scores' scores, (n_components, n_components)."""
+        k, of_sample = len(to_scores), (self._dims.sample,)
+        for name, final in zip(steps.to_write(*steps.pending), steps.final, strict=False):
+            attributes = {"whitened": self._model.whiten} if final == "scores" else {}
+            self._outputs.create_tiled(name, self._plan, of_sample, DOUBLE, k, component_axis=1, attributes=attributes)
+        stage = Stage(
+            name=steps.sweep,
+            task=scores_span,
+            work=Sweep(self._plan, self._outputs, steps.to_write(*steps.pending), steps.between),
+            shared=(to_scores, to_alpha),
+            empty=np.zeros((k, k)),
+            merge=operator.iadd,
+            concurrency=attempt.concurrency,
+            n_bytes=8 * k * self._plan.n_samples,
+        )
+        return self._stages.run(stage)
+
+    # What they write.
+
+    def _steps(self, solved: Solved, second: str, sweep: str, between: str, final: tuple[str, ...]) -> _Steps:
+        """The names of the pass and its sweep: each solver that reaches them has its own, also in a resumed run."""
+        if self._again:
+            second, sweep = (f"{name} of {solved.attempt.rung.name}" for name in (second, sweep))
+        between, pending = in_hand(between, second), tuple(in_hand(name, sweep) for name in final)
+        return _Steps(second, sweep, between, pending, final, self._finished(second, sweep, between, final))
+
+    def _finished(self, second: str, sweep: str, between: str, final: Sequence[str]) -> bool:
+        """Whether the pass and its sweep had finished before, so that `between`, the array that links them, is removed.
+
+        Then no part of them can be repeated alone: if one of the final arrays is damaged, both start again.
+        """
+        ledger = self._stages.ledger
+        if ledger is None or between in self._outputs:
+            return False
+        if not ledger.checkpoint(second).complete(self._plan.n_spans):
+            return False
+        damage = next((problem for name in final if (problem := self._outputs.damage(name))), None)
+        if damage is None:
+            return True
+        self._stages.progress.say(f"{damage}: it is computed again")
+        for name in (second, sweep):
+            ledger.checkpoint(name).clear()
+        return False
+
+    def _publish(self, steps: _Steps, written: tuple[str, ...]) -> None:
+        """Give the written arrays their names in the result, and remove what the sweep has read."""
+        if steps.finished:
+            return
+        for name, final in zip(written, steps.final, strict=True):
+            self._outputs.rename(name, final)
+        self._outputs.remove(steps.between)

@@ -1,0 +1,144 @@
+"""The eigensolve of a PCA: from the sum of the first pass to a spectrum with its errors, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpca.config.model import Model
+from dpca.methods.dataset import Dataset
+from dpca.methods.first_pass import Summary, Summed
+from dpca.methods.stages import Stages
+from dpca.numerics.accumulators import SOLVERS
+from dpca.numerics.accumulators.factors import F64, Factors
+from dpca.numerics.backproject import Measured
+from dpca.numerics.dimension import Chosen, Eigenvalues, choose, suggestions
+from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
+from dpca.planning.footprint import second_pass
+from dpca.planning.runplan import Attempt, RunPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved:
+    """The results of the first pass and of the eigensolve."""
+
+    summed: Summed
+    spectrum: Spectrum
+    chosen: Chosen
+    suggested: dict[str, int | str]
+    bounds: F64
+    """Largest error of lambda where the solver squares sigma, otherwise of sigma, (n_components,)."""
+    power: int
+    """2 where the solver squares sigma, otherwise 1."""
+    missed: float
+    """Upper bound of an eigenvalue that may have been missed."""
+    expected: Spectrum
+    """The spectrum, with the errors that a second pass in double precision would leave where one follows."""
+    measured: Measured | None = None
+    """Measurements of the second pass, once it is done."""
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.summed.attempt
+
+    @property
+    def summary(self) -> Summary:
+        return self.summed.summary
+
+    @property
+    def weakest(self) -> Spectrum:
+        """The spectrum that decides whether the solver supports what was asked for."""
+        return self.expected if self.measured is None else self.spectrum
+
+
+def in_double(made: RunPlan) -> Attempt | None:
+    """The first of the plan's attempts in double precision."""
+    return next((attempt for attempt in made.attempts if attempt.rung.dtype == np.float64), None)
+
+
+def without_missed(spectrum: Spectrum, missed: float) -> Spectrum:
+    """The spectrum, where eigenvalues that are not above `missed` have an infinite error."""
+    kept = spectrum.eigenvalues[: spectrum.n_components]
+    return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
+
+
+def solve(stages: Stages, data: Dataset, model: Model, made: RunPlan, components: bool, summed: Summed) -> Solved:
+    """The decomposition of a sum, with the chosen number of components and the numbers by other rules.
+
+    Parameters
+    ----------
+    components : whether a second pass will compute components, where samples are kept
+    """
+    summary, rules, rung = summed.summary, model.rules, summed.attempt.rung
+    power = SOLVERS[rung.solver].power
+    choice = _Choice(data, model, summary, power)
+
+    def finish() -> Factors:
+        assert summed.accumulator is not None
+        return summed.accumulator.finish(choice.of)
+
+    factors = stages.eigensolve(rung.name, finish, data.n_kept, made.eigensolve_threads)
+    if choice.made is None:
+        choice.of(factors.eigenvalues, factors.floor, factors.total)  # the factors came from the ledger
+    assert choice.made is not None
+    given, chosen = choice.made
+    off = choice.backward_error(factors.eigenvalues)
+    spectrum = spectrum_of(
+        replace(factors, floor=max(factors.floor, off**2), total=summary.squares),
+        n_samples=data.n_samples,
+        n_features=data.n_features - summary.n_empty,
+        center=rules.center,
+        ddof=rules.ddof,
+    )
+    if data.keeps_samples:
+        spectrum = spectrum.signed(spectrum.signs)
+    if power == 2:
+        bounds = summary.sketch.residuals(spectrum.vectors, spectrum.eigenvalues[: spectrum.n_components])
+    else:
+        bounds = np.full(spectrum.n_components, off)
+    spectrum = judged(spectrum, bounds, power)
+    missed = 0.0
+    if power == 2 and (data.keeps_samples or rules.scale == "none"):
+        missed = summary.sketch.missed(summary.product, spectrum.vectors)
+    spectrum = expected = without_missed(spectrum, missed)
+    if second_pass(made.plan, components) is not None and in_double(made) is not None:
+        expected = without_missed(judged(spectrum, bounds, power, before=bounds), missed)
+    return Solved(
+        summed=summed,
+        spectrum=spectrum,
+        chosen=chosen,
+        suggested=suggestions(given),
+        bounds=bounds,
+        power=power,
+        missed=missed,
+        expected=expected,
+    )
+
+
+@dataclass
+class _Choice:
+    """The choice of the number of components, which is made during the eigensolve, from all eigenvalues."""
+
+    data: Dataset
+    model: Model
+    summary: Summary
+    power: int
+    made: tuple[Eigenvalues, Chosen] | None = field(default=None, init=False)
+    """What the last choice was made from, and the choice."""
+
+    def of(self, eigenvalues: F64, floor: float, _: float) -> int:
+        """The number of components."""
+        n, d, center = self.data.n_samples, self.data.n_features - self.summary.n_empty, self.model.rules.center
+        floor = max(floor, self.backward_error(eigenvalues) ** 2)
+        values, rank, _ = ranked(eigenvalues, floor, n, d, center)
+        # The total is added up without products: it has the digits of float64.
+        given = Eigenvalues(values, rank, n, max(1, d - self.summary.n_constant), center, self.summary.squares)
+        self.made = given, choose(self.model.n_components, given)
+        return self.made[1].n_components
+
+    def backward_error(self, eigenvalues: F64) -> float:
+        """Backward error of a factor, below which no sigma counts; 0 where the solver squares sigma."""
+        if self.power == 2:
+            return 0.0
+        return self.summary.sketch.backward_error(self.summary.product, float(np.sqrt(eigenvalues[0])))

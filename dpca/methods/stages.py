@@ -1,0 +1,109 @@
+"""Running the stages of a decomposition, and recording what they cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from dpca.execution.stage import Runner, Stage, Traffic
+from dpca.numerics.accumulators import gram
+from dpca.numerics.accumulators.factors import Factors
+from dpca.numerics.accumulators.tallies import Counts
+from dpca.system.signals import THREADS
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TaskSeconds:
+    """Total time of the tasks of a stage, including those before a run was resumed."""
+
+    reading: float
+    """From the request for a slab until its values are decoded in memory."""
+    computing: float
+    """The rest: preprocessing, products, writing."""
+    tasks: int
+    """Number of tasks at the same time."""
+
+
+class Stages:
+    """The stages of one decomposition: each is run here, and what it costs is noted."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.progress, self.ledger = runner, runner.progress, runner.ledger
+        self.seconds: dict[str, float] = {}
+        self.traffic: dict[str, Traffic] = {}
+        self.work: dict[str, TaskSeconds] = {}
+        self.choices: list[str] = []
+        """Why solvers were used or rejected, in sentences."""
+        self.passes = self.bytes_decoded = self.retries = 0
+
+    @property
+    def costs(self) -> dict[str, Any]:
+        """Choices, and seconds, traffic and work of each stage, by these names."""
+        return {
+            "choices": tuple(self.choices),
+            "seconds": self.seconds,
+            "traffic": self.traffic,
+            "work": self.work,
+        }
+
+    def choose(self, sentence: str) -> None:
+        """Record why a solver was used or rejected, and report it."""
+        self.choices.append(sentence)
+        self.progress.say(sentence)
+
+    def run(self, stage: Stage[T, Any]) -> T:
+        """Run a stage."""
+        with self.timed(stage.name), self._watched(stage.name):
+            return self.runner.run(stage)
+
+    def read(self, stage: Stage[T, Any], counts_of: Callable[[T], Counts]) -> T:
+        """Run a stage that reads all of the data; `counts_of` gives the counts of its sum."""
+        self.passes += 1
+        result = self.run(stage)
+        counts = counts_of(result)
+        n_tasks = stage.concurrency.n_tasks
+        self.work[stage.name] = TaskSeconds(counts.read_seconds, counts.compute_seconds, n_tasks)
+        self.bytes_decoded += counts.bytes_read
+        self.retries += counts.retries
+        return result
+
+    def eigensolve(self, name: str, finish: Callable[[], Factors], m: int, n_threads: int) -> Factors:
+        """A small decomposition in memory, m x m, with a number of BLAS threads; or its result from the ledger."""
+        gram.load(m)
+
+        def solve() -> Factors:
+            stage = self.progress.stage("eigensolve")
+            # In a thread, so that signals are handled while LAPACK runs.
+            pool = ThreadPoolExecutor(1, THREADS)
+            with self.timed("eigensolve"), stage, threadpool_limits(n_threads, user_api="blas"):
+                solving = pool.submit(finish)
+                pool.shutdown(wait=False)
+                return solving.result()
+
+        if self.ledger is None:
+            return solve()
+        return self.ledger.once(f"eigensolve of {name}", solve, Factors.nothing())
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of what is done to the seconds of a name."""
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+    @contextmanager
+    def _watched(self, name: str) -> Iterator[None]:
+        """Count what a stage sends over the network of a cluster."""
+        before = self.runner.executor.traffic
+        yield
+        after = self.runner.executor.traffic
+        if before is not None and after is not None:
+            self.traffic[name] = self.traffic.get(name, Traffic()) + (after - before)

@@ -1,0 +1,88 @@
+"""The Gram matrix of the samples, with all that has to be known of the data to use it without them.
+
+The first pass gives it, a result keeps it, kernels are computed from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.tallies import Counts
+from dpca.numerics.ladder import Rung
+from dpca.numerics.sketch import Sketch
+
+UNKNOWN = 32
+"""Assumed error of products, in eps, where no sketch tells (earlier versions): up to 28 were measured."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features that a matrix over samples is summed over."""
+
+    total: int
+    """d; features without any value are included."""
+    constant: int = 0
+    empty: int = 0
+    """Features without any value."""
+    groups: tuple[str, ...] = ("",)
+    """Names of the groups of features that were added up; the one group of a dataset without groups has no name."""
+
+    @property
+    def present(self) -> int:
+        """Features that have a value."""
+        return self.total - self.empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramMatrix:
+    """K = X_c X_c' of n samples, the sum over all groups of features.
+
+    With r and c it gives the products of samples before centring: X X' = K + r 1' + 1 r' + c 11'.
+    """
+
+    kept: F64
+    """K, (n, n); or R of a QR factorization, upper triangular, with K = R'R, where the solver is tsqr."""
+    mean_product: F64
+    """r = X_c m~ with m~ = mean / scale, (n,)."""
+    mean_norm2: float
+    """c = m~' m~."""
+    norms2: F64
+    """Squared norm of each sample in X_c, added up without products, (n,)."""
+    features: Features
+    rung: Rung
+    """Solver and precision of the products."""
+    exact: bool
+    """Whether no product was rounded."""
+    difference: float
+    """Relative difference between the trace and the sum of squares without products."""
+    sketch: Sketch | None
+    """None where an earlier version kept none."""
+    counts: Counts = field(default_factory=Counts)
+    """Counts of what was met while the data were read."""
+
+    @property
+    def n_samples(self) -> int:
+        return len(self.mean_product)
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether R is kept instead of K."""
+        return self.rung.solver == "tsqr"
+
+    @cached_property
+    def matrix(self) -> F64:
+        """K, (n, n)."""
+        return self.kept.T @ self.kept if self.is_factor else self.kept
+
+    @cached_property
+    def rounding(self) -> float:
+        """Error of an entry (i, j), relative to |x_i| |x_j|, as the sketch measures it."""
+        eps = float(np.finfo(np.float64).eps)
+        if self.sketch is None:
+            return eps if self.exact else UNKNOWN * float(np.finfo(self.rung.dtype).eps)
+        product = self.matrix @ self.sketch.columns
+        return max(eps, self.sketch.entries(product, np.diagonal(self.matrix), self.norms2))

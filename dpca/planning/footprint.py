@@ -1,0 +1,189 @@
+"""What each process of a run holds in each stage: names and sizes of arrays, from the modules that create them (`held`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpca.config.model import Model
+from dpca.kernels import kernel as kernels
+from dpca.numerics import backproject, preprocess, preview
+from dpca.numerics.accumulators import SOLVERS
+from dpca.numerics.ladder import Rung
+from dpca.planning.cuts import extent
+from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
+from dpca.slabs import Plan
+from dpca.sources.base import Layout, Source
+from dpca.store import ledger, outputs
+
+LIBRARIES_BYTES = 160 * 2**20
+"""Interpreter and imported libraries: 66 to 110 MiB measured, plus the buffers of BLAS."""
+TASK_BYTES = 24 * 2**20
+"""Memory of a task besides its arrays: the stack of a thread, packing buffers of BLAS, overhead of the allocator."""
+COORDINATES = "coordinates"
+"""The first stage, in which coordinates are copied or compared."""
+
+
+@dataclass(frozen=True)
+class Footprints:
+    """What the processes of a run hold, for any plan of it."""
+
+    source: Source
+    model: Model
+    n_components: int
+    workers: Workers
+    components: bool
+    """Whether components are written."""
+    keep_gram: bool
+    """Whether the Gram matrix is written."""
+    coordinates: Mapping[str, int]
+    """Bytes that are held to copy each coordinate, by name in words."""
+
+    def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
+        """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
+        m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
+        tasks = self._tasks(run, rung)
+        solver = SOLVERS[rung.solver]
+        sums = {
+            rung.name: [
+                *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
+                Array("sums of spans, to be added", 8 * m * m, 1 + waiting),
+                Array("vectors of a preview", preview.held(m)),
+            ],
+        }
+        for name in ("components", "scores"):
+            if name in tasks:
+                sums[name] = [
+                    Array("vectors and alpha", 2 * 8 * m * k),
+                    Array("overlap and projection", 8 * k * (m + k), 1 + waiting),
+                ]
+        if "orthogonalize" in tasks:
+            sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
+        return arranged(tasks, sums, self._solve(run.plan, rung), self.workers, threads, self.coordinates)
+
+    def _tasks(self, run: RunPlan, rung: Rung) -> dict[str, dict[str, int]]:
+        """What a task of each stage holds."""
+        plan, m, k = run.plan, run.plan.n_kept, self.n_components
+        reader, panels = held_to_read(run, self.source), preprocess.held(plan, rung.dtype)
+        first = {**reader, **panels, **SOLVERS[rung.solver].held(m, rung.dtype)}
+        tasks = {} if run.copy is None else {"copy": run.copy.held_to_write(self.source)}
+        if plan.keeps == "samples":
+            tasks[rung.name] = {
+                **first,
+                "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+                "tile being written": outputs.held_to_write(8 * plan.tile_width),
+            }
+            if self.components:
+                tasks |= _to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)
+        else:
+            counted = 2 * 8 * 4 * m  # means, squares and corrections of a panel, a span and the total
+            if reads_means(plan, self.model, self.source.layout):
+                tasks["means"] = {**reader, **panels, "means of a panel and a span": counted}
+            tasks[rung.name] = {**first, "means and squares of a panel and a span": counted}
+            tasks |= _to_stream(plan, "scores", "signs", k, np.dtype(np.float64), reader)
+        for name, held in tasks.items():
+            if name != "copy":
+                result = 8 * m * m if name == rung.name else 8 * m * k
+                held["part being written to the ledger"] = ledger.held_to_keep(result)
+        return tasks
+
+    def _solve(self, plan: Plan, rung: Rung) -> list[Array]:
+        """What the eigensolve holds, or the writing of the Gram matrix where that takes more."""
+        m = plan.n_kept
+        solve = held_to_solve(self.model, rung, m, self.n_components)
+        if not (self.keep_gram and plan.keeps == "samples"):
+            return solve
+        written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
+        return max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
+
+
+def reads_means(plan: Plan, model: Model, layout: Layout) -> bool:
+    """Whether a first pass finds the means that fill missing values: samples are streamed, and values may be missing."""
+    return plan.keeps == "features" and model.rules.missing != "error" and layout.may_miss
+
+
+def second_pass(plan: Plan, components: bool) -> str | None:
+    """Name of the second pass, which finds the vectors of the streamed side; None without one. Scores are always found."""
+    if plan.keeps == "features":
+        return "scores"
+    return "components" if components else None
+
+
+def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
+    """What the eigensolve holds; for kernels, including the Gram matrix that they are computed from."""
+    held = SOLVERS[rung.solver].held_to_finish(m, k)
+    if model.kernels:
+        held["kernel matrix"] = 8 * m * m
+        held |= kernels.held(m, k, model.kernels)
+    return [Array(name, size) for name, size in held.items()]
+
+
+def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
+    """What a reader holds for the largest slab."""
+    slab = extent(run.plan.region(tuple(slice(0, cut.step) for cut in run.plan.slabs)))
+    return source.held(slab) if run.copy is None else run.copy.held_to_read(slab)
+
+
+def arranged(
+    tasks: dict[str, dict[str, int]],
+    sums: dict[str, list[Array]],
+    solve: list[Array],
+    workers: Workers,
+    threads: int,
+    coordinates: Mapping[str, int],
+) -> tuple[Process, ...]:
+    """What each process holds: first coordinates, then tasks with their arrays and the sums over spans, and the eigensolve."""
+    libraries, first = Array("interpreter and libraries", LIBRARIES_BYTES), copied_first(coordinates)
+
+    def of_tasks(stage: str) -> list[Array]:
+        return [
+            Array("stack and BLAS buffers of a task", TASK_BYTES, threads),
+            *(Array(name, size, threads) for name, size in tasks[stage].items()),
+        ]
+
+    eigensolve = [Footprint("eigensolve", (libraries, *solve))] if solve else []
+    if workers.processes == 0:
+        stages = [Footprint(name, (libraries, *sums.get(name, ()), *of_tasks(name))) for name in tasks]
+        return (Process("dpca", 1, (*first, *stages, *eigensolve), workers.budget),)
+    # On a cluster the client holds the sums and the spans that wait to be added; workers hold the rest.
+    client = [Footprint(name, (libraries, *arrays, arrays[-1])) for name, arrays in sums.items()]
+    worker = [Footprint(name, (libraries, *of_tasks(name))) for name in tasks]
+    return (
+        Process("client", 1, (*first, *client, *eigensolve), workers.client_budget or workers.budget),
+        Process("worker", workers.processes, tuple(worker), workers.budget),
+    )
+
+
+def copied_first(coordinates: Mapping[str, int]) -> list[Footprint]:
+    """The stage in which coordinates are copied or compared one by one: its peak is the largest of them."""
+    if not coordinates:
+        return []
+    name = max(coordinates, key=coordinates.__getitem__)
+    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    # The stacks of zarr's threads are estimated as those of a task.
+    return [Footprint(COORDINATES, (libraries, Array("stacks of threads", TASK_BYTES), Array(name, coordinates[name])))]
+
+
+def _to_stream(
+    plan: Plan, name: str, sweep: str, k: int, dtype: np.dtype[Any], reader: dict[str, int]
+) -> dict[str, dict[str, int]]:
+    """What the tasks of the second pass hold, and the tasks of the sweep over its result."""
+    tile = k * plan.tile_width * dtype.itemsize
+    return {
+        name: {
+            **reader,
+            **preprocess.held(plan, dtype),
+            **backproject.held(plan.n_kept, k, plan.slab_width, dtype),
+            "vectors of a tile": tile,
+            "tile being written": outputs.held_to_write(tile),
+        },
+        sweep: {
+            # One copy as read, one as written, and one that zarr's threads hold until the tile is written.
+            "vectors of a tile": 3 * tile,
+            "vectors of a panel": 3 * 8 * k * plan.panel_width,
+            "tile being written": outputs.held_to_write(tile),
+        },
+    }

@@ -1,0 +1,116 @@
+"""The arrays of a Gram matrix in a result."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpca.errors import InputError
+from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.tallies import Counts
+from dpca.numerics.gram_matrix import Features, GramMatrix
+from dpca.numerics.ladder import Rung
+from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
+from dpca.store.outputs import Dims, Outputs
+from dpca.store.results import Result
+
+MATRIX, FACTOR = "gram", "r_factor"
+MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2"
+ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2)
+
+
+def shapes(n_samples: int, solver: str, centered: bool) -> dict[str, list[int]]:
+    """Shape of each array, by name."""
+    n = n_samples
+    matrix = FACTOR if solver == "tsqr" else MATRIX
+    columns = min(COLUMNS, n - centered)
+    return {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns]}
+
+
+def write_gram(outputs: Outputs, gram: GramMatrix, dims: Dims) -> None:
+    """Write the arrays of a Gram matrix."""
+    if gram.is_factor:
+        outputs.write(FACTOR, gram.kept, ("row", dims.sample))
+    else:
+        outputs.write(MATRIX, gram.kept, (dims.sample, dims.sample_b))
+    outputs.write(MEAN_PRODUCT, gram.mean_product, (dims.sample,))
+    outputs.write(MEAN_NORM2, gram.mean_norm2, ())
+    if gram.sketch is not None:
+        outputs.write(SKETCH, gram.sketch.product, (dims.sample, "random_column"))
+        outputs.write(NORMS2, gram.norms2, (dims.sample,))
+
+
+def keeps_gram(result: Result) -> bool:
+    """Whether a result keeps a Gram matrix, or its factor."""
+    return MATRIX in result.arrays or FACTOR in result.arrays
+
+
+def check_keeps_matrix(result: Result) -> None:
+    """Raise an InputError if a result does not keep K itself."""
+    if MATRIX not in result.arrays:
+        raise _missing(result, MATRIX)
+
+
+def read_gram(result: Result) -> GramMatrix:
+    """The Gram matrix of a result.
+
+    Raises
+    ------
+    InputError
+        When an array is missing or damaged.
+    """
+    counts, certificate, rung = result.manifest["counts"], result.certificate, rung_of(result)
+    kept = _read(result, FACTOR if FACTOR in result.arrays else MATRIX)
+    sketch: Sketch | None = None
+    if SKETCH in result.arrays:
+        sketch, norms2 = (
+            Sketch(random_columns(len(kept), result.rules.center), _read(result, SKETCH)),
+            _read(result, NORMS2),
+        )
+    else:  # of an earlier version: norms from products
+        norms2 = np.einsum("ij,ij->j", kept, kept) if rung.solver == "tsqr" else np.diagonal(kept).copy()
+    return GramMatrix(
+        kept=kept,
+        mean_product=_read(result, MEAN_PRODUCT),
+        mean_norm2=float(_read(result, MEAN_NORM2)),
+        norms2=norms2,
+        features=Features(
+            math.prod(result.feature_shape), counts["constant_features"], counts.get("empty_features", 0)
+        ),
+        rung=rung,
+        exact=certificate["exact_products"],
+        difference=certificate["trace_check"],
+        sketch=sketch,
+        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
+    )
+
+
+def rung_of(result: Result) -> Rung:
+    """Solver and precision of the products in the Gram matrix of a result."""
+    numerics = result.manifest["numerics"]
+    return Rung(numerics["solver"], np.dtype(numerics["working_dtype"]))
+
+
+def read_matrix(result: Result) -> F64:
+    """K alone, (n, n), where it was added up from products.
+
+    Raises
+    ------
+    InputError
+        As `read_gram`.
+    """
+    return _read(result, MATRIX)
+
+
+def _read(result: Result, name: str) -> F64:
+    if name not in result.arrays:
+        raise _missing(result, name)
+    return np.asarray(result.arrays[name][...], np.float64)
+
+
+def _missing(result: Result, name: str) -> InputError:
+    return InputError(
+        f"{result.name}: keeps no Gram matrix (there is no {name})",
+        "Run it again with output.gram: true and svd_solver: gram_eigh, and --overwrite.",
+    )
