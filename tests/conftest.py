@@ -53,7 +53,7 @@ def _in_own_directory(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     """Reads that fail are tried again at once."""
-    monkeypatch.setattr("dpca.sources.base.RETRY_SECONDS", (0, 0, 0))
+    monkeypatch.setattr("dpca.sources.retries.RETRY_SECONDS", (0, 0, 0))
 
 
 @pytest.fixture(autouse=True)

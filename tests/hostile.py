@@ -177,9 +177,9 @@ def outcome(place: Path, name: str, how: str) -> str:
 
 def read_in_turn(place: Path, seed: int, first: int, last: int) -> None:
     """In a process of its own: say the number of each run before it, and its outcome after, in a file: codecs print, too."""
-    import dpca.sources.base
+    import dpca.sources.retries
 
-    dpca.sources.base.RETRY_SECONDS = ()
+    dpca.sources.retries.RETRY_SECONDS = ()
     warnings.simplefilter("ignore")
     original = {name: chunk(place, name) for name in FORMATS}
     for name in FORMATS:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from dpca.commands.aside import building, check_same_fit, forgetting
 from dpca.config.loading import load_input
 from dpca.config.schema import Input
-from dpca.errors import ConfigError, DataError, DpcaError, InputError, LockedError, OutputExistsError, writing
+from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
@@ -37,17 +36,13 @@ from dpca.methods.projectors import (
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays
-from dpca.sources.base import Coordinate, Vector
+from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
-from dpca.store.ledger import Ledger
 from dpca.store.outputs import Dims, Outputs, SyncedStore, coordinates_to_copy, held_to_copy, write_coordinates
-from dpca.store.results import Result, ResultDirectory, open_result
+from dpca.store.results import Result, open_result
 from dpca.store.stored import Stored
-from dpca.store.unfinished import NUMERICS, differences
-from dpca.system import durable
-from dpca.system.lock import Lock
+from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
-from dpca.system.signals import Stopped
 
 T = TypeVar("T")
 
@@ -105,19 +100,13 @@ def transform(
     fit = open_result(result)
     where = given if isinstance(given, Input) else _input_of(fit, given)
     source = where.open()
-    axis = source.layout.axis_of(where.samples_axis)
+    axis, n_samples = _samples_of(source, where)
     projector = _projector(fit, source, axis, kernel_case, training)
     of_features = not isinstance(projector, ByMatrix)
-    n_samples = source.layout.shape[axis]
-    if not n_samples:
-        raise InputError(
-            f"{source.layout.name}: has no samples along axis {axis} of shape {source.layout.shape}",
-            "Give at least one; if samples lie along another axis, name it in a YAML file: uri, samples_axis.",
-        )
     inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
+        building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
     ):
         named = source.layout.dims[axis] is not None
         dims = Dims.of(source.layout.dims, axis) if named else fit.dims
@@ -130,36 +119,62 @@ def transform(
             check_coordinates(fit, source, axis)
         what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, plan, source.layout.bytes, progress, projector.sources)
-        runner = Runner(executor, progress, ledger)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "input": without_credentials(where.uri)})
-        k = projector.n_components
-        together = plan.groups.step if plan and plan.groups else n_samples
-        rows = max(1, min(together, TILE_BYTES // (8 * max(1, k))))
-        shape = (n_samples, k)
-        of_scores, attributes = (dims.sample, "component"), {"whitened": fit.is_whitened}
-        outputs.create_array("scores", shape, (rows, max(1, k)), np.float64, of_scores, attributes=attributes)
+        written = _WrittenScores(outputs, fit.whitening_of(kernel_case))
+        written.create(n_samples, plan, dims.sample, fit.is_whitened)
         write_coordinates(outputs, source, dims, {axis: dims.sample})
-        whitening, alike = fit.whitening_of(kernel_case), set[int]()
-
-        def receive(group: slice, scores: NDArray[np.float64]) -> None:
-            alike.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
-            outputs.write_part("scores", (group, slice(0, k)), scores / whitening)
-
-        projector.project(runner, receive)
+        runner = Runner(executor, progress, ledger)
+        projector.project(runner, written.receive)
         if damage := outputs.damage("scores"):  # of scores that were written before this command resumed
             progress.say(f"{damage}: they are computed again")
             ledger.checkpoint("transform").clear()
-            projector.project(runner, receive)
+            projector.project(runner, written.receive)
         if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
             aside.forget()
             raise changed(source.layout.name, "in the end or for a while it was another")
-        with _forgetting(aside):
+        with forgetting(aside):
             projector.check_unchanged()
-        _check_same_fit(fit, aside)
+        check_same_fit(fit, aside)
         outputs.finish()
     notes = [f"coordinate left out: {reason}" for reason in left_out]
-    return Applied(Path(out), shape, (*notes, *_of_no_value(sorted(alike))))
+    return Applied(Path(out), (n_samples, projector.n_components), (*notes, *_of_no_value(sorted(written.zero))))
+
+
+def _samples_of(source: Source, where: Input) -> tuple[int, int]:
+    """The samples axis of new samples, and their number, which is not 0."""
+    axis = source.layout.axis_of(where.samples_axis)
+    n_samples = source.layout.shape[axis]
+    if not n_samples:
+        raise InputError(
+            f"{source.layout.name}: has no samples along axis {axis} of shape {source.layout.shape}",
+            "Give at least one; if samples lie along another axis, name it in a YAML file: uri, samples_axis.",
+        )
+    return axis, n_samples
+
+
+@dataclass
+class _WrittenScores:
+    """Scores of new samples, written as they come."""
+
+    outputs: Outputs
+    whitening: NDArray[np.float64]
+    """By which the scores of each component are divided, (n_components,)."""
+    zero: set[int] = field(default_factory=set)
+    """Numbers of the samples whose scores are all 0."""
+
+    def create(self, n_samples: int, plan: RunPlan | None, dim: str, whitened: bool) -> None:
+        """Create the array, in chunks that hold whole groups of samples."""
+        k = len(self.whitening)
+        together = plan.groups.step if plan and plan.groups else n_samples
+        chunks = max(1, min(together, TILE_BYTES // (8 * max(1, k)))), max(1, k)
+        attributes, dims = {"whitened": whitened}, (dim, "component")
+        self.outputs.create_array("scores", (n_samples, k), chunks, np.float64, dims, attributes=attributes)
+
+    def receive(self, group: slice, scores: NDArray[np.float64]) -> None:
+        """Write the scores of a group of samples, not whitened."""
+        self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
+        self.outputs.write_part("scores", (group, slice(0, len(self.whitening))), scores / self.whitening)
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:
@@ -209,7 +224,7 @@ def reconstruct_samples(
     dims = fit.dims.placed(fit.samples_axis)
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        _building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
+        building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
         coordinates = dict(_coordinates_of(fit, chosen))
         plan = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
@@ -221,9 +236,9 @@ def reconstruct_samples(
         for dim, coordinate in coordinates.items():
             outputs.write_coordinate(dim, coordinate)
         restorer.restore(outputs, dims, Runner(executor, progress, ledger))
-        with _forgetting(aside):
+        with forgetting(aside):
             restorer.check_unchanged()
-        _check_same_fit(fit, aside)
+        check_same_fit(fit, aside)
         outputs.finish()
     return Applied(Path(out), restorer.shape, tuple(notes))
 
@@ -300,16 +315,6 @@ def _refuse_training(fit: Result, given: str | None) -> None:
         )
 
 
-@contextmanager
-def _forgetting(aside: _Aside) -> Iterator[None]:
-    """Discard the finished parts if the data changed while they were read."""
-    try:
-        yield
-    except DataError:
-        aside.forget()
-        raise
-
-
 def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> None:
     for option, given in (("--kernel-case", case), ("--training", training)):
         if given is not None:
@@ -351,160 +356,6 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
             )
         ranges.append(np.arange(start, stop))
     return np.concatenate(ranges)
-
-
-def _check_same_fit(fit: Result, aside: _Aside) -> None:
-    """Refuse output that was computed from a result that was replaced meanwhile."""
-    if open_result(fit.place).run != fit.run:
-        aside.forget()
-        raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
-
-
-_WORD = re.compile(r"[0-9a-f]{64}")
-"""The names of directories with finished work."""
-
-
-class _Aside:
-    """A directory beside the output: finished parts stay there, so that the same command can resume."""
-
-    def __init__(self, out: Path) -> None:
-        self.path = self._work = out.with_name(f".{out.name}.partial")
-
-    @property
-    def arrays(self) -> Path:
-        return self._work / "arrays"
-
-    def begin(
-        self,
-        what: dict[str, Any],
-        made: RunPlan | None,
-        n_bytes: int,
-        progress: Progress,
-        sources: Sequence[Source],
-    ) -> Ledger:
-        """Resume what the same command has left, if plan and data are the same; else begin anew."""
-        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
-        word = durable.digest({**what, **plan, "numerics": NUMERICS})
-        # A folder of its own, so that late tasks of another command on a cluster do not write to it.
-        self._work = self.path / word
-        with writing(str(self.path)):
-            self.path.chmod(0o700)  # the contents are trusted
-            for other in self.path.glob("*"):
-                if other != self._work and _WORD.fullmatch(other.name):
-                    durable.remove(other)
-            durable.make_directories(self.arrays)
-            durable.remove_partials(self._work)
-        ledger = Ledger(self._work / "parts", word, n_bytes, progress.say)
-        if ledger.forget_stale(sources):
-            return ledger
-        self.forget()
-        return self.begin(what, made, n_bytes, progress, sources)
-
-    def check_own(self) -> None:
-        """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.
-
-        Raises
-        ------
-        OutputExistsError
-            When it is.
-        """
-        if not os.path.lexists(self.path):
-            return
-        facts = os.lstat(self.path)
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
-            whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
-            raise OutputExistsError(
-                f"{self.path}: is {whose}, where what is finished would be kept", "Remove it, or choose another --out."
-            )
-
-    def leave(self, above: list[Path]) -> None:
-        """Remove the directory, and those above that were made for it, unless they hold something."""
-        for directory in (self.path, *above):
-            with suppress(OSError):
-                durable.DISK.remove_directory(directory)
-
-    @property
-    def worth_keeping(self) -> bool:
-        """Whether any part is finished."""
-        return any(self._work.glob("parts/*/*.npz"))
-
-    def forget(self) -> None:
-        """Discard what is finished."""
-        if self._work != self.path:
-            durable.remove(self._work)
-
-
-@contextmanager
-def _building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[_Aside]:
-    """A directory beside `out` to build in; on success what was built is renamed to `out`.
-
-    Raises
-    ------
-    OutputExistsError
-        When something is there that may not be replaced: without `overwrite`, or not written by such a command; when
-        no directory can be there; or when `out` is, holds or lies in one of `others`.
-    LockedError
-        While another such command works on it.
-    """
-    out = Path(os.path.abspath(out))
-    for other in map(Path.resolve, others):
-        place = out.resolve()
-        if place == other or place in other.parents or other in place.parents:
-            raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
-    _check_free(out, overwrite)
-    ResultDirectory(out.parent).check_place("--out")
-    aside = _Aside(out)
-    missing = [parent for parent in aside.path.parents if not parent.exists()]
-    lock = Lock(aside.path, out)
-    aside.check_own()
-    try:
-        lock.acquire()
-        aside.check_own()
-        _check_free(out, overwrite)  # another command may have ended since
-        yield aside
-        lock.check()
-        with writing(str(out)):
-            durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
-            durable.remove(out)
-            durable.move(aside.arrays, out)
-        aside.forget()
-        lock.release()
-        aside.leave([])
-    except LockedError:
-        raise
-    except BaseException as error:
-        kept = aside.worth_keeping
-        if not kept and lock.held():
-            aside.forget()
-        lock.release()
-        if not kept:
-            aside.leave(missing)
-        elif isinstance(error, Stopped):
-            error.remedy = _GO_ON
-        elif isinstance(error, DpcaError):
-            raise type(error)(error.message, f"{error.remedy} {_GO_ON}".strip(), error.key) from error.__cause__
-        raise
-
-
-def _check_free(out: Path, overwrite: bool) -> None:
-    """Refuse a path that holds something that may not be replaced."""
-    if not os.path.lexists(out) or (overwrite and _is_ours(out)):
-        return
-    raise OutputExistsError(
-        f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
-        "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
-    )
-
-
-_GO_ON = "What is finished is kept: the same command again goes on from there."
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether the path holds the output of a transform or a reconstruction."""
-    try:
-        return "result" in zarr.open_group(str(path), mode="r").attrs
-    except (OSError, ValueError, KeyError):
-        return False
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
-from dpca.sources.base import TEXT_BYTES, TEXT_OBJECT_BYTES
+from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.store.outputs import SPECTRAL
 from dpca.store.results import Result, moments, names_along, sample_names
 from dpca.store.stored import Stored

@@ -9,7 +9,8 @@ import numpy as np
 
 from dpca.errors import InputError
 from dpca.sources import Source
-from dpca.sources.base import Coordinate, Layout, Reader
+from dpca.sources.base import Layout, Reader
+from dpca.sources.coordinate import Coordinate
 from dpca.store.results import Result
 from dpca.units import by
 

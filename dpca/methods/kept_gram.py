@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dpca.config.schema import Config
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of
-from dpca.sources.base import Coordinate, Layout, Reader, Region, Source
+from dpca.sources.base import Layout, Reader, Region, Source
+from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.store.gram import check_keeps_matrix
 from dpca.store.outputs import Outputs

@@ -31,7 +31,8 @@ from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
 from dpca.sources import Source
-from dpca.sources.base import EVERY, Layout
+from dpca.sources.base import Layout
+from dpca.sources.missing import EVERY
 from dpca.store import outputs as results
 from dpca.store.fitted import Fitted
 from dpca.store.ledger import held_to_keep

@@ -236,6 +236,21 @@ class Standardizer:
         return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
 
 
+@dataclass(frozen=True)
+class _Centred:
+    """What was subtracted from the features of a block, and what was met there."""
+
+    centre: F64
+    """The mean, or the whole number that is nearest to it, (w,)."""
+    present: Any
+    """Number of values that are not missing: of each feature, (w,), or of all alike."""
+    empty: NDArray[np.bool_]
+    """Mask of features without any value."""
+    n_missing: int
+    integers: bool
+    """Whether the block holds integers."""
+
+
 class FeaturePanels(Standardizer):
     """Panels of features."""
 
@@ -359,7 +374,48 @@ class FeaturePanels(Standardizer):
 
     def _standardize(self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None) -> FeaturePanel:
         """Fill, centre and scale a block in place."""
-        rules, n = self._rules, self._plan.n_samples
+        about = self._centred(block, missing)
+        centre, empty = about.centre, about.empty
+        divisor, n_constant = np.ones(stop - start), 0
+        if self._rules.scale == "std":
+            divisor, n_constant = self._std(block, centre, about.present)
+            block /= divisor
+        if not self._rules.center:
+            block += centre / divisor
+            block[:, empty] = 0.0
+            centre = np.zeros(stop - start)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
+            # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
+            # block, and BLAS is faster in this order.
+            combined = self._beside @ block
+            remaining = combined[0].copy() if self._rules.center else np.zeros(stop - start)
+            centre = centre + remaining * divisor
+            combined[0] = reduced = centre / divisor
+            products = combined @ block.T
+            squares = self._squares(block, remaining, about.integers)
+            mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
+            clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * mean_norm2)
+            varies = clearly or not _all_constant(block - remaining, centre)
+        return FeaturePanel(
+            start=start,
+            stop=stop,
+            matrix=block,
+            mean=np.where(empty, np.nan, centre),
+            divisor=np.where(empty, np.nan, divisor),
+            squares=_not_lost(np.maximum(squares, 0.0), block),
+            mean_product=mean_product,
+            mean_norm2=mean_norm2,
+            n_missing=about.n_missing,
+            n_constant=n_constant,
+            n_empty=int(empty.sum()),
+            varies=varies,
+            integers=about.integers,
+            sketch=products[1:].T,
+        )
+
+    def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> _Centred:
+        """Fill missing values of a block, and subtract the mean of each feature, in place."""
+        n, scaled = len(block), self._rules.scale != "none"
         present: Any = n
         if missing is None:
             mean = _sums(block) / n
@@ -373,11 +429,11 @@ class FeaturePanels(Standardizer):
                 raise NotFinite
         empty = np.isnan(mean)
         centre = np.where(empty, 0.0, mean)
-        integers = self._integers and missing is None and rules.scale == "none"
+        integers = self._integers and missing is None and not scaled
         if integers:
             centre = np.rint(centre)
         block -= centre
-        if missing is not None or rules.scale != "none":  # else the remaining mean would not be the same for all
+        if missing is not None or scaled:  # else the remaining mean would not be the same for all
             if missing is not None:
                 block[missing] = 0.0
             remaining = _sums(block) / np.maximum(present, 1)
@@ -385,47 +441,18 @@ class FeaturePanels(Standardizer):
             centre = centre + remaining
         if missing is not None:
             block[missing] = 0.0
-        divisor, n_constant = np.ones(stop - start), 0
-        if rules.scale == "std":
-            divisor, n_constant = self._std(block, centre, present)
-            block /= divisor
-        if not rules.center:
-            block += centre / divisor
-            block[:, empty] = 0.0
-            centre = np.zeros(stop - start)
-        with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
-            # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
-            # block, and BLAS is faster in this order.
-            combined = self._beside @ block
-            remaining = combined[0].copy() if rules.center else np.zeros(stop - start)
-            centre = centre + remaining * divisor
-            combined[0] = reduced = centre / divisor
-            products = combined @ block.T
+        return _Centred(centre, present, empty, 0 if missing is None else int(missing.sum()), integers)
+
+    @staticmethod
+    def _squares(block: F64, remaining: F64, integers: bool) -> F64:
+        """Squared norms of the samples of a block less the remaining means, (n_samples,)."""
+        squares: F64 = np.einsum("nf,nf->n", block, block)
+        if integers:
+            squares -= 2 * (block @ remaining) - float(remaining @ remaining)
+        elif len(block) * float(remaining @ remaining) > LEFT * float(squares.sum()):
+            block -= remaining  # in place: products of large constants would hold only the remaining means
             squares = np.einsum("nf,nf->n", block, block)
-            if integers:
-                squares -= 2 * (block @ remaining) - float(remaining @ remaining)
-            elif n * float(remaining @ remaining) > LEFT * float(squares.sum()):
-                block -= remaining  # else products of large constants would hold only the remaining means
-                squares = np.einsum("nf,nf->n", block, block)
-            mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
-            clearly = float(squares.sum()) > float(n * CONSTANT**2 * mean_norm2)
-            varies = clearly or not _all_constant(block - remaining, centre)
-        return FeaturePanel(
-            start=start,
-            stop=stop,
-            matrix=block,
-            mean=np.where(empty, np.nan, centre),
-            divisor=np.where(empty, np.nan, divisor),
-            squares=_not_lost(np.maximum(squares, 0.0), block),
-            mean_product=mean_product,
-            mean_norm2=mean_norm2,
-            n_missing=0 if missing is None else int(missing.sum()),
-            n_constant=n_constant,
-            n_empty=int(empty.sum()),
-            varies=varies,
-            integers=integers,
-            sketch=products[1:].T,
-        )
+        return squares
 
     def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
         """Standard deviations of centred values, 1 where there is no variation; sets constant features to exactly 0."""

@@ -18,7 +18,9 @@ import numpy as np
 
 from dpca.errors import InputError
 from dpca.sources.anndata_layout import IN_PARTS
-from dpca.sources.base import READ_SECONDS, Coordinate, Layout, Reader, Region, Source, as_stored
+from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
+from dpca.sources.coordinate import Coordinate
+from dpca.sources.missing import as_stored
 
 if TYPE_CHECKING:
     from dpca.sources.hdf5 import Hdf5Source

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import os
-import struct
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, pairwise, product
-from types import EllipsisType
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import DataError, DpcaError, InputError, StorageError
+from dpca.errors import InputError, StorageError
+from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import Secrets
+from dpca.sources.missing import EVERY, is_marked
+from dpca.sources.retries import tried_again
 from dpca.units import is_plain
 
 T = TypeVar("T")
@@ -33,23 +32,9 @@ LONGEST_NAME = 255
 READ_SECONDS = 900.0
 AHEAD = 2
 """Number of regions that the system is asked to read in advance."""
-RETRY_SECONDS = (0.1, 0.5, 2.0)
-"""Pauses before each retry of a failed read."""
-VECTOR_CHUNK_BYTES = 2**28
-"""Coordinates and labels with larger chunks are not read."""
-PIECE_VALUES, PIECE_BYTES = 2**13, 2**20
-"""Texts, or bytes of numbers, of a coordinate that are processed at a time, and that make up a chunk in a result."""
-TEXT_BYTES = 256
-"""Most bytes of a value of variable length, such as a name, on average over a chunk."""
-TEXT_OBJECT_BYTES = 128
-"""Memory of a text beyond its characters, as an object of Python and of NumPy (100, measured)."""
 CHUNKS_A_CALL = 1024
 CHUNK_OVERHEAD_BYTES = 8192
 """Memory that libraries use for each chunk of a call during a read: 6 kB in HDF5, 1 to 2 kB in zarr (measured)."""
-
-
-EVERY = (-math.inf, math.inf)
-"""The valid range that contains every value."""
 
 
 def _is_name(dim: str) -> bool:
@@ -203,161 +188,6 @@ def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     )
 
 
-def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Fields of a Layout that the attributes of an array determine.
-
-    The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
-    valid_range (2.5.1); and _Unsigned, with which netCDF marks integers that its format has no type for
-    (NetCDF Users Guide, appendix A).
-
-    Parameters
-    ----------
-    array : name of the array in error messages
-
-    Raises
-    ------
-    InputError
-        When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
-    """
-
-    def refused(name: str, allowed: str) -> InputError:
-        return InputError(
-            f"{array}: attribute {name} is {_text(attributes[name])!r}, but {allowed} is allowed",
-            "Correct the attribute where the data are made, or delete it.",
-            key="input.uri",
-        )
-
-    def numbers(name: str) -> NDArray[Any]:
-        attribute = _text(attributes.get(name, ()))
-        if isinstance(attribute, str):
-            decoded = _encoded(attribute) if name == "_FillValue" else ""
-            if decoded == "" and _reads_as_number(attribute):
-                raise refused(name, "a number, and no text of one,")
-            attribute = decoded
-        try:
-            values = np.asarray(attribute).reshape(-1)
-        except ValueError:  # lists in lists
-            values = np.empty(0, object)
-        return values if values.dtype.kind in "biuf" else np.empty(0)
-
-    def number(name: str, otherwise: float, allowed: str) -> float:
-        if name not in attributes:
-            return otherwise
-        values = np.empty(0) if isinstance(_text(attributes[name]), str) else numbers(name)
-        if values.size != 1 or not np.isfinite(values[0]) or (name == "scale_factor" and not values[0]):
-            raise refused(name, allowed)
-        return float(values[0])
-
-    other = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(_text(attributes.get("_Unsigned"))).lower()))
-    meant = dtype if other is None else np.dtype(f"{dtype.byteorder}{other}{dtype.itemsize}")
-    factor = number("scale_factor", 1.0, "a finite number other than 0")
-    offset = number("add_offset", 0.0, "a finite number")
-
-    def as_meant(values: NDArray[Any]) -> NDArray[Any]:
-        """Values of attributes, reinterpreted where stored integers are of the other signedness."""
-        if other is None or values.dtype.kind == "f":
-            return values
-        bits = 8 * dtype.itemsize
-        return np.array([int(value) % 2**bits for value in values], np.uint64).astype(meant).astype(np.float64)
-
-    def limits(name: str) -> list[float]:
-        values = numbers(name)
-        # Floating-point limits of packed integers refer to the unpacked values.
-        unpacked = dtype.kind in "iu" and values.dtype.kind == "f" and (factor, offset) != (1.0, 0.0)
-        stored = (values - offset) / factor if unpacked else as_meant(values)
-        return sorted(map(float, stored))
-
-    low, high = EVERY
-    if len(both := limits("valid_range")) == 2:
-        low, high = both
-    low, high = max([low, *limits("valid_min")[:1]]), min([high, *limits("valid_max")[:1]])
-    if factor < 0 and not len(both):  # reverses the order: the largest value is stored as the smallest
-        low, high = max([EVERY[0], *limits("valid_max")[:1]]), min([EVERY[1], *limits("valid_min")[:1]])
-    marks = [float(mark) for name in ("_FillValue", "missing_value") for mark in as_meant(numbers(name))]
-    return {
-        "dtype": meant,
-        "stored_dtype": None if other is None else dtype,
-        "missing_values": as_stored(marks, meant),
-        "packing": (factor, offset),
-        "valid_range": (low, high),
-    }
-
-
-def _text(value: Any) -> Any:
-    """An attribute, as str if it is text: HDF5 also has bytes, and arrays of one element."""
-    value = value[0] if isinstance(value, np.ndarray) and value.size == 1 else value
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def as_stored(marks: Iterable[float], dtype: np.dtype[Any]) -> tuple[float, ...]:
-    """Markers of missing values, rounded to the type of the array, without duplicates and NaN, which needs no marker."""
-    with np.errstate(over="ignore"):
-        rounded = [float(np.asarray(mark).astype(dtype)) if dtype.kind == "f" else float(mark) for mark in marks]
-    return tuple(dict.fromkeys(mark for mark in rounded if not np.isnan(mark)))
-
-
-def is_marked(
-    values: NDArray[Any], marks: Sequence[float], valid: tuple[float, float] | None = None
-) -> NDArray[np.bool_]:
-    """Mask of the values that equal a marker or are outside the valid range."""
-    marked = np.zeros(values.shape, bool)
-    for mark in marks:
-        marked |= values == mark
-    if valid is not None and valid != EVERY:
-        marked |= (values < valid[0]) | (values > valid[1])
-    return marked
-
-
-def type_of_masked(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The floating-point type for masked values of a type: it can hold NaN where they are masked."""
-    if dtype.kind == "f":
-        return dtype
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-
-
-def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values as the given type, with NaN in place of masked ones.
-
-    Raises
-    ------
-    DataError
-        When values are masked but the type can't hold NaN, or integers are so large that float64 rounds them.
-    """
-    if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values).astype(dtype, copy=False)
-    mask = np.ma.getmaskarray(values)
-    if dtype.kind != "f" and mask.any():
-        raise DataError(
-            "a block of the array is masked, but its meta is not, which promised that none would be",
-            "Call map_blocks(numpy.ma.asarray, meta=numpy.ma.array([], dtype=x.dtype)) on it, or fill it: da.ma.filled.",
-        )
-    if values.dtype.kind in "iu" and (np.abs(values.astype(np.float64)) >= 2**53).any():
-        raise DataError(
-            "masked integers are 2**53 or more in magnitude, where float64 rounds them",
-            "Subtract a whole number from the feature where the data are made.",
-        )
-    filled = np.array(values.data, dtype)
-    if mask.any():
-        filled[mask] = np.nan
-    return filled
-
-
-def _reads_as_number(text: str) -> bool:
-    """Whether a text is a number other than NaN, which needs no marker."""
-    try:
-        return not math.isnan(float(text))
-    except ValueError:
-        return False
-
-
-def _encoded(text: str) -> Any:
-    """A number that xarray wrote into the JSON of Zarr (base64 of a little-endian double); "" if it is none."""
-    try:
-        return struct.unpack("<d", base64.b64decode(text, validate=True))[0]
-    except (ValueError, struct.error):
-        return ""
-
-
 def read_ahead(file: int, start: int = 0, size: int = 0) -> None:
     """Ask the system, where it takes such advice, to read `size` bytes of an open file into its cache; 0 is all from `start`."""
     if hasattr(os, "posix_fadvise"):
@@ -378,123 +208,6 @@ class Buffer:
             self._bytes = np.empty(0, np.uint8)  # release the old memory before allocating the new
             self._bytes = np.empty(needed, np.uint8)
         return self._bytes[:needed].view(dtype).reshape(shape)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts in which a vector can be read."""
-
-    width: int
-    """Bytes of a value as stored; for text of variable length, on average."""
-    chunk: int = 1
-    """Number of values that are decoded together, whatever part is requested."""
-    chunk_bytes: int = 0
-    """Bytes of the values that are decoded together."""
-
-    @classmethod
-    def of(cls, dtype: Any, chunk: int = 1) -> Parts:
-        """The parts for values of a type, in chunks of `chunk` values."""
-        width = TEXT_BYTES if dtype.kind in "OT" else max(1, int(dtype.itemsize))
-        return cls(width, chunk, chunk * width)
-
-
-@dataclass(frozen=True)
-class Vector:
-    """A small array that a file holds beside the data, such as a coordinate or labels. Read in parts, by indexing."""
-
-    name: str
-    """Name in error messages."""
-    shape: tuple[int, ...]
-    dtype: Any
-    read: Callable[[slice], Any]
-    """Function that returns a part, given a slice with both ends."""
-    parts: Parts
-    secrets: Secrets = field(default_factory=Secrets)
-
-    def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
-        """A part, or all for `...`.
-
-        Raises
-        ------
-        StorageError
-            When it can't be read or decoded.
-        """
-
-        def explain(cause: Exception) -> StorageError:
-            return StorageError(
-                f"{self.name}: can't be read: {type(cause).__name__}: {self.secrets.hidden(str(cause))}",
-                "It is damaged, truncated or of a codec that is not installed. Restore it from its source.",
-            )
-
-        start, stop, _ = (slice(None) if piece is ... else piece).indices(self.shape[0])
-        return np.asarray(tried_again(lambda: self.read(slice(start, stop)), explain, self.secrets))
-
-    @staticmethod
-    def check(name: str, parts: Parts) -> None:
-        """Refuse large chunks.
-
-        Raises
-        ------
-        VectorTooLarge
-            When a chunk, which is always read whole, takes more than `VECTOR_CHUNK_BYTES`.
-        """
-        if parts.chunk_bytes > VECTOR_CHUNK_BYTES:
-            raise VectorTooLarge(
-                f"{name} has chunks of {parts.chunk_bytes} bytes, and {VECTOR_CHUNK_BYTES} at most are allowed"
-            )
-
-
-class VectorTooLarge(ValueError):
-    """A vector whose chunks are too large."""
-
-
-COORDINATE_ATTRIBUTES = ("units", "calendar", "long_name", "standard_name")
-"""Attributes of a coordinate that are kept."""
-
-
-@dataclass
-class Coordinate:
-    """Values along one axis, such as latitudes or the names of genes. `values` is read in slices, never whole."""
-
-    name: str
-    values: Any
-    parts: Parts
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> bool:
-        """Whether values are strings."""
-        return self.values.dtype.kind not in "biuf"
-
-    @property
-    def piece(self) -> int:
-        """Number of values that are copied or compared at a time."""
-        fitting = max(1, PIECE_BYTES // self.parts.width)
-        return min(PIECE_VALUES, fitting) if self.text else fitting
-
-    @property
-    def held(self) -> int:
-        """Bytes of memory that copying or comparing it takes."""
-        # A chunk as stored, as decoded and as values; a piece as these, as the text to write, encoded and compressed.
-        parts, piece, beside = self.parts, self.piece, TEXT_OBJECT_BYTES * self.text
-        read = 3 * max(parts.chunk_bytes, piece * parts.width) + beside * max(parts.chunk, piece)
-        return read + piece * (3 * parts.width + 2 * beside)
-
-    def pieces(self, length: int | None = None) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Its values in order, `length` at a time (`piece` if None); each chunk is decoded once."""
-        length, total = length or self.piece, int(self.values.shape[0])
-        together = max(1, length // self.parts.chunk) * self.parts.chunk
-        begin, block = 0, np.empty(0)
-        for start in range(0, total, length):
-            stop, copies = min(start + length, total), []
-            position = start
-            while position < stop:
-                if not begin <= position < begin + len(block):
-                    begin, block = position - position % self.parts.chunk, np.empty(0)
-                    block = self.values[slice(begin, min(begin + together, total))]
-                copies.append(block[position - begin : stop - begin].copy())
-                position += len(copies[-1])
-            yield slice(start, stop), np.concatenate(copies)  # a copy, so that no view keeps the block in memory
 
 
 class Reader(ABC):
@@ -607,32 +320,6 @@ class Reader(ABC):
             "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
             "source, or delete it to have it read as the fill value.",
         )
-
-
-def tried_again(
-    read: Callable[[], T],
-    explain: Callable[[Exception], DpcaError],
-    secrets: Secrets,
-    again: Callable[[], None] = lambda: None,
-) -> T:
-    """The result of `read`, with a few retries, since stores fail occasionally.
-
-    Parameters
-    ----------
-    explain : makes the error for the last failure
-    again : called before each retry
-    """
-    for pause in (*RETRY_SECONDS, None):
-        try:
-            return read()
-        except (DpcaError, MemoryError):
-            raise
-        except Exception as cause:
-            if pause is None:
-                raise explain(cause) from secrets.cause(cause)
-            again()
-            time.sleep(pause)
-    raise AssertionError  # the last pause is None
 
 
 class Source(ABC):

@@ -13,18 +13,9 @@ from dask.core import flatten, get_dependencies
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import (
-    Coordinate,
-    Layout,
-    Reader,
-    Region,
-    Source,
-    check_dtype,
-    shifted,
-    size_of,
-    type_of_masked,
-    unmasked,
-)
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of
+from dpca.sources.coordinate import Coordinate
+from dpca.sources.missing import type_of_masked, unmasked
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0

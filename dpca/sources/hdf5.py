@@ -16,24 +16,9 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside, without_parts
-from dpca.sources.base import (
-    COORDINATE_ATTRIBUTES,
-    TEXT_BYTES,
-    Buffer,
-    Coordinate,
-    Layout,
-    Parts,
-    Reader,
-    Region,
-    Source,
-    Vector,
-    VectorTooLarge,
-    cf_attributes,
-    check_dtype,
-    shifted,
-    size_of,
-    within,
-)
+from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
+from dpca.sources.cf import cf_attributes
+from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
 

@@ -16,7 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import Coordinate, Reader, Region, Source
+from dpca.sources.base import Reader, Region, Source
+from dpca.sources.coordinate import Coordinate
 
 BLOCK_BYTES = 2**28
 """Size of the allocated blocks: so large, the system clears them in huge pages, which takes a tenth of the time."""

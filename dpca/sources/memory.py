@@ -9,18 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.sources.base import (
-    Coordinate,
-    Layout,
-    Reader,
-    Region,
-    Source,
-    check_dtype,
-    shifted,
-    size_of,
-    type_of_masked,
-    unmasked,
-)
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of
+from dpca.sources.coordinate import Coordinate
+from dpca.sources.missing import type_of_masked, unmasked
 
 
 class _MemoryReader(Reader):

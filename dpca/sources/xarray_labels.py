@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xarray.conventions import encode_cf_variable
 
-from dpca.sources.base import COORDINATE_ATTRIBUTES, Coordinate, Parts
+from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, Coordinate, Parts
 
 
 def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate]]:

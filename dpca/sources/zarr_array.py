@@ -22,27 +22,13 @@ from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
-from dpca.sources.base import (
-    COORDINATE_ATTRIBUTES,
-    PIECE_VALUES,
-    Coordinate,
-    Layout,
-    Parts,
-    Reader,
-    Region,
-    Source,
-    Vector,
-    VectorTooLarge,
-    cf_attributes,
-    check_dtype,
-    shifted,
-    size_of,
-    tried_again,
-    within,
-)
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
+from dpca.sources.cf import cf_attributes
+from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.npy import file_state
+from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
 from dpca.sources.zarr_codecs import last_codec

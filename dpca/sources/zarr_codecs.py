@@ -18,8 +18,8 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 
-from dpca.sources.base import TEXT_BYTES
 from dpca.sources.bounded import BOUNDED, BoundedCodec, decode, most_stored
+from dpca.sources.coordinate import TEXT_BYTES
 
 INDEX_BYTES = 64
 """Further bytes of a chunk in a shard: its entry in the index, and the headers of its codecs."""

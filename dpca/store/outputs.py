@@ -25,7 +25,8 @@ from zarr.storage import LocalStore
 from dpca.errors import StorageError, writing
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
-from dpca.sources.base import Coordinate, Reader, Source, describe
+from dpca.sources.base import Reader, Source, describe
+from dpca.sources.coordinate import Coordinate
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
 from dpca.store.stored import RESERVED_DIMS, Stored, described

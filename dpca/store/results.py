@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError, LedgerError, OutputExistsError, writing
 from dpca.numerics.preprocess import Rules
-from dpca.sources.base import Coordinate
+from dpca.sources.coordinate import Coordinate
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Dims, Outputs, SyncedStore
 from dpca.store.stored import RESTORE, Arrays

@@ -15,7 +15,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore, MemoryStore
 
 from dpca.errors import InputError
-from dpca.sources.base import Coordinate
+from dpca.sources.coordinate import Coordinate
 from dpca.sources.zarr_array import parts_of
 from dpca.sources.zarr_store import watched
 

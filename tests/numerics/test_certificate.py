@@ -34,7 +34,8 @@ def as_measured(partial, spectrum):
 
 def certified(x, spectrum, found, dtype=np.float64, **how):
     spectrum = confirmed(spectrum, found) if found else spectrum
-    return certify(spectrum, Rung("gram_eigh", np.dtype(dtype)), False, 0.0, ((x - x.mean(0)) ** 2).sum(), found, **how)
+    rung, squares = Rung("gram_eigh", np.dtype(dtype)), ((x - x.mean(0)) ** 2).sum()
+    return certify(spectrum, rung, exact=False, trace_difference=0.0, squares=squares, measured=found, **how)
 
 
 def test_a_right_answer_is_certified():

@@ -16,8 +16,8 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 
 from dpca.errors import InputError, StorageError
 from dpca.sources import open_source
-from dpca.sources.base import Parts
 from dpca.sources.bounded import decode
+from dpca.sources.coordinate import Parts
 from dpca.sources.labels import read_labels
 from tests.stores import random_array
 

@@ -1,0 +1,186 @@
+"""Output that appears complete or not at all: it is built in a directory beside its place, where a repeated command resumes."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, writing
+from dpca.execution.progress import Progress
+from dpca.planning.runplan import RunPlan
+from dpca.sources import Source
+from dpca.store.ledger import Ledger
+from dpca.store.results import Result, ResultDirectory, open_result
+from dpca.store.unfinished import NUMERICS
+from dpca.system import durable
+from dpca.system.lock import Lock
+from dpca.system.signals import Stopped
+
+_WORD = re.compile(r"[0-9a-f]{64}")
+"""The names of directories with finished work."""
+_GO_ON = "What is finished is kept: the same command again goes on from there."
+
+
+class Aside:
+    """A directory beside the output: finished parts stay there, so that the same command can resume."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = self._work = out.with_name(f".{out.name}.partial")
+
+    @property
+    def arrays(self) -> Path:
+        return self._work / "arrays"
+
+    def begin(
+        self,
+        what: dict[str, Any],
+        made: RunPlan | None,
+        n_bytes: int,
+        progress: Progress,
+        sources: Sequence[Source],
+    ) -> Ledger:
+        """Resume what the same command has left, if plan and data are the same; else begin anew."""
+        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
+        word = durable.digest({**what, **plan, "numerics": NUMERICS})
+        # A folder of its own, so that late tasks of another command on a cluster do not write to it.
+        self._work = self.path / word
+        with writing(str(self.path)):
+            self.path.chmod(0o700)  # the contents are trusted
+            for other in self.path.glob("*"):
+                if other != self._work and _WORD.fullmatch(other.name):
+                    durable.remove(other)
+            durable.make_directories(self.arrays)
+            durable.remove_partials(self._work)
+        ledger = Ledger(self._work / "parts", word, n_bytes, progress.say)
+        if ledger.forget_stale(sources):
+            return ledger
+        self.forget()
+        return self.begin(what, made, n_bytes, progress, sources)
+
+    def check_own(self) -> None:
+        """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.
+
+        Raises
+        ------
+        OutputExistsError
+            When it is.
+        """
+        if not os.path.lexists(self.path):
+            return
+        facts = os.lstat(self.path)
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+            whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
+            raise OutputExistsError(
+                f"{self.path}: is {whose}, where what is finished would be kept", "Remove it, or choose another --out."
+            )
+
+    def leave(self, above: list[Path]) -> None:
+        """Remove the directory, and those above that were made for it, unless they hold something."""
+        for directory in (self.path, *above):
+            with suppress(OSError):
+                durable.DISK.remove_directory(directory)
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether any part is finished."""
+        return any(self._work.glob("parts/*/*.npz"))
+
+    def forget(self) -> None:
+        """Discard what is finished."""
+        if self._work != self.path:
+            durable.remove(self._work)
+
+
+@contextmanager
+def building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Aside]:
+    """A directory beside `out` to build in; on success what was built is renamed to `out`.
+
+    Raises
+    ------
+    OutputExistsError
+        When something is there that may not be replaced: without `overwrite`, or not written by such a command; when
+        no directory can be there; or when `out` is, holds or lies in one of `others`.
+    LockedError
+        While another such command works on it.
+    """
+    out = Path(os.path.abspath(out))
+    for other in map(Path.resolve, others):
+        place = out.resolve()
+        if place == other or place in other.parents or other in place.parents:
+            raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
+    _check_free(out, overwrite)
+    ResultDirectory(out.parent).check_place("--out")
+    aside = Aside(out)
+    missing = [parent for parent in aside.path.parents if not parent.exists()]
+    lock = Lock(aside.path, out)
+    aside.check_own()
+    try:
+        lock.acquire()
+        aside.check_own()
+        _check_free(out, overwrite)  # another command may have ended since
+        yield aside
+        lock.check()
+        with writing(str(out)):
+            durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
+            durable.remove(out)
+            durable.move(aside.arrays, out)
+        aside.forget()
+        lock.release()
+        aside.leave([])
+    except LockedError:
+        raise
+    except BaseException as error:
+        kept = aside.worth_keeping
+        if not kept and lock.held():
+            aside.forget()
+        lock.release()
+        if not kept:
+            aside.leave(missing)
+        elif isinstance(error, Stopped):
+            error.remedy = _GO_ON
+        elif isinstance(error, DpcaError):
+            raise type(error)(error.message, f"{error.remedy} {_GO_ON}".strip(), error.key) from error.__cause__
+        raise
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a path that holds something that may not be replaced."""
+    if not os.path.lexists(out) or (overwrite and _is_ours(out)):
+        return
+    raise OutputExistsError(
+        f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
+        "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
+    )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the path holds the output of a transform or a reconstruction."""
+    try:
+        return "result" in zarr.open_group(str(path), mode="r").attrs
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+@contextmanager
+def forgetting(aside: Aside) -> Iterator[None]:
+    """Discard the finished parts if the data changed while they were read."""
+    try:
+        yield
+    except DataError:
+        aside.forget()
+        raise
+
+
+def check_same_fit(fit: Result, aside: Aside) -> None:
+    """Refuse output that was computed from a result that was replaced meanwhile."""
+    if open_result(fit.place).run != fit.run:
+        aside.forget()
+        raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")

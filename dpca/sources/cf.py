@@ -1,0 +1,143 @@
+"""What the attributes of an array say about its values: the CF conventions, and _Unsigned of netCDF."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+from dpca.sources.missing import EVERY, as_stored
+
+
+def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Fields of a Layout that the attributes of an array determine.
+
+    The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
+    valid_range (2.5.1); and _Unsigned, with which netCDF marks integers that its format has no type for
+    (NetCDF Users Guide, appendix A).
+
+    Parameters
+    ----------
+    array : name of the array in error messages
+
+    Raises
+    ------
+    InputError
+        When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
+    """
+    given = _Attributes(array, attributes, dtype)
+    names = ("_FillValue", "missing_value")
+    marks = [float(mark) for name in names for mark in given.as_meant(given.numbers(name))]
+    return {
+        "dtype": given.meant,
+        "stored_dtype": None if given.meant == dtype else dtype,
+        "missing_values": as_stored(marks, given.meant),
+        "packing": given.packing,
+        "valid_range": given.valid_range,
+    }
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """The attributes of an array."""
+
+    array: str
+    attributes: Mapping[str, Any]
+    dtype: np.dtype[Any]
+
+    @property
+    def meant(self) -> np.dtype[Any]:
+        """The type of the values: integers of the other signedness, where _Unsigned says so."""
+        marked = str(_text(self.attributes.get("_Unsigned"))).lower()
+        other = {("i", "true"): "u", ("u", "false"): "i"}.get((self.dtype.kind, marked))
+        return self.dtype if other is None else np.dtype(f"{self.dtype.byteorder}{other}{self.dtype.itemsize}")
+
+    @property
+    def packing(self) -> tuple[float, float]:
+        """Factor and offset of packed values."""
+        factor = self._number("scale_factor", 1.0, "a finite number other than 0")
+        return factor, self._number("add_offset", 0.0, "a finite number")
+
+    @property
+    def valid_range(self) -> tuple[float, float]:
+        """The smallest and the largest valid value, as stored."""
+        low, high = EVERY
+        if len(both := self._limits("valid_range")) == 2:
+            low, high = both
+        below, above = self._limits("valid_min")[:1], self._limits("valid_max")[:1]
+        if self.packing[0] < 0 and not both:  # reverses the order: the largest value is stored as the smallest
+            below, above = above, below
+        return max([low, *below]), min([high, *above])
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """The numbers of an attribute; none if it has others or is absent."""
+        attribute = _text(self.attributes.get(name, ()))
+        if isinstance(attribute, str):
+            decoded = _encoded(attribute) if name == "_FillValue" else ""
+            if decoded == "" and _reads_as_number(attribute):
+                raise self._refused(name, "a number, and no text of one,")
+            attribute = decoded
+        try:
+            values = np.asarray(attribute).reshape(-1)
+        except ValueError:  # lists in lists
+            values = np.empty(0, object)
+        return values if values.dtype.kind in "biuf" else np.empty(0)
+
+    def as_meant(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of attributes, reinterpreted where stored integers are of the other signedness."""
+        if self.meant == self.dtype or values.dtype.kind == "f":
+            return values
+        bits = 8 * self.dtype.itemsize
+        return np.array([int(value) % 2**bits for value in values], np.uint64).astype(self.meant).astype(np.float64)
+
+    def _number(self, name: str, otherwise: float, allowed: str) -> float:
+        if name not in self.attributes:
+            return otherwise
+        values = np.empty(0) if isinstance(_text(self.attributes[name]), str) else self.numbers(name)
+        if values.size != 1 or not np.isfinite(values[0]) or (name == "scale_factor" and not values[0]):
+            raise self._refused(name, allowed)
+        return float(values[0])
+
+    def _limits(self, name: str) -> list[float]:
+        """The numbers of a limit, ascending, as stored."""
+        values, (factor, offset) = self.numbers(name), self.packing
+        # Floating-point limits of packed integers refer to the unpacked values.
+        unpacked = self.dtype.kind in "iu" and values.dtype.kind == "f" and (factor, offset) != (1.0, 0.0)
+        stored = (values - offset) / factor if unpacked else self.as_meant(values)
+        return sorted(map(float, stored))
+
+    def _refused(self, name: str, allowed: str) -> InputError:
+        return InputError(
+            f"{self.array}: attribute {name} is {_text(self.attributes[name])!r}, but {allowed} is allowed",
+            "Correct the attribute where the data are made, or delete it.",
+            key="input.uri",
+        )
+
+
+def _text(value: Any) -> Any:
+    """An attribute, as str if it is text: HDF5 also has bytes, and arrays of one element."""
+    value = value[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _reads_as_number(text: str) -> bool:
+    """Whether a text is a number other than NaN, which needs no marker."""
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False
+
+
+def _encoded(text: str) -> Any:
+    """A number that xarray wrote into the JSON of Zarr (base64 of a little-endian double); "" if it is none."""
+    try:
+        return struct.unpack("<d", base64.b64decode(text, validate=True))[0]
+    except (ValueError, struct.error):
+        return ""
