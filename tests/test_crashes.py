@@ -12,7 +12,7 @@ import zarr
 from dpca.commands.apply import Place, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
-from dpca.store.results import ResultDirectory
+from dpca.store.directory import ResultDirectory
 from tests.crashes import FLUSHES, unflushed, watched, without
 from tests.stores import contents
 

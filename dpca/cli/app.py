@@ -347,7 +347,7 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
     Example: dpca status results/quickstart --watch
     """
     from dpca.cli.printing import print_status, watch_status
-    from dpca.store.results import read_status
+    from dpca.store.directory import read_status
 
     if watch:
         if watch_status(result, lambda: read_status(result)) != "done":
@@ -388,7 +388,7 @@ def demo(directory: Path, samples: int, features: int) -> None:
     """
     from dpca.commands.demo import check, make, write_config
     from dpca.errors import writing
-    from dpca.store.results import ResultDirectory
+    from dpca.store.directory import ResultDirectory
 
     ResultDirectory(directory).check_place("--directory")
     click.echo(f"making {samples} x {features} float32 samples with a planted spectrum in {directory}")

@@ -83,7 +83,8 @@ def print_applied(applied: Applied, array: str) -> None:
 
 def print_finished(finished: Finished) -> None:
     """Print the spectrum, the verdict and the place of the result; its notes on stderr."""
-    from dpca.store.results import REPORT, open_result
+    from dpca.store.directory import REPORT
+    from dpca.store.results import open_result
 
     result = open_result(finished.path)
     certificate, manifest = result.certificate, result.manifest

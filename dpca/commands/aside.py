@@ -17,8 +17,9 @@ from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, wr
 from dpca.execution.progress import Progress
 from dpca.planning.runplan import RunPlan
 from dpca.sources import Source
+from dpca.store.directory import ResultDirectory, run_at
 from dpca.store.ledger import Ledger
-from dpca.store.results import Result, ResultDirectory, open_result
+from dpca.store.results import Result
 from dpca.store.unfinished import NUMERICS
 from dpca.system import durable
 from dpca.system.lock import Lock
@@ -181,6 +182,6 @@ def forgetting(aside: Aside) -> Iterator[None]:
 
 def check_same_fit(fit: Result, aside: Aside) -> None:
     """Refuse output that was computed from a result that was replaced meanwhile."""
-    if open_result(fit.place).run != fit.run:
+    if run_at(fit.place) != fit.run:
         aside.forget()
         raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")

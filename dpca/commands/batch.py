@@ -16,8 +16,8 @@ from dpca.commands.run import Finished, compute, run
 from dpca.config.loading import Loaded, load
 from dpca.errors import ConfigError, LedgerError, writing
 from dpca.execution.partitions import Collecting, Ended, Incomplete
+from dpca.store.directory import BATCH, ResultDirectory
 from dpca.store.ledger import Ledger
-from dpca.store.results import BATCH, ResultDirectory
 from dpca.system import durable
 
 FORMAT_VERSION = 2

@@ -18,7 +18,7 @@ from dpca.execution.stage import Executor
 from dpca.methods.probe import probe
 from dpca.planning.forecast import forecast
 from dpca.planning.runplan import ONE
-from dpca.store.results import ResultDirectory
+from dpca.store.directory import ResultDirectory
 from dpca.units import describe_seconds
 
 FORESEEN_BYTES = 16 * 10**9

@@ -27,8 +27,9 @@ from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
 from dpca.sources.labels import read_labels
+from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
-from dpca.store.results import LEDGER, Result, ResultDirectory, open_result
+from dpca.store.results import Result, open_result
 from dpca.store.unfinished import Begun, useless
 from dpca.system.machine import free_disk
 from dpca.units import is_plain

@@ -27,8 +27,7 @@ from dpca.errors import (
     WorkerDied,
 )
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
-from dpca.execution.partitions import Collecting, Ended, Incomplete, Partition
-from dpca.execution.partitions import Prepared as PreparedOutputs
+from dpca.execution.partitions import Collecting, Ended, Incomplete, Partition, PreparedOutputs
 from dpca.execution.progress import Display, Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
@@ -39,10 +38,11 @@ from dpca.methods.record import changes_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
+from dpca.store.directory import ResultDirectory
 from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs, SyncedStore
-from dpca.store.results import ResultDirectory, open_result
+from dpca.store.results import open_result
 from dpca.store.unfinished import Begun, differences
 from dpca.system import durable
 from dpca.system.lock import Lock

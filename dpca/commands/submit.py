@@ -22,7 +22,7 @@ from dpca.config.loading import Loaded, load
 from dpca.errors import ClusterError, ConfigError, writing
 from dpca.execution.jobqueue import SlurmStep
 from dpca.execution.partitions import Collecting
-from dpca.store.results import ResultDirectory
+from dpca.store.directory import ResultDirectory
 from dpca.units import is_plain
 
 ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"

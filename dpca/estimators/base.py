@@ -35,8 +35,9 @@ from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source
+from dpca.store.directory import ARRAYS, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.results import ARRAYS, THE_FIT, Result, in_memory, open_result, save_result, write_documents
+from dpca.store.results import THE_FIT, Result, in_memory, open_result, save_result
 from dpca.store.stored import Arrays
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory

@@ -36,8 +36,9 @@ from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
+from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
-from dpca.store.results import TRAINING, Result, save_result
+from dpca.store.results import Result, save_result
 from dpca.store.stored import Arrays
 from dpca.system.machine import watched_memory
 

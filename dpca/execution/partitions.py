@@ -147,7 +147,7 @@ class Partition(_JobArray):
         raise Ended(stage.name, computed, present)
 
 
-class Prepared(Outputs):
+class PreparedOutputs(Outputs):
     """The arrays of a run, created by another process: only parts of them are written."""
 
     def _nothing(self, *arguments: Any, **named: Any) -> None:

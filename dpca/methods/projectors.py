@@ -29,10 +29,11 @@ from dpca.planning.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
 from dpca.sources.zarr_array import ZarrSource
+from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
 from dpca.store.gram import read_matrix, rung_of
 from dpca.store.outputs import Outputs
-from dpca.store.results import TRAINING, Result
+from dpca.store.results import Result
 
 Receive = Callable[[slice, F64], None]
 """Called with each group of samples, in order, and its scores, not whitened; may be called again with the same group."""

@@ -30,7 +30,7 @@ def working_dtype(dtype: np.dtype[Any], precision: Precision) -> np.dtype[Any]:
 
     "auto" is float32 for bool, float16, float32 and integers of up to 16 bits, whose values float32 holds
     exactly, and float64 for wider types. Products in float32, added up in float64, usually leave K with an error below
-    float32's eps, and of up to 13 eps where columns repeat (`dpca.numerics.accumulators.gram`). Each run measures the
+    float32's eps, and of up to 28 eps where columns repeat (`dpca.numerics.accumulators.gram`). Each run measures the
     error (`dpca.numerics.sketch`), which decides which components need the next rung.
     """
     if precision == "auto":

@@ -166,8 +166,8 @@ def _passes(
     plan = run.plan
     m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
     first, *later = (attempt.rung for attempt in run.attempts)
-    # For each feature X_c' alpha and X_c W take 2 m k flops each, and W'W 2 k^2 (Golub and Van Loan, table 1.1.2).
-    flops_of_second = (4 * m * k + 2 * k * k) * streamed
+    # For each feature X_c' alpha and X_c W take 2 m k flops each (Golub and Van Loan, table 1.1.2); W'W is symmetric, k^2.
+    flops_of_second = (4 * m * k + k * k) * streamed
     steps = [("copy", 0)] * (run.copy is not None)
     if run.reads:
         steps += [("means", 0)] * reads_means(plan, model, layout)

@@ -19,7 +19,8 @@ from dpca.errors import InputError
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.numerics.dimension import Eigenvalues, noise_edge
 from dpca.store.gram import keeps_gram, read_gram
-from dpca.store.results import Result, names_along
+from dpca.store.names import names_along
+from dpca.store.results import Result
 
 F64 = NDArray[np.float64]
 

@@ -15,7 +15,9 @@ from ruamel.yaml import YAML
 
 from dpca.errors import InputError, writing
 from dpca.report import figures, findings
-from dpca.store.results import REPORT, Result, sample_names
+from dpca.store.directory import REPORT
+from dpca.store.names import sample_names
+from dpca.store.results import Result
 from dpca.system import durable
 from dpca.units import by, describe_bytes, describe_memory
 

@@ -135,7 +135,7 @@ def test_an_output_that_is_damaged_when_what_it_came_from_is_gone(shape, committ
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            "dpca.store.results.ResultDirectory.publish" if committed else "dpca.commands.run.manifest_of", crash
+            "dpca.store.directory.ResultDirectory.publish" if committed else "dpca.commands.run.manifest_of", crash
         )
         with pytest.raises(Crash):
             run(load("c.yaml"))
@@ -165,7 +165,7 @@ def stopped_before(what, monkeypatch):
     "lost", ["scores/c", "singular_values/c", "components/c", "components", "mean", "zarr.json", ""]
 )
 def test_what_is_lost_of_a_result_that_is_not_published_yet_is_computed_again(config, undisturbed, lost, monkeypatch):
-    stopped_before("dpca.store.results.ResultDirectory.publish", monkeypatch)
+    stopped_before("dpca.store.directory.ResultDirectory.publish", monkeypatch)
     (path,) = Path("r/ledger").glob(f"*/result.zarr/{lost}")
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert dpca("run", config, "--resume") == 0
@@ -174,7 +174,7 @@ def test_what_is_lost_of_a_result_that_is_not_published_yet_is_computed_again(co
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"sha256": "", "document": {}}'])
 def test_a_damaged_declaration_of_the_result_is_made_again(config, undisturbed, text, monkeypatch):
-    stopped_before("dpca.store.results.ResultDirectory.publish", monkeypatch)
+    stopped_before("dpca.store.directory.ResultDirectory.publish", monkeypatch)
     Path("r/ledger/commit.json").write_text(text)
     assert dpca("run", config, "--resume") == 0
     assert bits("r") == undisturbed

@@ -13,7 +13,7 @@ import zarr
 
 from dpca.commands import apply, batch, run
 from dpca.errors import DpcaError, LedgerError
-from dpca.store import results
+from dpca.store import directory
 from dpca.store.outputs import Outputs
 from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
@@ -268,7 +268,7 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
             failures.append(error)
 
     late = threading.Thread(target=partition)
-    commit = results.ResultDirectory.commit
+    commit = directory.ResultDirectory.commit
 
     def after_the_late_one(directory, certificate, manifest):
         go_on.set()
@@ -276,7 +276,7 @@ def test_a_partition_that_comes_late_does_not_change_the_result(turned, monkeypa
         commit(directory, certificate, manifest)
 
     monkeypatch.setattr(Outputs, "write_part", held)
-    monkeypatch.setattr(results.ResultDirectory, "commit", after_the_late_one)
+    monkeypatch.setattr(directory.ResultDirectory, "commit", after_the_late_one)
     for _ in range(6):
         stage = batch.status(Path("r")).get("stage", "")
         if stage.startswith("components") and not at_write.is_set():

@@ -131,7 +131,9 @@ def test_a_result_that_was_not_published_is_of_the_kernel_that_is_asked_for(swee
     rbf, poly = ("--set", "model.kernel=rbf"), ("--set", "model.kernel=poly")
     assert dpca("run", sweep, *rbf, "--set", "output.path=expected") == 0
     killed(sweep, slab=7, how=rbf)
-    publish_fails = "import dpca.store.results\ndpca.store.results.ResultDirectory.publish = lambda *_: os._exit(9)\n"
+    publish_fails = (
+        "import dpca.store.directory\ndpca.store.directory.ResultDirectory.publish = lambda *_: os._exit(9)\n"
+    )
     assert disturbed(publish_fails, "run", sweep, "--resume", *poly).returncode == 9
     assert dpca("run", sweep, "--resume", *rbf) == 0
     assert bits("r") == bits("expected")

@@ -206,7 +206,7 @@ def test_a_finished_result_is_not_taken_for_that_of_another_config_or_input(conf
 
 def test_what_has_ended_but_for_its_publication_needs_no_input(config, undisturbed, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("dpca.store.results.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr("dpca.store.directory.ResultDirectory.publish", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert dpca("run", config) == 1
     Path("x.zarr").rename("y.zarr")
     assert dpca("run", config, "--resume") == 0

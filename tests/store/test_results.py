@@ -10,7 +10,9 @@ from dpca.commands.prepare import settled_of
 from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
 from dpca.planning.runplan import Settled
 from dpca.slabs import make_plan
-from dpca.store.results import Result, ResultDirectory, names_along
+from dpca.store.directory import ResultDirectory
+from dpca.store.names import names_along
+from dpca.store.results import Result
 from dpca.store.stored import Arrays
 from dpca.store.unfinished import Begun
 from dpca.system import durable

@@ -1,0 +1,322 @@
+"""The result directory: built in a folder of its own, and committed by moving its manifest into place last."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from dpca.errors import InputError, LedgerError, OutputExistsError, writing
+from dpca.store.outputs import FORMAT_VERSION, Outputs
+from dpca.store.stored import RESTORE
+from dpca.store.unfinished import RUN, Begun
+from dpca.system import durable
+
+READABLE = (1, FORMAT_VERSION)
+"""Versions of results that can be read. Version 1 keeps no inventory of the arrays."""
+ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
+    "result.zarr",
+    "certificate.json",
+    "manifest.json",
+    "status.json",
+    "ledger",
+)
+REPORT, TRAINING = "report.html", "training.zarr"
+NAME_A_RESULT = "Name a result directory, one with a manifest.json."
+BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
+
+
+class ResultDirectory:
+    """A result at `path`, complete once it has a manifest.
+
+    A run writes its arrays and finished parts to a folder of its own in `ledger/`, beside whatever an earlier run left.
+    `publish` moves the arrays out of it; so whoever finds `manifest.json` finds the complete result that it describes.
+    A task of a run that was stopped may still be working on some machine of a cluster: it writes to a folder that
+    no other run reads.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def status(self) -> Path:
+        return self.path / STATUS
+
+    def check_place(self, named: str = "output.path") -> None:
+        """Refuse a path where no directory can be.
+
+        Parameters
+        ----------
+        named : the key or the option that sets the path, for the message
+
+        Raises
+        ------
+        OutputExistsError
+            When the path, or what should be a directory above it, is something else, or can't be examined.
+        """
+        for place in (self.path, *self.path.absolute().parents):
+            try:
+                if place.is_dir():
+                    return
+                problem = "exists and is not a directory" if place.exists() else ""
+            except PermissionError as cause:
+                problem = f"can't be looked into: {cause.strerror}"
+            if problem:
+                raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
+
+    @property
+    def ledger(self) -> Path:
+        """The folder where the current run keeps its finished parts."""
+        return self.path / LEDGER
+
+    def parts(self, run: str) -> Path:
+        """The folder of a run's finished parts."""
+        return self.ledger / run / PARTS
+
+    def staged_arrays(self, run: str) -> Path:
+        """The folder where a run writes its Zarr group."""
+        return self.ledger / run / ARRAYS
+
+    @property
+    def begun(self) -> Path:
+        """The record of how the current run began; it is removed first, so that a ledger without it does not count."""
+        return self.path / LEDGER / BEGUN
+
+    def unfinished(self) -> Begun | None:
+        """How the run began that can be resumed; None if there is none.
+
+        Raises
+        ------
+        LedgerError
+            When its record can't be used.
+        """
+        begun = Begun.read(self.begun)
+        if begun is None or begun.run == self._finished():
+            return None  # the ledger was kept, or its removal was interrupted
+        return begun
+
+    def _finished(self) -> str | None:
+        """The identifier of the run whose result is here."""
+        run = mapping(self.path / MANIFEST).get("run")
+        return None if run is None else str(run)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a complete result is here."""
+        return (self.path / MANIFEST).exists()
+
+    def check_free(self, overwrite: bool) -> None:
+        """Refuse a directory that may not be replaced.
+
+        Parameters
+        ----------
+        overwrite : an earlier result may be replaced, once the new one is complete, and an unfinished run discarded
+
+        Raises
+        ------
+        OutputExistsError
+            When something is there that may not be replaced. Files that dpca did not write may never be.
+        """
+        self.check_place()
+        foreign = self._foreign()
+        if foreign:
+            raise OutputExistsError(
+                f"{self.path}: exists and holds other files ({', '.join(foreign[:3])})",
+                "Choose another output.path: dpca replaces nothing but its own results.",
+                key="output.path",
+            )
+        batch = "dpca batch partition and dpca batch finalize" if (self.ledger / BATCH).exists() else ""
+        if not overwrite and self.has_result:
+            beside = ", and an unfinished run that is to replace it" if self.begun.exists() else ""
+            raise OutputExistsError(
+                f"{self.path}: holds a result already{beside}",
+                f"Go on with that run with {batch or '--resume'}, or start it anew with --overwrite."
+                if beside
+                else "Choose another output.path, or replace it with --overwrite.",
+                key="output.path",
+            )
+        if not overwrite and self.begun.exists():
+            raise OutputExistsError(
+                f"{self.path}: holds an unfinished run (see dpca {'batch ' * bool(batch)}status {self.path})",
+                f"Go on with it with {batch or 'dpca run --resume'}, or start it anew with --overwrite.",
+                key="output.path",
+            )
+
+    def _foreign(self) -> list[str]:
+        """Names of the files that dpca did not write, if nothing shows that the directory is one of its own."""
+        present = set(os.listdir(self.path)) if self.path.exists() else set()
+        ledger = set(os.listdir(self.ledger)) if self.ledger.is_dir() else set()
+        known = {BEGUN, COMMIT, BATCH, "scratch"}
+        strange = [name for name in ledger - known if not (name.startswith(".") or RUN.fullmatch(name))]
+        if strange:
+            return [f"{LEDGER}/{name}" for name in sorted(strange)]
+        manifest, status = mapping(self.path / MANIFEST), mapping(self.path / STATUS)
+        if ledger or ("run" in manifest and "format_version" in manifest) or ("state" in status and "pid" in status):
+            return []
+        return sorted(name for name in present if not name.startswith(".") and name != LEDGER)
+
+    def begin(self, begun: Begun) -> None:
+        """Prepare the directory for a new run: the files of an unfinished one are discarded.
+
+        Raises
+        ------
+        StorageError
+            When the directory can't be written.
+        """
+        with writing(str(self.path)):
+            with suppress(LedgerError):
+                if dropped := Begun.read(self.begun):
+                    dropped.scratch_folder(self.path).remove()
+            self.discard()
+            durable.make_directories(self.staged_arrays(begun.run))
+            begun.write(self.begun)
+
+    def change(self, begun: Begun) -> None:
+        """Replace the record of the run, which resumes as `begun`: a result that it has committed is withdrawn."""
+        with writing(str(self.path)):
+            durable.remove(self.ledger / COMMIT)
+            begun.write(self.begun)
+
+    def commit(self, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Declare what was built to be the result; from here on `publish` can always complete it."""
+        with writing(str(self.path)):
+            durable.remove_partials(self.ledger)  # left by workers that were killed while they wrote
+            arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory()
+            document = {
+                "certificate": certificate,
+                "manifest": {"format_version": FORMAT_VERSION, **manifest, "arrays": arrays},
+            }
+            durable.write_checked(self.ledger / COMMIT, document)
+
+    def committed(self, begun: Begun) -> dict[str, Any] | None:
+        """The committed result of a run, which is not all in place yet; None if it can't be used."""
+        try:
+            document: dict[str, Any] = durable.read_checked(self.ledger / COMMIT)
+        except (OSError, ValueError):
+            return None
+        if document["manifest"]["run"] != begun.run:
+            return None
+        staged = self.staged_arrays(begun.run)
+        arrays = Outputs(str(staged if staged.exists() else self.path / ARRAYS))
+        return document if arrays.inventory() == document["manifest"]["arrays"] and not arrays.damage_of_any() else None
+
+    def publish(self, keep_ledger: bool = False) -> None:
+        """Move what was committed into place; the manifest last. It can be repeated if it was interrupted anywhere.
+
+        The old manifest is removed first: until the new one is there, the directory holds an unfinished run, never
+        a manifest beside arrays that it does not describe.
+        """
+        with writing(str(self.path)):
+            durable.remove_partials(self.path, deep=False)
+            document = durable.read_checked(self.ledger / COMMIT)
+            run = document["manifest"]["run"]
+            if run != self._finished():
+                durable.remove(self.path / MANIFEST)
+                durable.remove(self.path / REPORT)
+            if self.staged_arrays(run).exists():
+                durable.remove(self.path / ARRAYS)
+                durable.move(self.staged_arrays(run), self.path / ARRAYS)
+            write_documents(self.path, document["certificate"], document["manifest"])
+            if keep_ledger:
+                durable.remove(self.ledger / COMMIT)  # the ledger is kept as a record, not to resume from
+            else:
+                self.discard()
+
+    def tidy(self) -> None:
+        """Remove the rest of a ledger whose removal was interrupted."""
+        durable.remove_partials(self.path, deep=False)
+        if (self.ledger / COMMIT).exists() or not self.begun.exists():
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the ledger, its record first."""
+        if self.ledger.exists():
+            durable.remove(self.begun)
+            durable.remove(self.ledger)
+
+
+def mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; empty if the file is absent, damaged or holds no mapping."""
+    try:
+        return mapping_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def mapping_of(text: str) -> dict[str, Any]:
+    """The mapping in a JSON text; empty if the text is damaged or holds no mapping."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def manifest_at(place: Path) -> dict[str, Any]:
+    """The manifest of a result."""
+    _check_directory(place)
+    try:
+        text = (place / MANIFEST).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if (place / LEDGER).exists() or (place / STATUS).exists():
+            raise InputError(
+                f"{place}: its run has not ended well (see dpca status {place})",
+                "Go on with it with dpca run --resume.",
+            ) from None
+        raise InputError(f"{place}: is no result of dpca run", NAME_A_RESULT) from None
+    except (OSError, ValueError) as cause:
+        raise InputError(f"{place / MANIFEST}: can't be read: {cause}", RESTORE) from cause
+    manifest = mapping_of(text)
+    if manifest.get("format_version", FORMAT_VERSION) not in READABLE:
+        raise InputError(
+            f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
+            "Read it with the version of dpca that its manifest.json names.",
+        )
+    if not {"format_version", "run", "config", "input", "asked", "fingerprint"} <= set(manifest):
+        raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
+    return manifest
+
+
+def run_at(place: Path) -> str:
+    """The identifier of the run whose result lies at a place."""
+    return str(manifest_at(place)["run"])
+
+
+def _check_directory(place: Path) -> None:
+    """Refuse a path that is no directory."""
+    if not os.path.isdir(place):
+        problem = "is a file, and no result of dpca run" if os.path.exists(place) else "does not exist"
+        raise InputError(f"{place}: {problem}", NAME_A_RESULT)
+
+
+def write_documents(place: Path, certificate: dict[str, Any], manifest: dict[str, Any]) -> None:
+    """Write the documents of a result; the manifest last, which makes the result complete."""
+    durable.write_json(place / CERTIFICATE, certificate)
+    durable.write_json(place / MANIFEST, manifest)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """The contents of status.json; `killed` instead of `running` if the run's process was on this host and is gone.
+
+    Raises
+    ------
+    InputError
+        When the file is missing or can't be read.
+    """
+    _check_directory(path)
+    status = mapping(path / STATUS)
+    if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(status):
+        if (path / MANIFEST).exists() and not (path / STATUS).exists():
+            raise InputError(f"{path}: is a fit that was saved in Python: it has no run", "dpca report shows it.")
+        raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")
+    unfinished = (path / LEDGER / BEGUN).exists()
+    if status["state"] == "running" and status["host"] == socket.gethostname() and not psutil.pid_exists(status["pid"]):
+        status["state"], status["message"] = "killed", "" if unfinished else "nothing is kept"
+    if unfinished and status["state"] in ("killed", "interrupted"):
+        status["message"] = "; ".join(filter(None, [status["message"], "what is finished is kept: --resume goes on"]))
+    return status
