@@ -86,7 +86,7 @@ def transform(
     ----------
     result : a result directory
     given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
-        says where they are (`dpca.config.schema.load_input`), or its contents as an `Input`
+        says where they are (`dpca.config.loading.load_input`), or its contents as an `Input`
     out : the group to create
     kernel_case : the number of the kernel, for a result that has several
     training : where the training data of a kernel are now, if they were moved

