@@ -695,6 +695,10 @@ def code_of(commit: str, place: Path) -> None:
         raise SystemExit(f"git archive {commit} dpca: {done.stderr.decode(errors='replace').strip()}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(place, filter="data")
+    for name in ("dpca", "gram-pca"):  # the distribution was called dpca once, and asks for its own version
+        about = place / f"{name.replace('-', '_')}-0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
 
 
 def code_here(place: Path) -> None:
