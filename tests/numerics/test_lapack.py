@@ -84,8 +84,7 @@ def test_where_a_routine_gives_up_numpy_finds_every_vector(routine, monkeypatch)
         call(name, *arguments)
 
     monkeypatch.setattr(lapack, "_call", failing)
-    monkeypatch.setattr(gram, "LARGE", 10)
     x = np.random.default_rng(0).normal(size=(20, 50))
-    found = gram.eigh(x @ x.T, lambda eigenvalues, floor, total: 3)
+    found = gram.eigh(x @ x.T, lambda eigenvalues, floor, total: 3, large=10)
     np.testing.assert_allclose(found.eigenvalues, np.linalg.svd(x, compute_uv=False) ** 2, rtol=1e-12)
     assert found.residuals.max() < 1e-13

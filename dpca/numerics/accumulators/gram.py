@@ -164,14 +164,18 @@ def center_gram(gram: F64) -> F64:
     return gram
 
 
-def eigh(matrix: F64, choose: Choose, semidefinite: bool = True) -> Factors:
+def eigh(matrix: F64, choose: Choose, semidefinite: bool = True, large: int | None = None) -> Factors:
     """Eigendecomposition of a symmetric matrix.
 
     An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve). If the matrix is
     semidefinite up to rounding, also below twice the magnitude of the most negative eigenvalue: only rounding makes
     eigenvalues negative, so that one measures it. For other matrices `total` is the sum of the positive eigenvalues.
+
+    Parameters
+    ----------
+    large : the size from which on only the chosen vectors are computed; `LARGE` if None
     """
-    ascending, leading = _decomposed(matrix)
+    ascending, leading = _decomposed(matrix, LARGE if large is None else large)
     eigenvalues = ascending[::-1]
     largest = max(float(eigenvalues[0]), 0.0)
     magnitude = max(largest, -float(eigenvalues[-1]))
@@ -202,9 +206,9 @@ def load(m: int) -> None:
         import dpca.numerics.accumulators.lapack  # noqa: F401
 
 
-def _decomposed(matrix: F64) -> tuple[F64, Callable[[int], F64]]:
+def _decomposed(matrix: F64, large: int) -> tuple[F64, Callable[[int], F64]]:
     """All eigenvalues, ascending, and a function that gives the vectors of the k largest, in descending order."""
-    if len(matrix) < LARGE:
+    if len(matrix) < large:
         return _whole(matrix)
     from dpca.numerics.accumulators.lapack import LapackError, Tridiagonal  # importing SciPy is slow
 
