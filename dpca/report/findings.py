@@ -240,12 +240,15 @@ def _edge(result: Result, values: F64, total: float) -> float | None:
     return noise_edge(Eigenvalues(values, rank, n, max(1, d), result.rules.center, total))
 
 
-def axis_of(result: Result, dim: str | None, fallback: str, most: int | None = None) -> Axis:
+def axis_of(
+    result: Result, dim: str | None, fallback: str, most: int | None = None, block_bytes: int = BLOCK_BYTES
+) -> Axis:
     """The axis of a dimension, with the coordinate of that name if there is one.
 
     Parameters
     ----------
     most : largest number of positions; the coordinate is read in blocks
+    block_bytes : size of these blocks; a block holds one position at least
     """
     coordinate = None if dim is None else result.coordinate(dim)
     length = 0 if coordinate is None else int(coordinate.values.shape[0])
@@ -253,7 +256,7 @@ def axis_of(result: Result, dim: str | None, fallback: str, most: int | None = N
         return Axis(dim or fallback)
     step = 1 if most is None else -(-length // most)
     kept, last, signs = [], np.empty(0), set[float]()
-    block = step * max(1, BLOCK_BYTES // (8 * step))
+    block = step * max(1, block_bytes // (8 * step))
     for start in range(0, length, block):
         values = np.asarray(coordinate.values[start : start + block], np.float64)
         signs |= set(np.sign(np.diff(np.concatenate([last, values]))).tolist())
@@ -283,16 +286,21 @@ def groups_of(labels: NDArray[Any]) -> Groups:
     return Groups(tuple(str(labels[start]) for start in starts), tuple(int(start) for start in starts), len(labels))
 
 
-def pictures(features: tuple[int, ...]) -> tuple[Picture, ...]:
+def pictures(features: tuple[int, ...], pixels: int = PIXELS) -> tuple[Picture, ...]:
     """The pictures of a component with these feature axes.
 
     One axis gives a line, two give an image. More give an image of each two of the last three, cut in the middle of the rest.
+
+    Parameters
+    ----------
+    features : the length of each feature axis
+    pixels : largest number of pixels on the longer side of an image; a line has up to four times as many
     """
     n = len(features)
     shown = [(0,)] if n == 1 else [(0, 1)] if n == 2 else [(n - 2, n - 1), (n - 3, n - 1), (n - 3, n - 2)]
     views = []
     for axes in shown:
-        most = 4 * PIXELS if len(axes) == 1 else PIXELS
+        most = 4 * pixels if len(axes) == 1 else pixels
         step = tuple(-(-features[axis] // most) for axis in axes)
         if len(axes) == 2:
             step = (max(step),) * 2  # pixels stay square
@@ -302,11 +310,11 @@ def pictures(features: tuple[int, ...]) -> tuple[Picture, ...]:
     return tuple(views)
 
 
-def n_drawn(result: Result) -> int:
-    """Number of components to draw: at most 12, and at most `READ_BYTES` in all; 0 where one is larger than that."""
+def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
+    """Number of components to draw: at most 12, and at most `read_bytes` in all; 0 where one is larger than that."""
     array = result.arrays["components"]
     each = max(1, int(math.prod(array.shape[1:]) * array.dtype.itemsize))
-    return min(int(array.shape[0]), SHOWN_COMPONENTS, READ_BYTES // each)
+    return min(int(array.shape[0]), SHOWN_COMPONENTS, read_bytes // each)
 
 
 def components(result: Result, count: int) -> list[Component]:
@@ -333,9 +341,11 @@ def components(result: Result, count: int) -> list[Component]:
     return drawn
 
 
-def _blocks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Regions of whole chunks, as many along the last axis as fit into `BLOCK_BYTES`."""
-    room = max(1, BLOCK_BYTES // (8 * math.prod(chunks)))
+def _blocks(
+    shape: tuple[int, ...], chunks: tuple[int, ...], block_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[slice, ...]]:
+    """Regions of whole chunks, as many along the last axis as fit into `block_bytes`."""
+    room = max(1, block_bytes // (8 * math.prod(chunks)))
     sizes = (*chunks[:-1], chunks[-1] * room)
     yield from product(
         *(

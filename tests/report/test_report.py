@@ -51,16 +51,13 @@ def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed):
     values = rng.standard_normal(shape)
     values[rng.random(shape) < 0.1] = np.nan
     chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(findings, "PIXELS", 2)
-        patch.setattr(findings, "BLOCK_BYTES", 100)
-        for picture in findings.pictures(tuple(shape)):
-            view = np.full(picture.shape, np.nan)
-            for region in findings._blocks(tuple(shape), chunks):
-                findings._add(view, picture, values[region], region)
-            expected = dense_picture(values, picture)
-            np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
-            assert max(picture.shape) <= (8 if len(shape) == 1 else 2)
+    for picture in findings.pictures(tuple(shape), pixels=2):
+        view = np.full(picture.shape, np.nan)
+        for region in findings._blocks(tuple(shape), chunks, block_bytes=100):
+            findings._add(view, picture, values[region], region)
+        expected = dense_picture(values, picture)
+        np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
+        assert max(picture.shape) <= (8 if len(shape) == 1 else 2)
 
 
 def test_components_their_largest_features_and_names():
@@ -78,11 +75,10 @@ def test_components_their_largest_features_and_names():
         np.testing.assert_array_equal([extreme.value for extreme in component.top], w[number].reshape(-1)[order])
 
 
-def test_no_more_is_read_than_takes_a_minute(monkeypatch):
+def test_no_more_is_read_than_takes_a_minute():
     result = result_of(random_array(0, (12, 20, 30), "f8"), (12, 7, 11))
     for limit, drawn in ((10**9, 3), (2 * 600 * 8, 2), (600 * 8 - 1, 0)):
-        monkeypatch.setattr(findings, "READ_BYTES", limit)
-        assert findings.n_drawn(result) == drawn
+        assert findings.n_drawn(result, read_bytes=limit) == drawn
 
 
 def test_samples_that_are_the_same_and_samples_that_stand_out():
@@ -156,9 +152,7 @@ def test_a_long_coordinate_streams_by(length, most, kind):
     group = zarr.create_group(store)
     group.create_array("t", data=values, chunks=(7,), dimension_names=("t",))
     result = Result(None, {}, Arrays(store, "r", None), "r")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(findings, "BLOCK_BYTES", 8 * 13)
-        found = findings.axis_of(result, "t", "", most)
+    found = findings.axis_of(result, "t", "", most, block_bytes=8 * 13)
     steps = np.diff(values)
     assert found.known == bool((steps > 0).all() or (steps < 0).all())
     if found.known:
