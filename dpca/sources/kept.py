@@ -28,9 +28,15 @@ TRIED_BYTES = 2**26
 
 
 class Slabs:
-    """Arrays by region, packed into large blocks of memory, as long as keeping them is faster than reading them again."""
+    """Arrays by region, packed into large blocks of memory, as long as keeping them is faster than reading them again.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    tried_bytes : bytes that are kept in any case, to measure the cost
+    """
+
+    def __init__(self, tried_bytes: int = TRIED_BYTES) -> None:
+        self._tried_bytes = tried_bytes
         self._reading = self._keeping = 0.0
         self._bytes = 0
         self._found: dict[tuple[tuple[int, int], ...], NDArray[Any]] = {}
@@ -42,7 +48,7 @@ class Slabs:
 
     def keep(self, region: Region, values: NDArray[Any], read_seconds: float) -> NDArray[Any]:
         """Keep a copy of values that took `read_seconds` to read, and return it; or return the values, without keeping them."""
-        if self._bytes > TRIED_BYTES and self._keeping > self._reading:
+        if self._bytes > self._tried_bytes and self._keeping > self._reading:
             return values
         began, size = time.perf_counter(), -(-values.nbytes // 64) * 64
         with self._lock:

@@ -31,14 +31,13 @@ def test_regions_are_lent_again_and_counted_once():
         assert reader.bytes_read == 0
 
 
-def test_what_takes_longer_to_keep_than_to_read_is_not_kept(monkeypatch):
-    monkeypatch.setattr("dpca.sources.kept.TRIED_BYTES", X.nbytes)
-    slabs, regions = Slabs(), [(slice(0, 20), slice(start, start + 1)) for start in range(3)]
+def test_what_takes_longer_to_keep_than_to_read_is_not_kept():
+    slabs, regions = Slabs(tried_bytes=X.nbytes), [(slice(0, 20), slice(start, start + 1)) for start in range(3)]
     for region in regions[:2]:  # to find out
         assert slabs.keep(region, X, read_seconds=0.0) is not X
     assert slabs.keep(regions[2], X, read_seconds=0.0) is X
     assert [slabs.get(region) is None for region in regions] == [False, False, True]
-    fast = Slabs()
+    fast = Slabs(tried_bytes=X.nbytes)
     for region in regions:
         assert fast.keep(region, X, read_seconds=1e9) is not X
 
