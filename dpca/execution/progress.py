@@ -254,6 +254,7 @@ class Progress:
     vitals : returns the memory and workers of the run; called every second
     entered : called with the name of each stage that begins
     clock : seconds, from any origin
+    beat_ends_seconds : how long a query of the workers may delay the end of a stage
     """
 
     def __init__(
@@ -265,8 +266,10 @@ class Progress:
         vitals: Callable[[], Vitals | None] = lambda: None,
         entered: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        beat_ends_seconds: float = BEAT_ENDS_SECONDS,
     ) -> None:
         self._check, self._vitals, self._entered, self._clock = check, vitals, entered, clock
+        self._beat_ends_seconds = beat_ends_seconds
         self._display = display or Silent()
         self._status = status
         self._lock = threading.RLock()
@@ -299,7 +302,7 @@ class Progress:
         finally:
             with self._lock:
                 ended.set()
-            beat.join(BEAT_ENDS_SECONDS)
+            beat.join(self._beat_ends_seconds)
             self._display.end(self._timed())
 
     def expect(self, stages: int) -> None:

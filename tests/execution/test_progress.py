@@ -113,10 +113,9 @@ def test_a_pipe_gets_lines():
     assert isinstance(display_for(io.StringIO()), LogLines)
 
 
-def test_a_look_at_workers_that_hangs_holds_up_nothing(monkeypatch):
-    monkeypatch.setattr("dpca.execution.progress.BEAT_ENDS_SECONDS", 0.0)
+def test_a_look_at_workers_that_hangs_holds_up_nothing():
     answered = threading.Event()
-    progress = Progress(vitals=lambda: answered.wait() and None)
+    progress = Progress(vitals=lambda: answered.wait() and None, beat_ends_seconds=0.0)
     with progress.stage("gram", 100):
         progress.advance(100)
     answered.set()
