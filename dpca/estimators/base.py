@@ -42,9 +42,6 @@ from dpca.store.stored import Arrays
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
-CARRIED_BYTES = 256 * 2**20
-"""Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
-
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
@@ -70,6 +67,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Value of model.kind in a configuration."""
     _with_features: ClassVar[tuple[str, ...]]
     """Arrays with feature axes that are attributes, named with an underscore at the end."""
+    _carried_bytes: ClassVar[int] = 256 * 2**20
+    """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 
     # Saving and pickling.
 
@@ -163,7 +162,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the fit itself, up to `CARRIED_BYTES`, otherwise its path. A client is not pickled.
+        """What is pickled: the fit itself, up to `_carried_bytes`, otherwise its path. A client is not pickled.
 
         Raises
         ------
@@ -175,12 +174,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if result is None or result.path is None:
             return state
         n_bytes = sum(array.nbytes for array in result.arrays.values())
-        if n_bytes <= CARRIED_BYTES:
+        if n_bytes <= self._carried_bytes:
             state["_result"] = in_memory(result)
         elif result.name == THE_FIT:  # in a temporary directory
             raise NotPortable(
                 f"this {type(self).__name__} has {describe_memory(n_bytes)} of arrays in a temporary directory, {result.path}, more "
-                f"than the {describe_memory(CARRIED_BYTES)} that are pickled",
+                f"than the {describe_memory(self._carried_bytes)} that are pickled",
                 "Fit with store='DIRECTORY', which a pickle then names; or save(path), and load it where it is needed.",
             )
         if not self._in_memory:

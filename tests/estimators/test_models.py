@@ -18,7 +18,6 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 
 from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, DataError, InputError, OutputExistsError
-from dpca.estimators import base as estimator
 from dpca.estimators.base import NotPortable
 from dpca.store.results import open_result
 from tests.clusters import local_cluster
@@ -28,6 +27,18 @@ from tests.stores import random_array
 
 X = random_array(0, (12, 300), "f4")
 NEW = random_array(1, (5, 300), "f4")
+
+
+class CarryingLittle(PCA):
+    """A PCA whose fit is pickled only up to 1000 bytes."""
+
+    _carried_bytes = 1000
+
+
+class CarryingNothing(PCA):
+    """A PCA whose fit is never pickled, only the path of it."""
+
+    _carried_bytes = 0
 
 
 def refused(*arguments):
@@ -79,12 +90,11 @@ def test_a_pickled_fit_answers_the_same_when_the_process_that_made_it_is_gone(he
         np.testing.assert_allclose(np.asarray(PCA(3).fit(X).inverse_transform(scores)), restored, rtol=1e-5, atol=1e-5)
 
 
-def test_a_fit_too_large_to_be_carried_names_its_store_or_is_not_pickled(here, monkeypatch):
-    monkeypatch.setattr(estimator, "CARRIED_BYTES", 1000)
+def test_a_fit_too_large_to_be_carried_names_its_store_or_is_not_pickled(here):
     lazy = da.from_array(X, chunks=(12, 100))
     with pytest.raises(NotPortable, match="in a temporary directory"):
-        pickle.dumps(PCA(3).fit(lazy))
-    fitted = PCA(3, store="kept").fit(lazy)
+        pickle.dumps(CarryingLittle(3).fit(lazy))
+    fitted = CarryingLittle(3, store="kept").fit(lazy)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(NEW), fitted.transform(NEW))
     (place,) = (here / "kept").iterdir()
@@ -165,7 +175,7 @@ def test_a_saved_fit_is_moved_and_loaded_with_the_same_bits(here, model, lazy, c
         )
 
 
-def test_a_result_of_the_command_line_is_a_fitted_estimator(here, monkeypatch):
+def test_a_result_of_the_command_line_is_a_fitted_estimator(here):
     (here / "c.yaml").write_text(
         "input: {uri: x.npy}\nmodel: {n_components: 4, whiten: true}\noutput: {path: r, report: false}\n"
     )
@@ -177,8 +187,7 @@ def test_a_result_of_the_command_line_is_a_fitted_estimator(here, monkeypatch):
     np.testing.assert_allclose(loaded.score_samples(NEW), fitted.score_samples(NEW), rtol=1e-5)
     with pytest.raises(ConfigError, match=r"a result of pca, not of kernel_pca\nLoad it with PCA\.load"):
         KernelPCA.load("r")
-    monkeypatch.setattr(estimator, "CARRIED_BYTES", 0)
-    pickled = pickle.dumps(PCA.load("r"))
+    pickled = pickle.dumps(CarryingNothing.load("r"))
     assert command("run", "c.yaml", "--overwrite", "--set", "model.n_components=2") == 0
     with pytest.raises(InputError, match="holds the result of another run by now"):
         pickle.loads(pickled).transform(NEW)
