@@ -53,6 +53,7 @@ def inspect(
     array: str | None = None,
     samples_axis: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    opened_bytes: int = OPENED_BYTES,
 ) -> dict[str, Any]:
     """Describe an array; reads its metadata and one chunk.
 
@@ -60,6 +61,7 @@ def inspect(
     ----------
     uri, array, storage_options : where it is; without `array`, the largest with two axes or more
     samples_axis : instead of the guess
+    opened_bytes : largest size of a chunk that is read for a look at its values
 
     Returns
     -------
@@ -70,7 +72,7 @@ def inspect(
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
-            stored_maximum; null if chunks are larger than 64 MiB
+            stored_maximum; null if chunks are larger than `opened_bytes`
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
 
@@ -97,7 +99,7 @@ def inspect(
         check_axis(layout, axis)  # raises: there is nothing to describe
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
-    values = _values(source, axis)
+    values = _values(source, axis, opened_bytes)
     facts: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "uri": without_credentials(uri),
@@ -143,13 +145,13 @@ def guess_samples_axis(layout: Layout) -> tuple[int, str]:
     return 0, "the first axis, by convention: nothing says which it is, so check this"
 
 
-def _values(source: Source, axis: int) -> dict[str, float] | None:
+def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | None:
     """A summary of one chunk, or of a part of it that is small enough; None if a chunk is too large to read."""
     layout = source.layout
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
     if not layout.chunked or layout.divisible:
         region = [slice(0, length) for length in better_chunks(layout, axis, n_bytes=SAMPLED_BYTES)]
-    elif layout.chunk_bytes > OPENED_BYTES:
+    elif layout.chunk_bytes > opened_bytes:
         return None
     present = n_values = zeros = 0
     lowest, highest, total, finite = math.inf, -math.inf, 0.0, True

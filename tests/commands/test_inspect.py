@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands.inspection import inspect
 from dpca.config.loading import load
 from dpca.config.schema import Config
 from dpca.system.machine import Budget
@@ -217,10 +218,9 @@ def test_nothing_to_analyse_is_said_by_name(command, capsys):
     assert not os.path.exists("results")
 
 
-def test_a_chunk_that_is_too_large_is_not_looked_into(capsys, monkeypatch):
-    monkeypatch.setattr("dpca.commands.inspection.OPENED_BYTES", 10_000)
+def test_a_chunk_that_is_too_large_is_not_looked_into():
     zarr.create_array("x.zarr", data=X, chunks=X.shape)
-    found = inspected(capsys, "x.zarr")
+    found = inspect("x.zarr", opened_bytes=10_000)
     assert found["values"] is None
     assert any("chunks are too large to look into one (28.1 KiB each)" in s for s in found["watch_out"])
 
