@@ -294,11 +294,26 @@ class Watch:
         return None if self.seconds == math.inf else max(0.0, self.seconds - (time.monotonic() - self._began))
 
 
-def fold(calls: Calls[T], numbers: Iterable[int], total: T, window: int, watch: Watch | None = None) -> T:
+def fold(
+    calls: Calls[T],
+    numbers: Iterable[int],
+    total: T,
+    window: int,
+    watch: Watch | None = None,
+    look_seconds: float = LOOK_SECONDS,
+) -> T:
     """Submit calls in order, at most `window` ahead of the sum, and add up their results in order.
 
     A failed call raises its error at once, even while earlier calls still run. So does a time without any result that
     is longer than the watch allows.
+
+    Parameters
+    ----------
+    calls, numbers : the calls, and the numbers of those to submit
+    total : the sum to add to
+    window : how many calls may be submitted and not added up yet
+    watch : the longest time without a result; none if None
+    look_seconds : how often to check on pending calls, besides when one finishes
     """
     watch = watch or Watch()
     pending: deque[tuple[int, Future]] = deque()
@@ -308,11 +323,11 @@ def fold(calls: Calls[T], numbers: Iterable[int], total: T, window: int, watch: 
         while True:
             while not pending[0][1].done():
                 with suppress(Empty):
-                    done.get(timeout=LOOK_SECONDS if watch.left is None else min(watch.left, LOOK_SECONDS))
+                    done.get(timeout=look_seconds if watch.left is None else min(watch.left, look_seconds))
                 look()
             raise_failures()
             try:
-                results = [pending[0][1].result(timeout=LOOK_SECONDS)]
+                results = [pending[0][1].result(timeout=look_seconds)]
             except TimeoutError:
                 # On a cluster a finished result is lost if the worker that holds it dies: it is computed again.
                 look()

@@ -247,18 +247,16 @@ class Lost(Future):
         return super().result(timeout)
 
 
-def test_what_was_done_and_is_lost_is_waited_for_again(monkeypatch):
-    monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
+def test_what_was_done_and_is_lost_is_waited_for_again():
     future = Lost()
     threading.Timer(0.1, future.set_result, [7]).start()
-    assert fold(Adding(future), range(1), 0, 1) == 7
+    assert fold(Adding(future), range(1), 0, 1, look_seconds=0.01) == 7
     assert future.asked == 2
 
 
-def test_what_is_lost_for_good_is_no_wait_without_an_end(monkeypatch):
-    monkeypatch.setattr("dpca.execution.engine.LOOK_SECONDS", 0.01)
+def test_what_is_lost_for_good_is_no_wait_without_an_end():
     with pytest.raises(TimeoutError):
-        fold(Adding(Lost()), range(1), 0, 1, Watch(0.1))
+        fold(Adding(Lost()), range(1), 0, 1, Watch(0.1), look_seconds=0.01)
 
 
 def test_what_a_task_carries_does_not_grow_with_chunks():
