@@ -273,6 +273,7 @@ def make_plan(
     n_components: int = 1,
     slab_bytes: int = SLAB_BYTES,
     n_spans: int | None = None,
+    tile_width: int | None = None,
 ) -> Plan:
     """Plan the slabs, tiles and spans of an array.
 
@@ -290,6 +291,8 @@ def make_plan(
     n_spans : number of spans, instead of the rule: as many as keep the m x m partials of all spans together below an
         eighth of the data, but at least 16, so that work can be shared out (at least 4 where the data are hardly
         wider than m), and at most 4096
+    tile_width : streamed length that a tile reaches by joining slabs, unless many components or few tiles limit it;
+        `TILE_WIDTH` if None
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -306,8 +309,9 @@ def make_plan(
     # 64 MiB, or tiles would be so few that cores idle: then chunks are joined in the end (`dpca.store.outputs`).
     slab_size = math.prod(cut.step for cut in slabs)
     n_streamed = math.prod(shape[axis] for axis in axes)
-    tile_width = min(TILE_WIDTH + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)), n_streamed // MIN_SPANS)
-    tiles = grow(slabs, fastest_first, tile_width)
+    asked = TILE_WIDTH if tile_width is None else tile_width
+    widest = min(asked + slab_size - 1, TILE_BYTES // (8 * max(1, n_components)), n_streamed // MIN_SPANS)
+    tiles = grow(slabs, fastest_first, widest)
     n_tiles = math.prod(len(cut) for cut in tiles)
     if n_spans is None:
         n_bytes = math.prod(shape) * itemsize

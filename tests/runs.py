@@ -34,7 +34,7 @@ def decompose_array(
     progress=None,
     **plan,
 ):
-    """A source or an array, decomposed; `plan` may set slab_bytes and n_spans."""
+    """A source or an array, decomposed; `plan` may set slab_bytes, n_spans and tile_width."""
     source = x if hasattr(x, "layout") else as_source(x)
     executor = executor or Threads(2)
     layout = source.layout

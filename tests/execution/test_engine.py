@@ -24,7 +24,8 @@ from tests.runs import arrays_of, decompose_array
 from tests.stores import random_array
 
 SHAPE, CHUNKS = (20, 3000), (20, 100)
-PLAN = {"slab_bytes": 20 * 8 * 200, "n_spans": 11}
+PLAN = {"slab_bytes": 20 * 8 * 200, "n_spans": 11, "tile_width": 1}
+"""Tiles of a slab: otherwise data this small are a single tile, and so a single span."""
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +39,6 @@ def stored(tmp_path_factory):
 @pytest.fixture(scope="module")
 def undisturbed(stored):
     return arrays_of(decompose_array(open_source(stored), 4, executor=Threads(1), **PLAN))
-
-
-@pytest.fixture(autouse=True)
-def _tiles_of_a_slab(monkeypatch):
-    """Otherwise data this small are a single tile, and so a single span."""
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tiles_for_fixtures():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.slabs.TILE_WIDTH", 1)
-        yield
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3])
@@ -71,7 +59,7 @@ def test_workers_do_not_change_a_bit(stored, undisturbed, n_workers, processes, 
 
 
 def test_the_bits_do_depend_on_the_spans_so_the_tests_above_can_fail(stored, undisturbed):
-    found = decompose_array(open_source(stored), 4, slab_bytes=PLAN["slab_bytes"], n_spans=2)
+    found = decompose_array(open_source(stored), 4, **{**PLAN, "n_spans": 2})
     assert arrays_of(found)["gram"] != undisturbed["gram"]
 
 
@@ -265,7 +253,7 @@ def test_what_a_task_carries_does_not_grow_with_chunks():
     for n_chunks in (1000, 1_000_000):
         array = zarr.create_array({}, shape=(100, 16 * n_chunks), chunks=(100, 16), dtype="f4")
         source = as_source(array)
-        plan = plan_layout(source.layout, 0, 2)
+        plan = plan_layout(source.layout, 0, 2, tile_width=1)
         work = Pass(source, plan, Rules(True, "none", "error", 1), np.dtype("f4"))
         sizes.append(max(len(pickle.dumps(work.part(span)[0])) for span in range(0, plan.n_spans, 97)))
         spans.append(plan.n_spans)

@@ -111,9 +111,8 @@ def test_what_the_second_pass_refutes_sends_auto_on(monkeypatch):
 def test_a_run_that_is_gone_on_with_does_not_do_what_was_refuted_again(monkeypatch, tmp_path):
     """Nor does it take the parts of the solver that was refuted for those of the one that follows."""
     monkeypatch.setattr(Sketch, "residuals", lambda self, vectors, values: 1e-12 * values)
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
     x = background().astype("f4").reshape(12, -1)
-    spans = {"n_spans": 4, "slab_bytes": 12 * 4 * 8192}
+    spans = {"n_spans": 4, "slab_bytes": 12 * 4 * 8192, "tile_width": 1}
     expected = decompose_array(x, 2, **spans)
     ledger = Ledger(tmp_path / "ledger", "run", x.nbytes, print)
     calls = []

@@ -151,9 +151,7 @@ def test_constant_features_and_duplicates_are_zeros(scale):
 
 def bits(executor, **how):
     x = np.random.default_rng(0).normal(size=(3000, 9)) + np.linspace(0, 5, 3000)[:, None]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.slabs.TILE_WIDTH", 1)
-        found = decompose_array(x, 5, executor=executor, slab_bytes=8000, n_spans=11, **how)
+    found = decompose_array(x, 5, executor=executor, slab_bytes=8000, n_spans=11, tile_width=1, **how)
     names = ("scores", "alpha", "components", "mean", "eigenvalues")
     return {name: np.asarray(found.outputs.array(name)[...]).tobytes() for name in names}
 

@@ -94,11 +94,10 @@ def test_values_whose_sum_overflows_are_named():
         decompose_array(np.full((4, 5), 1.7e308), 1)
 
 
-def test_the_second_pass_begins_where_the_first_ended(monkeypatch):
+def test_the_second_pass_begins_where_the_first_ended():
     """So that it finds in the page cache what was read last."""
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
     recording = RecordingSource(as_source(random_array(0, (12, 400), "f4")))
-    decompose_array(recording, 3, executor=Threads(1), slab_bytes=12 * 4 * 20, n_spans=5)
+    decompose_array(recording, 3, executor=Threads(1), slab_bytes=12 * 4 * 20, n_spans=5, tile_width=1)
     first, second = recording.regions[:20], recording.regions[20:]
     assert first == sorted(first, key=lambda region: region[1].start)
     spans = [second[start : start + 4] for start in range(0, 20, 4)]

@@ -182,14 +182,8 @@ def test_what_single_precision_cannot_hold_is_tried_in_double():
 @pytest.mark.parametrize("n_spans", [1, 3])
 def test_tsqr_gives_the_same_bits_for_any_number_of_workers(n_spans):
     x = with_spectrum(np.logspace(0, -12, K))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpca.slabs.TILE_WIDTH", 1)
-        runs = [
-            arrays_of(
-                decompose_array(x, K, solver="tsqr", executor=Threads(t), n_spans=n_spans, slab_bytes=8 * N * 100)
-            )
-            for t in (1, 2, 4)
-        ]
+    plan = {"n_spans": n_spans, "slab_bytes": 8 * N * 100, "tile_width": 1}
+    runs = [arrays_of(decompose_array(x, K, solver="tsqr", executor=Threads(t), **plan)) for t in (1, 2, 4)]
     assert runs[0] == runs[1] == runs[2]
 
 
