@@ -25,7 +25,6 @@ from tests.stores import random_array
 
 SHAPE, CHUNKS = (20, 3000), (20, 100)
 PLAN = {"slab_bytes": 20 * 8 * 200, "n_spans": 11, "tile_width": 1}
-"""Tiles of a slab: otherwise data this small are a single tile, and so a single span."""
 
 
 @pytest.fixture(scope="module")
