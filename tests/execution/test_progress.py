@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -75,6 +76,7 @@ def test_a_stage_that_reads_nothing_is_told_of_in_a_log_when_it_takes_long():
 def test_a_terminal_shows_all_that_is_known_in_place_and_keeps_a_line_of_what_ended():
     vitals = Vitals(300 * 2**20, 2 * 2**30, 3, 2**30, 4 * 2**30, "http://host:8787/status")
     ours, theirs = pty.openpty()
+    screen = Screen(ours)
     with os.fdopen(theirs, "w") as terminal:
         view = display_for(terminal)
         assert isinstance(view, LiveView)
@@ -90,13 +92,33 @@ def test_a_terminal_shows_all_that_is_known_in_place_and_keeps_a_line_of_what_en
             view._live.refresh()
             seconds[0] = 8.0
             progress.advance(1_000_000)
-    shown = os.read(ours, 65536).decode()
-    os.close(ours)
+    shown = screen.shown
     assert "stage 1 of 3, gram: 50 % of 2 MB, 1 MB/s, 0:01 left" in shown
     assert "4 of 20 spans; memory 300 MiB of 2 GiB; 3 workers, the fullest 1 GiB of 4 GiB" in shown
     assert "preview, partial, of 4 of 20 spans: 41.2, 20.0 % of the variance, by component" in shown
     assert shown.count("dpca: dashboard: http://host:8787/status") == 1
     assert shown.endswith("dpca: gram: 100 % (2 MB), 250 kB/s, 0:08 passed\r\n")
+
+
+class Screen(threading.Thread):
+    """Reads all that is written to a terminal, while it is written: a full one would block who writes."""
+
+    def __init__(self, terminal):
+        super().__init__(daemon=True)
+        self._terminal, self._pieces = terminal, []
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):  # EIO at the end, on Linux
+            while piece := os.read(self._terminal, 65536):
+                self._pieces.append(piece)
+
+    @property
+    def shown(self):
+        """Everything, after the other end is closed."""
+        self.join()
+        os.close(self._terminal)
+        return b"".join(self._pieces).decode()
 
 
 class _Once:
