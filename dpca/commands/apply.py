@@ -38,9 +38,11 @@ from dpca.slabs import TILE_BYTES
 from dpca.sources import Source, list_arrays
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
-from dpca.store.outputs import Dims, Outputs, SyncedStore, coordinates_to_copy, held_to_copy, write_coordinates
+from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, write_coordinates
+from dpca.store.outputs import Outputs
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Stored
+from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
 

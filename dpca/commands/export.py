@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
+from dpca.store.arrays import SPECTRAL
 from dpca.store.names import moments, names_along, sample_names
-from dpca.store.outputs import SPECTRAL
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 from dpca.system import durable

@@ -41,8 +41,9 @@ from dpca.sources.credentials import in_text
 from dpca.store.directory import ResultDirectory
 from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
-from dpca.store.outputs import Outputs, SyncedStore
+from dpca.store.outputs import Outputs
 from dpca.store.results import open_result
+from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import Begun, differences
 from dpca.system import durable
 from dpca.system.lock import Lock

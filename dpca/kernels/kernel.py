@@ -259,70 +259,57 @@ class Kernel:
 
     def _of(self, inner: Inner, eps: float) -> tuple[F64, F64 | None]:
         """Values, and the error of each from errors of eps |x_i| |x_j| in its inner product; None for eps = 0."""
-        error = eps * inner.sizes() if eps else None
-        if self.name == "rbf":
-            argument = inner.squared_distances()
-            argument *= self.gamma
-            values = np.exp(-argument)
-            if error is None:
-                return values, None
-            row, column = inner.sizes2()
-            error = self.gamma * (eps * (row[:, None] + column) + 2 * error)
-            nearer = np.exp(-np.maximum(argument - error, 0.0)) - values
-            return values, np.maximum(nearer, -np.expm1(-error) * values)
         if self.name == "linear":  # after centring it is the same as G, and more accurate
-            return inner.products, error
-        values = inner.gram()
-        if error is not None:  # rounding of the terms of the mean
-            error += float(np.finfo(np.float64).eps) * np.sqrt(np.multiply.outer(*inner.norms2()))
+            return inner.products, eps * inner.sizes() if eps else None
+        if self.name == "rbf":
+            return self._rbf(inner, eps)
+        values, error = inner.gram(), _error_of_gram(inner, eps) if eps else None
         if self.name == "cosine":
-            return self._cosine(inner, values, error, eps)
+            row2, column2 = inner.norms2()
+            norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
+            np.divide(values, norms, out=values, where=norms > 0)
+            values[norms == 0] = 0.0
+            return values, None if error is None else _change_of_cosine(inner, norms, error, eps)
         values *= self.gamma
         values += self.coef0
-        if self.name == "poly" and self.degree % 1:
-            # A power that is not an integer is undefined below 0, and rounding alone may have made a 0 negative.
-            rounding = (
-                8 * max(eps, float(np.finfo(np.float64).eps)) * (self.gamma * inner.magnitudes() + abs(self.coef0))
-            )
-            values[(values < 0) & (values >= -rounding)] = 0.0
         if error is not None:
             error *= self.gamma
-        if self.name == "sigmoid":
-            kernel = np.tanh(values)
-            if error is None:
-                return kernel, None
-            return kernel, np.maximum(np.tanh(values + error) - kernel, kernel - np.tanh(values - error))
-        kernel = values**self.degree
-        if error is None:
-            return kernel, None
-        size = np.abs(values)
-        return kernel, np.maximum(
-            (size + error) ** self.degree - size**self.degree,
-            size**self.degree - np.maximum(size - error, 0.0) ** self.degree,
-        )
+        return self._sigmoid(values, error) if self.name == "sigmoid" else self._poly(inner, values, error, eps)
+
+    def _rbf(self, inner: Inner, eps: float) -> tuple[F64, F64 | None]:
+        """exp(-gamma d), and the most that it changes within the error of d."""
+        argument = inner.squared_distances()
+        argument *= self.gamma
+        values = np.exp(-argument)
+        if not eps:
+            return values, None
+        row, column = inner.sizes2()
+        error = self.gamma * (eps * (row[:, None] + column) + 2 * (eps * inner.sizes()))
+        nearer = np.exp(-np.maximum(argument - error, 0.0)) - values
+        return values, np.maximum(nearer, -np.expm1(-error) * values)
 
     @staticmethod
-    def _cosine(inner: Inner, values: F64, error: F64 | None, eps: float) -> tuple[F64, F64 | None]:
-        row2, column2 = inner.norms2()
-        norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
-        np.divide(values, norms, out=values, where=norms > 0)
-        values[norms == 0] = 0.0
+    def _sigmoid(argument: F64, error: F64 | None) -> tuple[F64, F64 | None]:
+        """tanh of the argument, and the most that it changes within the error of the argument."""
+        values = np.tanh(argument)
         if error is None:
             return values, None
-        change = np.divide(error, norms, out=np.full_like(norms, 2.0), where=norms > 0)
-        sizes = inner.sizes2()
-        for norms2, size, mean_product, axis in (
-            (row2, sizes[0], inner.row_mean_product, 1),
-            (column2, sizes[1], inner.column_mean_product, 0),
-        ):
-            magnitude = eps * size + 4 * float(np.finfo(np.float64).eps) * (
-                size + 2 * np.abs(mean_product) + inner.mean_norm2
-            )
-            relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
-            # Only the cosine of a sample that is exactly 0 has no error: it is 0.
-            change += np.expand_dims(np.where(magnitude > 0, relative, 0.0), axis)
-            change[np.broadcast_to(np.expand_dims(magnitude == 0, axis), change.shape)] = 0.0
-        return values, np.minimum(change, 2.0)
+        return values, np.maximum(np.tanh(argument + error) - values, values - np.tanh(argument - error))
+
+    def _poly(self, inner: Inner, argument: F64, error: F64 | None, eps: float) -> tuple[F64, F64 | None]:
+        """The argument to the power of the degree, and the most that it changes within the error of the argument."""
+        degree = self.degree
+        if degree % 1:
+            # A power that is not an integer is undefined below 0, and rounding alone may have made a 0 negative.
+            unit = max(eps, float(np.finfo(np.float64).eps))
+            rounding = 8 * unit * (self.gamma * inner.magnitudes() + abs(self.coef0))
+            argument[(argument < 0) & (argument >= -rounding)] = 0.0
+        values = argument**degree
+        if error is None:
+            return values, None
+        size = np.abs(argument)
+        grown, shrunk = (size + error) ** degree, np.maximum(size - error, 0.0) ** degree
+        return values, np.maximum(grown - size**degree, size**degree - shrunk)
 
     def _called(self, inner: Inner) -> F64:
         assert self.function is not None
@@ -416,6 +403,27 @@ class Kernels:
     def _values(self, name: str) -> list[tuple[Any, ...]]:
         choices = {"gamma": self.gammas, "degree": self.degrees, "coef0": self.coef0s}
         return [choices[parameter] for parameter in USES.get(name, ())]
+
+
+def _error_of_gram(inner: Inner, eps: float) -> F64:
+    """Error of the products of samples before centring, (m, n): of K, and of the terms of the mean."""
+    error = eps * inner.sizes()
+    error += float(np.finfo(np.float64).eps) * np.sqrt(np.multiply.outer(*inner.norms2()))
+    return error
+
+
+def _change_of_cosine(inner: Inner, norms: F64, error: F64, eps: float) -> F64:
+    """The most that cosines change within the errors of the products and of the norms, (m, n)."""
+    change = np.divide(error, norms, out=np.full_like(norms, 2.0), where=norms > 0)
+    products = inner.row_mean_product, inner.column_mean_product
+    for axis, norms2, size, mean_product in zip((1, 0), inner.norms2(), inner.sizes2(), products, strict=True):
+        terms = size + 2 * np.abs(mean_product) + inner.mean_norm2
+        magnitude = eps * size + 4 * float(np.finfo(np.float64).eps) * terms
+        relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
+        # Only the cosine of a sample that is exactly 0 has no error: it is 0.
+        change += np.expand_dims(np.where(magnitude > 0, relative, 0.0), axis)
+        change[np.broadcast_to(np.expand_dims(magnitude == 0, axis), change.shape)] = 0.0
+    return np.minimum(change, 2.0)
 
 
 def longest_row(values: F64) -> float:

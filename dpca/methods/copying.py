@@ -14,7 +14,7 @@ from dpca.execution.stage import Work
 from dpca.planning.rechunk import Copy
 from dpca.sources.base import Region, Source
 from dpca.sources.zarr_chunks import key_of
-from dpca.store.outputs import SyncedStore
+from dpca.store.synced import SyncedStore
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,9 @@ from dpca.planning.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.kept import KeptSource
+from dpca.store.arrays import Dims, create_outputs, write_scores, write_spectrum
 from dpca.store.gram import write_gram
-from dpca.store.outputs import Dims, Outputs, create_outputs, write_scores, write_spectrum
+from dpca.store.outputs import Outputs
 from dpca.system import durable
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from dpca.config.model import Model
 from dpca.kernels.cases import Case
 from dpca.numerics.accumulators.factors import F64
-from dpca.store.outputs import SPECTRAL, Dims, Outputs, write_scores, write_spectrum
+from dpca.store.arrays import SPECTRAL, Dims, write_scores, write_spectrum
+from dpca.store.outputs import Outputs
 
 CASE = "kernel_case"
 TABLE = ("variance_captured", "components_95", "effective_rank", "neighbour_accuracy")

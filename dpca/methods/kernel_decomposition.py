@@ -34,8 +34,9 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
+from dpca.store.arrays import Dims, create_outputs, write_coordinates
 from dpca.store.gram import ALL, write_gram
-from dpca.store.outputs import Dims, Outputs, create_outputs, write_coordinates
+from dpca.store.outputs import Outputs
 
 OF_FEATURES = (*ALL, "mean", "scale", "weights")
 """Arrays that a result of a kernel matrix does not have."""

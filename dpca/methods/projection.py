@@ -28,9 +28,8 @@ from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
-from dpca.store import outputs as results
 from dpca.store.fitted import Fitted
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import Outputs, held_to_write
 
 F64 = NDArray[np.float64]
 P = TypeVar("P")
@@ -205,7 +204,7 @@ def plan_reconstruction(
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, slab),
             "means and scales of a slab": 4 * 8 * plan.slab_width,
             "samples of a slab": 2 * chunk,
-            "chunk being written": results.held_to_write(chunk),
+            "chunk being written": held_to_write(chunk),
         }
         chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]
         return arranged({"reconstruct": task}, {"reconstruct": chosen}, [], workers, threads, coordinates)

@@ -33,7 +33,8 @@ from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms, random_columns
 from dpca.numerics.spectrum import Spectrum, judged, reciprocal
 from dpca.planning.runplan import Attempt, RunPlan
-from dpca.store.outputs import Dims, Outputs
+from dpca.store.arrays import Dims
+from dpca.store.outputs import Outputs
 
 REFINED = 1e-4
 """Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four

@@ -33,10 +33,10 @@ from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
 from dpca.sources import Source
 from dpca.sources.base import Layout
 from dpca.sources.missing import EVERY
-from dpca.store import outputs as results
 from dpca.store.fitted import Fitted
 from dpca.store.ledger import held_to_keep
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import CHECKED, Outputs, held_to_write
+from dpca.store.synced import SyncedStore
 
 GROUP_SAMPLES = 2**13
 """Most new samples or pre-images in a group: the training data are read once for each group."""
@@ -227,11 +227,11 @@ def write_training(training: Source, axis: int, path: Path) -> None:
     }
     with writing(str(path)):
         array = zarr.create_array(
-            results.SyncedStore(path),
+            SyncedStore(path),
             shape=layout.shape,
             chunks=tuple(chunks),
             dtype=layout.dtype.newbyteorder("="),
-            compressors=results.CHECKED,
+            compressors=CHECKED,
             dimension_names=layout.dims if any(layout.dims) else None,
             attributes=attributes,
         ).with_config({"write_empty_chunks": True})
@@ -274,7 +274,7 @@ def plan_preimages(
             "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
             "weights of a group": m * n * dtype.itemsize,
             "samples of a slab": slab + 2 * m * plan.panel_width * 8,
-            "chunk being written": results.held_to_write(slab),
+            "chunk being written": held_to_write(slab),
         }
         sums = [Array("weights, and what they are found with", to_find)]
         return arranged({"reconstruct": task}, {"reconstruct": sums}, [], workers, threads, coordinates)

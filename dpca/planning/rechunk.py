@@ -22,7 +22,7 @@ from dpca.errors import writing
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Region, Source, size_of
 from dpca.sources.zarr_array import ZarrSource
-from dpca.store.outputs import SyncedStore
+from dpca.store.synced import SyncedStore
 from dpca.system import durable
 
 UNIT_SHARE = 16

@@ -41,7 +41,7 @@ from dpca.planning.runplan import (
 )
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
-from dpca.store import outputs
+from dpca.store.arrays import Dims, coordinates_to_copy
 from dpca.system.machine import Budget
 from dpca.units import describe_memory, enough
 
@@ -101,8 +101,8 @@ def plan_run(
     k = model.most_components(n_samples, n_features)
     keeps = model.keeps(n_samples, n_features)
     first, *later = settled.attempts if settled else model.ladder(layout.dtype, keeps)
-    dims = outputs.Dims.of(layout.dims, axis)
-    coordinates, left_out = outputs.coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
+    dims = Dims.of(layout.dims, axis)
+    coordinates, left_out = coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
     _check_side(layout, first, n_samples, n_features, k, workers)
 
     footprints = Footprints(source, model, k, workers, components, keep_gram, coordinates)
@@ -284,8 +284,8 @@ def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: 
     n = layout.shape[axis]
     model.check(layout.name, n, layout.n_values // n)
     plan = plan_layout(layout, axis, 1, divide=True)
-    dims = outputs.Dims.of(layout.dims, axis)
-    coordinates, left_out = outputs.coordinates_to_copy(source, dims, {axis: dims.sample})
+    dims = Dims.of(layout.dims, axis)
+    coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
     stage = Footprint("eigensolve", (libraries, *held_to_solve(model, rung, n, model.most_components(n, n))))
     name, budget = (

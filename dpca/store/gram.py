@@ -12,7 +12,8 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.gram_matrix import Features, GramMatrix
 from dpca.numerics.ladder import Rung
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
-from dpca.store.outputs import Dims, Outputs
+from dpca.store.arrays import Dims
+from dpca.store.outputs import Outputs
 from dpca.store.results import Result
 
 MATRIX, FACTOR = "gram", "r_factor"

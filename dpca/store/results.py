@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.preprocess import Rules
 from dpca.sources.coordinate import Coordinate
+from dpca.store.arrays import Dims
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
-from dpca.store.outputs import FORMAT_VERSION, Dims, Outputs, SyncedStore
+from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE, Arrays
+from dpca.store.synced import SyncedStore
 from dpca.system import durable
 
 THE_FIT = "this estimator"

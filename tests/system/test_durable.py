@@ -14,7 +14,7 @@ import zarr
 from dpca.commands.apply import Place, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
-from dpca.store.outputs import SyncedStore
+from dpca.store.synced import SyncedStore
 from dpca.system import durable
 from tests.crashes import unflushed, watched
 

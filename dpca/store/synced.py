@@ -1,0 +1,52 @@
+"""A Zarr store whose files are on disk when a write returns."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
+
+from dpca.system import durable
+
+_CHUNK = re.compile(r"(?:(.+)/)?c(?:/\d+)*")
+"""The key of a chunk; its group is the key of the array."""
+
+
+class SyncedStore(LocalStore):
+    """A directory whose files are synced to disk as soon as they are written; the ledger relies on it.
+
+    Once the directory, or an array in it, is removed, nothing is written there: a late task can't bring it back.
+    """
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._put(key, value)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        await asyncio.to_thread(self._put, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        if not await self.exists(key):
+            await self.set(key, value)
+
+    def delete_sync(self, key: str) -> None:
+        self._check_writable()
+        durable.remove(self.root / key)
+
+    async def delete(self, key: str) -> None:
+        await asyncio.to_thread(self.delete_sync, key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        await self.delete(prefix)
+
+    def _put(self, key: str, value: Buffer) -> None:
+        path, view = self.root / key, value.as_buffer_like()
+        match = _CHUNK.fullmatch(key)
+        array = self.root / match[1] if match and match[1] else self.root
+        if not array.is_dir():
+            raise FileNotFoundError(f"{array} is gone")
+        durable.make_directories(path.parent)
+        durable.write(path, lambda file: file.write(view))
