@@ -374,12 +374,12 @@ def _running(place: Place) -> Iterator[tuple[Executor, Progress, Any]]:
 
             progress = Progress(place.display, check=check, vitals=lambda: looks[-1]() if looks else None)
 
-            def keep(made: RunPlan | None) -> None:
-                if made is None:
+            def keep(run_plan: RunPlan | None) -> None:
+                if run_plan is None:
                     return
-                looks.append(vitals_of(made, peak, executor))
+                looks.append(vitals_of(run_plan, peak, executor))
                 if executor.shares_memory:
-                    kept.append(keep_to(made.processes[0], peak))
+                    kept.append(keep_to(run_plan.processes[0], peak))
 
             yield executor, progress, keep
     except DpcaError as error:

@@ -43,13 +43,17 @@ class Aside:
     def begin(
         self,
         what: dict[str, Any],
-        made: RunPlan | None,
+        run_plan: RunPlan | None,
         n_bytes: int,
         progress: Progress,
         sources: Sequence[Source],
     ) -> Ledger:
         """Resume what the same command has left, if plan and data are the same; else begin anew."""
-        plan = {"plan": asdict(made.plan), "groups": asdict(made.groups) if made.groups else None} if made else {}
+        plan = (
+            {"plan": asdict(run_plan.plan), "groups": asdict(run_plan.groups) if run_plan.groups else None}
+            if run_plan
+            else {}
+        )
         word = durable.digest({**what, **plan, "numerics": NUMERICS})
         # A folder of its own, so that late tasks of another command on a cluster do not write to it.
         self._work = self.path / word
@@ -64,7 +68,7 @@ class Aside:
         if ledger.forget_stale(sources):
             return ledger
         self.forget()
-        return self.begin(what, made, n_bytes, progress, sources)
+        return self.begin(what, run_plan, n_bytes, progress, sources)
 
     def check_own(self) -> None:
         """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.

@@ -207,7 +207,7 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
         if one_axis
         else map(str, range(n_features))
     )
-    made = anndata.AnnData(
+    annotated = anndata.AnnData(
         obs=table,
         var=features,
         obsm={"X_pca": np.asarray(result.arrays["scores"][...])},
@@ -219,9 +219,9 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
             }
         },
     )
-    made.obs_names_make_unique()
-    made.var_names_make_unique()
-    made.write_h5ad(path)
+    annotated.obs_names_make_unique()
+    annotated.var_names_make_unique()
+    annotated.write_h5ad(path)
 
 
 _WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {

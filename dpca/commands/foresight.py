@@ -49,14 +49,14 @@ def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
 def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:
     """The forecast (`dpca.planning.forecast`) of a run, after a short measurement."""
     output, began = Path(config.output.path), time.perf_counter()
-    here, made = executor, ready.made
+    here, run_plan = executor, ready.run_plan
     if executor.stand_in is not None:
-        here, made = executor.stand_in, replace(made, concurrency=ONE)
-    rates = probe(ready.source, ready.model, made, here, ready.scratch, output, ready.components)
+        here, run_plan = executor.stand_in, replace(run_plan, concurrency=ONE)
+    rates = probe(ready.source, ready.model, run_plan, here, ready.scratch, output, ready.components)
     return forecast(
         ready.source,
         ready.model,
-        ready.made,
+        ready.run_plan,
         rates,
         ready.scratch,
         config.output.path,

@@ -119,17 +119,17 @@ def inspect(
         "n_features": n_features,
         "values": values,
     }
-    made: RunPlan | None = None
+    run_plan: RunPlan | None = None
     problems = []
     try:
         asked = Asked(max(1, min(20, n_samples, n_features)))
         here = Workers(0, 1, memory_budget())
-        made = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
+        run_plan = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
     except DpcaError as error:
         problems.append(f"{error.message}. {error.remedy}")
-    facts["reading"] = reading_of(made, layout) if made else None
-    facts["peak_bytes"] = made.tightest.peak_bytes if made else None
-    facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, made)
+    facts["reading"] = reading_of(run_plan, layout) if run_plan else None
+    facts["peak_bytes"] = run_plan.tightest.peak_bytes if run_plan else None
+    facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, run_plan)
     return facts
 
 
@@ -178,7 +178,7 @@ def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | 
 
 
 def _watch_out(
-    layout: Layout, axis: int, reason: str, values: dict[str, float] | None, made: RunPlan | None
+    layout: Layout, axis: int, reason: str, values: dict[str, float] | None, run_plan: RunPlan | None
 ) -> list[str]:
     """Warnings for the user before a run."""
     n_samples = layout.shape[axis]
@@ -192,16 +192,16 @@ def _watch_out(
             f"there are fewer features ({n_features:,}) than samples ({n_samples:,}): if that is not so, the axes are swapped"
         )
     kept = min(n_samples, n_features)
-    if kept > MANY_SAMPLES and made is not None:
+    if kept > MANY_SAMPLES and run_plan is not None:
         side = "samples" if n_samples == kept else "features"
         needed = max(
-            stage.bytes for process in made.processes for stage in process.stages if stage.name == "eigensolve"
+            stage.bytes for process in run_plan.processes for stage in process.stages if stage.name == "eigensolve"
         )
         notes.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
-    if made is not None and made.reading == "copy":
+    if run_plan is not None and run_plan.reading == "copy":
         notes.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "
-            f"({describe_bytes(made.scratch_bytes)}). Chunks of {better} would need no copy"
+            f"({describe_bytes(run_plan.scratch_bytes)}). Chunks of {better} would need no copy"
         )
     if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
         notes.append(

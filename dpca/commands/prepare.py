@@ -41,7 +41,7 @@ class Prepared:
 
     source: Source
     model: Model
-    made: RunPlan
+    run_plan: RunPlan
     scratch: Scratch
     components: bool
     """Whether components are written: kernels have none with feature axes."""
@@ -87,9 +87,9 @@ def prepared(
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
-                made = plan_in_memory(source, axis, model, rung, workers)
+                run_plan = plan_in_memory(source, axis, model, rung, workers)
             else:
-                made = plan_run(
+                run_plan = plan_run(
                     source,
                     axis,
                     model,
@@ -100,8 +100,8 @@ def prepared(
                     settled=None if before is None else settled_of(before, directory),
                 )
             named = config.model.labels
-            labels = None if named is None else read_labels(named.uri, named.array, made.plan.n_samples)
-        yield Prepared(source, model, made, scratch, components, labels, gram), executor
+            labels = None if named is None else read_labels(named.uri, named.array, run_plan.plan.n_samples)
+        yield Prepared(source, model, run_plan, scratch, components, labels, gram), executor
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:

@@ -69,7 +69,7 @@ def _ready(
     """`prepared`, for a run that begins or resumes; with the forecast of a run that begins, if there is one."""
     with prepared(loaded, before, from_gram, executor) as (ready, executor):
         expected = None
-        if before is None and ready.made.reads:
+        if before is None and ready.run_plan.reads:
             with loaded.located():
                 expected = foreseen(loaded.config, ready, executor)
         yield ready, executor, expected
@@ -156,15 +156,15 @@ def _progress(
     directory: ResultDirectory, ready: Prepared, executor: Executor, lock: Lock, peak: Peak, display: Display | None
 ) -> Progress:
     """The progress of a run, which ends the run if it takes more memory than it may, or has lost its lock."""
-    stages = n_stages(ready.made, ready.model, ready.source.layout, ready.components)
-    keep_to_budget = keep_to(ready.made.processes[0], peak) if executor.shares_memory else lambda: None
+    stages = n_stages(ready.run_plan, ready.model, ready.source.layout, ready.components)
+    keep_to_budget = keep_to(ready.run_plan.processes[0], peak) if executor.shares_memory else lambda: None
 
     def check() -> None:
         keep_to_budget()
         if lock.lost:
             lock.check()
 
-    return Progress(display, directory.status, stages, check, vitals_of(ready.made, peak, executor), peak.enter)
+    return Progress(display, directory.status, stages, check, vitals_of(ready.run_plan, peak, executor), peak.enter)
 
 
 def _begun(
@@ -195,8 +195,8 @@ def _begun(
 
 def _now(config: Config, ready: Prepared) -> Begun:
     """The record of a run that begins now."""
-    plan = ready.made.settled.as_json()
-    return Begun.now(_relevant(config), fingerprint(ready.source, ready.made.plan.samples_axis), plan)
+    plan = ready.run_plan.settled.as_json()
+    return Begun.now(_relevant(config), fingerprint(ready.source, ready.run_plan.plan.samples_axis), plan)
 
 
 def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Callable[[str], None]) -> Ledger:
@@ -237,7 +237,7 @@ class _UnderWay:
                 durable.remove_partials(directory.ledger)
             if (before.config, before.scratch) != (begun.config, begun.scratch):
                 directory.change(begun)
-        if self.ready.made.copy is not None:
+        if self.ready.run_plan.copy is not None:
             self.scratch.make()
 
     def decompose(self) -> Decomposition:
@@ -257,11 +257,15 @@ class _UnderWay:
         expected : seconds of each stage, if they were forecast
         """
         ready, begun = self.ready, self.begun
-        notes = [*self.notes, *notes_of(ready.source, ready.made, decomposition), *_of_kept_gram(ready, decomposition)]
+        notes = [
+            *self.notes,
+            *notes_of(ready.source, ready.run_plan, decomposition),
+            *_of_kept_gram(ready, decomposition),
+        ]
         manifest = manifest_of(
             without_secrets(self.loaded.config.model_dump()),
             ready.source,
-            ready.made,
+            ready.run_plan,
             decomposition,
             identity=self.input,
             n_workers=self.runner.executor.n_workers,
@@ -286,7 +290,7 @@ class _UnderWay:
                 self.scratch.remove()
                 self.directory.discard()
         if isinstance(error, WorkerDied):
-            error = _with_plan(error, self.ready.made.processes[-1])
+            error = _with_plan(error, self.ready.run_plan.processes[-1])
         return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
 
 
@@ -323,10 +327,10 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         begun = _now(loaded.config, ready)
         with loaded.located():
             before.check(directory.path, begun)
-        progress = Progress(check=keep_to(ready.made.processes[-1], peak))
+        progress = Progress(check=keep_to(ready.run_plan.processes[-1], peak))
         ledger = _ledger(directory, before, ready, say)
         outputs = PreparedOutputs(SyncedStore(directory.staged_arrays(before.run).absolute()))
-        ready = replace(ready, made=replace(ready.made, keeps_data=False))
+        ready = replace(ready, run_plan=replace(ready.run_plan, keeps_data=False))
         scratch = before.scratch_folder(directory.path)
         try:
             _decompose(loaded.config, ready, outputs, Runner(executor, progress, ledger), scratch.copy)
@@ -353,7 +357,7 @@ def _decompose(
     scratch: str,
 ) -> Decomposition:
     """PCA or kernel PCA, as asked for."""
-    arguments = (ready.source, ready.model, ready.made, outputs, runner)
+    arguments = (ready.source, ready.model, ready.run_plan, outputs, runner)
     keep_gram = config.output.gram
     if ready.model.kernels is None:
         return decompose(*arguments, scratch=scratch, components=ready.components, keep_gram=keep_gram)
@@ -436,7 +440,7 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
     DataError
         Names what changed.
     """
-    changes = changes_of(begun.input, ready.source, ready.made.plan.samples_axis)
+    changes = changes_of(begun.input, ready.source, ready.run_plan.plan.samples_axis)
     if not changes and ledger is not None and ledger.stale([ready.source]):
         changes = ["it is now what it was at first, but was not between"]
     if changes:

@@ -227,7 +227,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return place
 
     def _recorded(
-        self, source: Source, made: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
+        self, source: Source, run_plan: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
     ) -> Result:
         """The result of a fit, with its manifest."""
         store = found.outputs.store
@@ -236,11 +236,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
-            "notes": notes_of(source, made, found),
+            "notes": notes_of(source, run_plan, found),
             **manifest_of(
                 self._config(source),
                 source,
-                made,
+                run_plan,
                 found,
                 identity=identity,
                 n_workers=executor.n_workers,

@@ -290,13 +290,13 @@ class KernelPCA(Streaming):
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
-        made, scratch = self._plan(source, model, executor)
+        run_plan, scratch = self._plan(source, model, executor)
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose_kernels(source, model, made, outputs, Runner(executor, Progress()), **how)
+                found = decompose_kernels(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
-            result = self._recorded(source, made, found, executor, seconds, peak)
+            result = self._recorded(source, run_plan, found, executor, seconds, peak)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)

@@ -332,13 +332,13 @@ class PCA(Streaming):
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
-        made = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
+        run_plan = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": False}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose(source, model, made, outputs, Runner(executor, Progress()), **how)
+                found = decompose(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
-            self._adopt(self._recorded(source, made, found, executor, seconds, peak), in_memory)
+            self._adopt(self._recorded(source, run_plan, found, executor, seconds, peak), in_memory)
         return found
 
     def _asked(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def climb(
     stages: Stages,
     data: Dataset,
     model: Model,
-    made: RunPlan,
+    run_plan: RunPlan,
     outputs: Outputs,
     decompose: Callable[[Summed], D],
     completion: Completion[D] | None = None,
@@ -70,12 +70,12 @@ def climb(
     """
     stages.choose(model.reason(data.dtype, data.n_samples, data.n_features))
     first = FirstPass(stages, data, model, outputs)
-    present = first.present(made.attempts[0])
+    present = first.present(run_plan.attempts[0])
     solved: D | None = None
     written = again = False
-    for attempt, following in zip_longest(made.attempts, made.attempts[1:]):
+    for attempt, following in zip_longest(run_plan.attempts, run_plan.attempts[1:]):
         name = attempt.rung.name
-        if attempt is not made.attempts[0]:
+        if attempt is not run_plan.attempts[0]:
             stages.progress.expect(2)
         solved = None  # so that its matrix is not held while the next one is made
         try:
@@ -100,7 +100,7 @@ def climb(
         again = True
         stages.choose(f"{name}: the second pass refuted it, so {following.rung.name} is tried")
     assert solved is not None  # the last attempt returned or raised
-    stages.choose(_verdict(solved.attempt.rung, solved.weakest, made))
+    stages.choose(_verdict(solved.attempt.rung, solved.weakest, run_plan))
     return solved
 
 
@@ -123,10 +123,10 @@ def _lacking(spectrum: Spectrum) -> str:
     return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
 
 
-def _verdict(rung: Rung, spectrum: Spectrum, made: RunPlan) -> str:
+def _verdict(rung: Rung, spectrum: Spectrum, run_plan: RunPlan) -> str:
     """Which solver gave the answer, and what it lacks, in words."""
     if not spectrum.lacking.any():
         return f"{rung.name} supports every component that was asked for"
-    if made.too_large:
-        return f"{rung.name}: {_lacking(spectrum)}; {made.too_large[0].name} does not fit the memory"
+    if run_plan.too_large:
+        return f"{rung.name}: {_lacking(spectrum)}; {run_plan.too_large[0].name} does not fit the memory"
     return f"{rung.name}: {_lacking(spectrum)}"

@@ -79,7 +79,7 @@ class Decomposition:
 def decompose(
     source: Source,
     model: Model,
-    made: RunPlan,
+    run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
     *,
@@ -91,7 +91,7 @@ def decompose(
 
     Parameters
     ----------
-    source, made : the input, and the plan of its passes (`dpca.planning.search.plan_run`)
+    source, run_plan : the input, and the plan of its passes (`dpca.planning.search.plan_run`)
     model : what to compute
     outputs : the group to create; its arrays and dimensions are those of a result directory
     runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger,
@@ -109,15 +109,15 @@ def decompose(
     AssumptionError
         When the spectrum contradicts the assumption of the requested rule; the arrays of the first pass are written.
     """
-    plan = made.plan
+    plan = run_plan.plan
     if not plan.regular:
         outputs = Outputs(outputs.store, runner.executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
     stages, data = Stages(runner), Dataset.of(source, plan)
-    with streamed(data, made, scratch, stages) as (streams, copied_absent):
-        completion = _Completion(stages, streams, model, made, outputs, dims, components, keep_gram)
-        solving = partial(solve, stages, streams, model, made, components)
-        solved = climb(stages, streams, model, made, outputs, solving, completion)
+    with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
+        completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
+        solving = partial(solve, stages, streams, model, run_plan, components)
+        solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
     outputs.gather()
     outputs.finish()
     summary = solved.summary
@@ -137,13 +137,13 @@ def decompose(
         certificate={**certificate, "n_components": chosen},
         outputs=outputs,
         rung=solved.attempt.rung,
-        counts=counts_of(stages, made, summary.counts, copied_absent, summary.n_constant, summary.n_empty),
+        counts=counts_of(stages, run_plan, summary.counts, copied_absent, summary.n_constant, summary.n_empty),
         **stages.costs,
     )
 
 
 def counts_of(
-    stages: Stages, made: RunPlan, counts: Counts, copied_absent: int, n_constant: int, n_empty: int
+    stages: Stages, run_plan: RunPlan, counts: Counts, copied_absent: int, n_constant: int, n_empty: int
 ) -> dict[str, int]:
     """What was counted while the data were read, for the manifest.
 
@@ -160,7 +160,7 @@ def counts_of(
         "empty_features": n_empty,
         "retried_reads": stages.retries,
         "bytes_decoded": stages.bytes_decoded,
-        "bytes_copied_to_scratch": made.scratch_bytes,
+        "bytes_copied_to_scratch": run_plan.scratch_bytes,
     }
 
 
@@ -171,7 +171,7 @@ class _Completion:
     stages: Stages
     data: Dataset
     model: Model
-    made: RunPlan
+    run_plan: RunPlan
     outputs: Outputs
     dims: Dims
     components: bool
@@ -192,9 +192,9 @@ class _Completion:
 
     def complete(self, solved: Solved, again: bool) -> Solved:
         """Run the second pass, if there is one, and write what it changed."""
-        if second_pass(self.made.plan, self.components) is None:
+        if second_pass(self.run_plan.plan, self.components) is None:
             return solved
-        second = SecondPass(self.stages, self.data, self.model, self.made, self.outputs, self.dims, again=again)
+        second = SecondPass(self.stages, self.data, self.model, self.run_plan, self.outputs, self.dims, again=again)
         if self.data.keeps_samples:
             solved = second.components(solved)
             self._write_scores(solved)
@@ -210,7 +210,7 @@ class _Completion:
 
     def _write_standard(self, solved: Solved) -> None:
         """Write means and divisors of kept features."""
-        standard, shape = solved.summary.standard, self.made.plan.feature_shape
+        standard, shape = solved.summary.standard, self.run_plan.plan.feature_shape
         for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", np.ones(shape))):
             self.outputs.write(name, values.reshape(shape), self.dims.features)
 
@@ -219,7 +219,7 @@ class _Completion:
         spectrum = solved.spectrum
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
         values[:, solved.summary.standard.empty] = np.nan
-        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.made.plan.feature_shape)
+        values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.run_plan.plan.feature_shape)
         self.outputs.write("components", values, ("component", *self.dims.features))
 
     def _assumption_not_met(self, solved: Solved) -> AssumptionError:
@@ -233,7 +233,7 @@ class _Completion:
 
 
 @contextmanager
-def streamed(data: Dataset, made: RunPlan, scratch: str | None, stages: Stages) -> Iterator[tuple[Dataset, int]]:
+def streamed(data: Dataset, run_plan: RunPlan, scratch: str | None, stages: Stages) -> Iterator[tuple[Dataset, int]]:
     """The data as the passes of a plan read them: the input, or a copy of it that is made first and removed at the end.
 
     With a ledger, the copy is left if a pass fails, so that the run can resume with it.
@@ -243,26 +243,26 @@ def streamed(data: Dataset, made: RunPlan, scratch: str | None, stages: Stages) 
     data, absent : what is read, and how many absent chunks the copy met
     """
     source, ledger = data.only.source, stages.ledger
-    if made.copy is None:
-        yield data.read_from(KeptSource(source)) if made.keeps_data else data, 0
+    if run_plan.copy is None:
+        yield data.read_from(KeptSource(source)) if run_plan.keeps_data else data, 0
         return
     assert scratch is not None
     finished = False
     try:
-        if made.copy.create(scratch) and ledger:
+        if run_plan.copy.create(scratch) and ledger:
             ledger.checkpoint("copy").clear()  # the copy that it describes is gone
         stage = Stage(
             name="copy",
             task=copy_unit,
-            work=CopyTask(source, made.copy, scratch, synced=ledger is not None),
+            work=CopyTask(source, run_plan.copy, scratch, synced=ledger is not None),
             empty=0,
             merge=operator.add,
-            concurrency=made.concurrency,
+            concurrency=run_plan.concurrency,
             n_bytes=data.n_bytes,
         )
         absent = stages.run(stage)
         stages.bytes_decoded += data.n_bytes
-        yield data.read_from(made.copy.open(scratch)), absent
+        yield data.read_from(run_plan.copy.open(scratch)), absent
         finished = True
     finally:
         if finished or ledger is None:

@@ -67,7 +67,7 @@ class _Solved:
 def decompose_kernels(
     source: Source,
     model: Model,
-    made: RunPlan,
+    run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
     *,
@@ -80,7 +80,7 @@ def decompose_kernels(
 
     Parameters
     ----------
-    source, model, made, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
+    source, model, run_plan, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
     labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
     kept : the Gram matrix of an earlier run; the arrays with feature axes are then in `outputs` already
 
@@ -92,7 +92,7 @@ def decompose_kernels(
         When a given kernel matrix is not square, not symmetric or not finite.
     """
     assert model.kernels is not None
-    kernels, plan = model.kernels, made.plan
+    kernels, plan = model.kernels, run_plan.plan
     if not plan.regular:
         outputs = Outputs(outputs.store, runner.executor.guard())
     attributes: dict[str, Any] = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
@@ -106,16 +106,16 @@ def decompose_kernels(
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
     stages, data = Stages(runner), Dataset.of(source, plan)
-    cases = _Cases(stages, model, made, labels)
+    cases = _Cases(stages, model, run_plan, labels)
     if kernels.precomputed:
         for name in OF_FEATURES:
             outputs.remove(name)  # left by kernels that the run was started with
         solved = cases.of_matrix(source)
     elif kept is not None:
-        solved = cases.of_gram(kept, replace(made.attempts[0], rung=kept.rung))
+        solved = cases.of_gram(kept, replace(run_plan.attempts[0], rung=kept.rung))
     else:
-        with streamed(data, made, scratch, stages) as (streams, copied_absent):
-            solved = climb(stages, streams, model, made, outputs, cases.of_sum)
+        with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
+            solved = climb(stages, streams, model, run_plan, outputs, cases.of_sum)
     gram = solved.gram
     if keep_gram and gram is not None:
         write_gram(outputs, gram, dims)
@@ -129,7 +129,7 @@ def decompose_kernels(
         certificate=_certificate(solved, model),
         outputs=outputs,
         rung=solved.attempt.rung,
-        counts=counts_of(stages, made, counts, copied_absent, features.constant, features.empty),
+        counts=counts_of(stages, run_plan, counts, copied_absent, features.constant, features.empty),
         **stages.costs,
         cases=solved.cases,
     )
@@ -141,7 +141,7 @@ class _Cases:
 
     stages: Stages
     model: Model
-    made: RunPlan
+    run_plan: RunPlan
     labels: NDArray[Any] | None
 
     def of_sum(self, summed: Summed) -> _Solved:
@@ -177,7 +177,7 @@ class _Cases:
         eps = float(np.finfo(layout.dtype).eps) if layout.dtype.kind == "f" else 0.0
         noise = eps * longest_row(matrix)
         case = self._solve("precomputed", Kernel("precomputed"), matrix, noise, len(matrix) - 1)
-        return _Solved(self.made.attempts[0], (case,), None)
+        return _Solved(self.run_plan.attempts[0], (case,), None)
 
     @property
     def _kernels(self) -> Kernels:
@@ -193,7 +193,7 @@ class _Cases:
         """One case; `most` is the largest possible rank."""
 
         def eigensolve(finish: Callable[[], Factors]) -> Factors:
-            return self.stages.eigensolve(name, finish, len(matrix), self.made.eigensolve_threads)
+            return self.stages.eigensolve(name, finish, len(matrix), self.run_plan.eigensolve_threads)
 
         return kernel_cases.solve(kernel, matrix, noise, self._request, most, eigensolve, self.labels)
 

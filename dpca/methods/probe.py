@@ -44,7 +44,7 @@ class ProbeTask(Work):
     """Settings that all tasks of the probe share."""
 
     work: Pass
-    made: RunPlan
+    run_plan: RunPlan
     looks: Plan
     """The plan of the run, or one with narrower slabs where a slab has so many chunks that to read it takes long."""
     n_components: int
@@ -59,7 +59,7 @@ class ProbeTask(Work):
         return self.work.source
 
     def part(self, number: int) -> tuple[Self, int]:
-        if self.made.copy is not None:
+        if self.run_plan.copy is not None:
             return (
                 self,
                 number,
@@ -69,7 +69,7 @@ class ProbeTask(Work):
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
         """Two regions to read one after the other; twice the same where there is only one."""
-        copy = self.made.copy
+        copy = self.run_plan.copy
         if copy is not None:
             band = number * copy.n_units // self.n_parts
             return map(copy.region, (band, min(band + 1, copy.n_units - 1)))
@@ -84,13 +84,19 @@ class ProbeTask(Work):
 
 
 def probe(
-    source: Source, model: Model, made: RunPlan, executor: Executor, scratch: Scratch, output: Path, components: bool
+    source: Source,
+    model: Model,
+    run_plan: RunPlan,
+    executor: Executor,
+    scratch: Scratch,
+    output: Path,
+    components: bool,
 ) -> Rates:
     """Measure the speed of each step of a run.
 
     Parameters
     ----------
-    source, model, made, executor, scratch : those of the run
+    source, model, run_plan, executor, scratch : those of the run
     output : where the result will go
     components : whether the run back-projects
 
@@ -99,26 +105,26 @@ def probe(
     StorageError
         When a chunk can't be read.
     """
-    plan, layout = made.plan, source.layout
+    plan, layout = run_plan.plan, source.layout
     looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize
-    if made.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
+    if run_plan.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
         looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
-    rung = made.attempts[0].rung
+    rung = run_plan.attempts[0].rung
     work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
-    n_tasks = max(1, min(made.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
+    n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     stage = Stage(
         name="probe",
         task=probe_task,
-        work=ProbeTask(work, made, looks, k, n_tasks),
+        work=ProbeTask(work, run_plan, looks, k, n_tasks),
         empty=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
         merge=Rates.merge,
         concurrency=Concurrency(n_tasks, n_tasks),
     )
     rates = executor.run(stage, Progress())
-    place = Path(scratch.path).parent if made.copy is not None else output
+    place = Path(scratch.path).parent if run_plan.copy is not None else output
     return replace(
-        rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, made.eigensolve_threads)
+        rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, run_plan.eigensolve_threads)
     )
 
 

@@ -60,25 +60,25 @@ def plan_projection(
 
     n_components, itemsize = fitted.components.shape[0], fitted.components.dtype.itemsize
 
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan = made.plan
+    def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = run_plan.plan
         tile = n_components * plan.tile_width * itemsize
         scores = 8 * plan.n_samples * (n_components + 1)
         task = {
-            **held_to_read(made, source),
+            **held_to_read(run_plan, source),
             **preprocess.held_to_apply(plan),
             "components of a tile": tile,
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, tile) if fitted.chunk_bytes else 0,
             "components of a slab": 2 * 8 * n_components * plan.slab_width,
             "scores of a span": 2 * scores,
         }
-        sums = [Array("scores", scores, 2 + made.concurrency.window - made.concurrency.n_tasks)]
+        sums = [Array("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _projection_readings(source.layout, samples_axis, n_components)
-    made = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
-    check_sharing(source, made)
-    return made
+    run_plan = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
+    check_sharing(source, run_plan)
+    return run_plan
 
 
 def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
@@ -103,7 +103,7 @@ def project(
     source: Source,
     fitted: Fitted,
     rules: Rules,
-    made: RunPlan,
+    run_plan: RunPlan,
     runner: Runner,
     receive: Callable[[slice, F64, F64], None],
 ) -> None:
@@ -111,13 +111,13 @@ def project(
 
     Parameters
     ----------
-    source, made : new samples with the features of the fit in the same axes, and their `plan_projection`
+    source, run_plan : new samples with the features of the fit in the same axes, and their `plan_projection`
     fitted : means, scales and components of the fit
     rules : preprocessing of the fit
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
         whitened, and its squared norms (samples,), both float64. It may be called again with the same group
     """
-    assert made.groups is not None
+    assert run_plan.groups is not None
 
     def split(group: slice, sums: F64) -> None:
         receive(group, sums[:, :-1], sums[:, -1])
@@ -126,12 +126,12 @@ def project(
         Stage(
             name="transform",
             task=projection_span,
-            work=Projection(source, made.plan, rules, np.dtype(np.float64), groups=made.groups),
+            work=Projection(source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups),
             shared=(fitted,),
-            empty=Groups.of(made, np.zeros((0, 0)), operator.add, split),
+            empty=Groups.of(run_plan, np.zeros((0, 0)), operator.add, split),
             merge=Groups.add,
             like=np.zeros((0, 0)),
-            concurrency=made.concurrency,
+            concurrency=run_plan.concurrency,
             n_bytes=source.layout.bytes,
         )
     )
@@ -151,7 +151,7 @@ class Groups:
     _receive: Callable[[slice, Any], None]
 
     @classmethod
-    def of(cls, made: RunPlan, empty: P, join: Callable[[P, P], P], receive: Callable[[slice, P], None]) -> Self:
+    def of(cls, run_plan: RunPlan, empty: P, join: Callable[[P, P], P], receive: Callable[[slice, P], None]) -> Self:
         """The groups of a plan.
 
         Parameters
@@ -160,8 +160,8 @@ class Groups:
         join : adds a span to the sum, which it may change
         receive : called with each group, in order, and its sum
         """
-        assert made.groups is not None
-        return cls(0, empty, empty, made.groups, made.plan.n_spans, join, receive)
+        assert run_plan.groups is not None
+        return cls(0, empty, empty, run_plan.groups, run_plan.plan.n_spans, join, receive)
 
     def add(self, partial: Any) -> Self:
         """Add a span; spans must come in order."""
@@ -195,8 +195,8 @@ def plan_reconstruction(
         When no plan fits the memory.
     """
 
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan = made.plan
+    def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan = run_plan.plan
         chunk = size_of((plan.n_samples, plan.slab_width), layout.dtype)
         slab = n_components * plan.slab_width * layout.dtype.itemsize
         task = {
@@ -221,20 +221,20 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
         yield RunPlan(plan, "columns", None, groups=groups)
 
 
-def _n_blocks(made: RunPlan) -> int:
+def _n_blocks(run_plan: RunPlan) -> int:
     """Number of blocks of groups of samples, more than one where there are few spans: each block reads the components.
 
     It does not depend on the number of tasks, since a reconstruction may resume with another number.
     """
-    assert made.groups is not None
-    return min(len(made.groups), max(1, PARTS // made.plan.n_spans))
+    assert run_plan.groups is not None
+    return min(len(run_plan.groups), max(1, PARTS // run_plan.plan.n_spans))
 
 
 def reconstruct(
     fitted: Fitted,
     scores: Scores,
     layout: Layout,
-    made: RunPlan,
+    run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
 ) -> None:
@@ -244,15 +244,15 @@ def reconstruct(
     ----------
     fitted : means, scales and components of the fit
     scores : those of the requested samples, with as many components as are to be used
-    layout, made : of the array to write, with names of all its dimensions, and its `plan_reconstruction`
+    layout, run_plan : of the array to write, with names of all its dimensions, and its `plan_reconstruction`
     """
-    assert made.groups is not None
-    plan, axis = made.plan, made.plan.samples_axis
+    assert run_plan.groups is not None
+    plan, axis = run_plan.plan, run_plan.plan.samples_axis
     chunks = [cut.step for cut in plan.slabs]
     chunks.insert(axis, plan.n_samples)
     outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
     work = Reconstruction(
-        plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=made.groups, n_blocks=_n_blocks(made)
+        plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=run_plan.groups, n_blocks=_n_blocks(run_plan)
     )
     runner.run(
         Stage(
@@ -262,7 +262,7 @@ def reconstruct(
             shared=(fitted, scores),
             empty=0,
             merge=operator.add,
-            concurrency=made.concurrency,
+            concurrency=run_plan.concurrency,
             n_bytes=layout.bytes,
         )
     )

@@ -77,7 +77,7 @@ class ByComponents:
     axis: int
     receive_squares: Callable[[slice, F64], None] | None = None
     """Called with each group, too, and the squared distances of its samples from the mean."""
-    made: RunPlan = field(init=False)
+    run_plan: RunPlan = field(init=False)
 
     @property
     def n_components(self) -> int:
@@ -88,8 +88,8 @@ class ByComponents:
         return (self.source,)
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        self.made = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
-        return self.made
+        self.run_plan = plan_projection(self.source, self.axis, self.fitted, workers, coordinates)
+        return self.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
         def of_group(group: slice, scores: F64, squares: F64) -> None:
@@ -97,7 +97,7 @@ class ByComponents:
             if self.receive_squares is not None:
                 self.receive_squares(group, squares)
 
-        project(self.source, self.fitted, self.rules, self.made, runner, of_group)
+        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group)
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""
@@ -136,7 +136,7 @@ class FromComponents:
     chosen: NDArray[np.int64]
     n_components: int
     out: str
-    made: RunPlan = field(init=False)
+    run_plan: RunPlan = field(init=False)
 
     @property
     def layout(self) -> Layout:
@@ -163,14 +163,14 @@ class FromComponents:
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         fit = self.fit
-        self.made = plan_reconstruction(
+        self.run_plan = plan_reconstruction(
             self.layout, fit.samples_axis, fit.fitted, self.n_components, workers, coordinates
         )
-        return self.made
+        return self.run_plan
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
-        reconstruct(self.fit.fitted, scores, self.layout, self.made, outputs, runner)
+        reconstruct(self.fit.fitted, scores, self.layout, self.run_plan, outputs, runner)
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""
@@ -339,7 +339,7 @@ class ByKernel:
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
         training, dtype = self.training, self.kernel.rung.dtype
         self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
-        return self.beside.made
+        return self.beside.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
         def of_group(group: slice, inner: Inner) -> None:
@@ -401,7 +401,7 @@ class FromTraining:
     training: Training
     say: Callable[[str], None] = lambda _: None
     """Called with notes for the user about the samples."""
-    made: RunPlan = field(init=False)
+    run_plan: RunPlan = field(init=False)
 
     def __post_init__(self) -> None:
         kernel = self.kernel.kernel
@@ -430,8 +430,8 @@ class FromTraining:
         kernel, training, m = self.kernel, self.training, len(self.points)
         to_find = held_to_find(kernel.inverse, m, *kernel.alpha.shape)
         dtype = kernel.rung.dtype
-        self.made = plan_preimages(training.source, training.axis, m, dtype, workers, to_find, coordinates)
-        return self.made
+        self.run_plan = plan_preimages(training.source, training.axis, m, dtype, workers, to_find, coordinates)
+        return self.run_plan
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         preimages(
@@ -439,9 +439,9 @@ class FromTraining:
             self.fitted,
             self.result.rules,
             self._combinations(),
-            self.made,
+            self.run_plan,
             dims,
-            outputs if self.made.plan.regular else Outputs(outputs.store, runner.executor.guard()),
+            outputs if self.run_plan.plan.regular else Outputs(outputs.store, runner.executor.guard()),
             runner,
             self.kernel.rung.dtype,
         )

@@ -36,7 +36,7 @@ def changes_of(before: dict[str, Any], source: Source, samples_axis: int) -> lis
 def manifest_of(
     config: dict[str, Any],
     source: Source,
-    made: RunPlan,
+    run_plan: RunPlan,
     found: Decomposition,
     *,
     identity: dict[str, Any],
@@ -68,15 +68,15 @@ def manifest_of(
             "decoded_bytes": layout.bytes,
             "samples_axis": found.plan.samples_axis,
         },
-        "plan": {**asdict(made.plan), "n_tiles": made.plan.n_tiles, "n_slabs": made.plan.n_slabs},
-        "reading": made.reading,
+        "plan": {**asdict(run_plan.plan), "n_tiles": run_plan.plan.n_tiles, "n_slabs": run_plan.plan.n_slabs},
+        "reading": run_plan.reading,
         "gram_from": gram_from,
-        "keeps_data": made.keeps_data,
+        "keeps_data": run_plan.keeps_data,
         "memory": {
-            "planned_bytes": {process.name: process.peak_bytes for process in made.processes},
-            "budget_bytes": {process.name: process.budget.bytes for process in made.processes},
+            "planned_bytes": {process.name: process.peak_bytes for process in run_plan.processes},
+            "budget_bytes": {process.name: process.budget.bytes for process in run_plan.processes},
             "peak_bytes_of_this_process": peak.bytes,
-            "planned_bytes_of_stages": {stage.name: stage.bytes for stage in made.processes[0].stages},
+            "planned_bytes_of_stages": {stage.name: stage.bytes for stage in run_plan.processes[0].stages},
             "peak_bytes_of_stages": {name: n_bytes for name, n_bytes in peak.stages.items() if name},
         },
         "numerics": {
@@ -84,7 +84,7 @@ def manifest_of(
             "working_dtype": found.rung.dtype.name,
             "choices": list(found.choices),
             "accumulator_dtype": "float64",
-            "blas_threads": {"passes": 1, "eigensolve": made.eigensolve_threads},
+            "blas_threads": {"passes": 1, "eigensolve": run_plan.eigensolve_threads},
         },
         "workers": n_workers,
         "forecast_seconds": expected,
@@ -96,17 +96,17 @@ def manifest_of(
     }
 
 
-def notes_of(source: Source, made: RunPlan, found: Decomposition) -> list[str]:
+def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[str]:
     """What the user must know about the result, in sentences."""
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
     counts = found.counts
     notes.extend(
         f"memory: planned with {describe_memory(process.budget.bytes)}, {process.budget.origin}"
-        for process in made.processes
+        for process in run_plan.processes
         if process.budget.lowered
     )
-    notes.extend(f"coordinate left out: {reason}" for reason in made.left_out)
+    notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
     if counts["absent_chunks"]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "

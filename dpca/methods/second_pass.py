@@ -76,9 +76,17 @@ class SecondPass:
     """
 
     def __init__(
-        self, stages: Stages, data: Dataset, model: Model, made: RunPlan, outputs: Outputs, dims: Dims, *, again: bool
+        self,
+        stages: Stages,
+        data: Dataset,
+        model: Model,
+        run_plan: RunPlan,
+        outputs: Outputs,
+        dims: Dims,
+        *,
+        again: bool,
     ) -> None:
-        self._stages, self._data, self._model, self._made = stages, data, model, made
+        self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
         self._outputs, self._dims, self._again = outputs, dims, again
         self._plan = data.only.plan
 
@@ -151,7 +159,7 @@ class SecondPass:
         """The attempt that the pass follows: in double precision where digits are lacking and that fits."""
         spectrum, attempt = solved.spectrum, solved.attempt
         wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
-        return in_double(self._made) or attempt if wanted.any() else attempt
+        return in_double(self._run_plan) or attempt if wanted.any() else attempt
 
     def _back_projected(self, steps: _Steps, solved: Solved, attempt: Attempt) -> BackprojectionPartial:
         """Write the components of all features, and measure them."""

@@ -52,9 +52,9 @@ class Solved:
         return self.expected if self.measured is None else self.spectrum
 
 
-def in_double(made: RunPlan) -> Attempt | None:
+def in_double(run_plan: RunPlan) -> Attempt | None:
     """The first of the plan's attempts in double precision."""
-    return next((attempt for attempt in made.attempts if attempt.rung.dtype == np.float64), None)
+    return next((attempt for attempt in run_plan.attempts if attempt.rung.dtype == np.float64), None)
 
 
 def without_missed(spectrum: Spectrum, missed: float) -> Spectrum:
@@ -63,7 +63,7 @@ def without_missed(spectrum: Spectrum, missed: float) -> Spectrum:
     return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
 
 
-def solve(stages: Stages, data: Dataset, model: Model, made: RunPlan, components: bool, summed: Summed) -> Solved:
+def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, components: bool, summed: Summed) -> Solved:
     """The decomposition of a sum, with the chosen number of components and the numbers by other rules.
 
     Parameters
@@ -78,11 +78,11 @@ def solve(stages: Stages, data: Dataset, model: Model, made: RunPlan, components
         assert summed.accumulator is not None
         return summed.accumulator.finish(choice.of)
 
-    factors = stages.eigensolve(rung.name, finish, data.n_kept, made.eigensolve_threads)
-    if choice.made is None:
+    factors = stages.eigensolve(rung.name, finish, data.n_kept, run_plan.eigensolve_threads)
+    if choice.last is None:
         choice.of(factors.eigenvalues, factors.floor, factors.total)  # the factors came from the ledger
-    assert choice.made is not None
-    given, chosen = choice.made
+    assert choice.last is not None
+    given, chosen = choice.last
     off = choice.backward_error(factors.eigenvalues)
     spectrum = spectrum_of(
         replace(factors, floor=max(factors.floor, off**2), total=summary.squares),
@@ -102,7 +102,7 @@ def solve(stages: Stages, data: Dataset, model: Model, made: RunPlan, components
     if power == 2 and (data.keeps_samples or rules.scale == "none"):
         missed = summary.sketch.missed(summary.product, spectrum.vectors)
     spectrum = expected = without_missed(spectrum, missed)
-    if second_pass(made.plan, components) is not None and in_double(made) is not None:
+    if second_pass(run_plan.plan, components) is not None and in_double(run_plan) is not None:
         expected = without_missed(judged(spectrum, bounds, power, before=bounds), missed)
     return Solved(
         summed=summed,
@@ -124,7 +124,7 @@ class _Choice:
     model: Model
     summary: Summary
     power: int
-    made: tuple[Eigenvalues, Chosen] | None = field(default=None, init=False)
+    last: tuple[Eigenvalues, Chosen] | None = field(default=None, init=False)
     """What the last choice was made from, and the choice."""
 
     def of(self, eigenvalues: F64, floor: float, _: float) -> int:
@@ -134,8 +134,8 @@ class _Choice:
         values, rank, _ = ranked(eigenvalues, floor, n, d, center)
         # The total is added up without products: it has the digits of float64.
         given = Eigenvalues(values, rank, n, max(1, d - self.summary.n_constant), center, self.summary.squares)
-        self.made = given, choose(self.model.n_components, given)
-        return self.made[1].n_components
+        self.last = given, choose(self.model.n_components, given)
+        return self.last[1].n_components
 
     def backward_error(self, eigenvalues: F64) -> float:
         """Backward error of a factor, below which no sigma counts; 0 where the solver squares sigma."""

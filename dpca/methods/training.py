@@ -47,7 +47,7 @@ NO_SCRATCH = Scratch("", 0)
 class Beside:
     """A plan of the training data, and one of other samples with the same cuts of features."""
 
-    made: RunPlan
+    run_plan: RunPlan
     new: Plan
 
 
@@ -79,10 +79,10 @@ def plan_cross(
     """
     n = training.layout.shape[axis]
 
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        assert made.groups is not None
-        m = made.groups.step
-        plan, other = made.plan, _plan_beside(made.plan, new.layout, new_axis, m)
+    def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
+        assert run_plan.groups is not None
+        m = run_plan.groups.step
+        plan, other = run_plan.plan, _plan_beside(run_plan.plan, new.layout, new_axis, m)
         slab, beside = (_held(p, source) for p, source in ((plan, training), (other, new)))
         cross = 8 * m * n
         task = {
@@ -95,15 +95,15 @@ def plan_cross(
             "part being written to the ledger": held_to_keep(cross),
         }
         sums = [
-            Array("inner products", cross, 2 + made.concurrency.window - made.concurrency.n_tasks),
+            Array("inner products", cross, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks),
             Array("kernel and its parts", 2 * cross),
         ]
         return arranged({"transform": task}, {"transform": sums}, [], workers, threads, coordinates)
 
     readings = _cross_readings(training.layout, axis, new.layout, new_axis)
-    made = first_that_fits(training.layout, readings, workers, NO_SCRATCH, forecast)
-    check_sharing(training, replace(made, groups=None))
-    return Beside(made, _plan_beside(made.plan, new.layout, new_axis, _largest(made)))
+    run_plan = first_that_fits(training.layout, readings, workers, NO_SCRATCH, forecast)
+    check_sharing(training, replace(run_plan, groups=None))
+    return Beside(run_plan, _plan_beside(run_plan.plan, new.layout, new_axis, _largest(run_plan)))
 
 
 def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> Iterator[RunPlan]:
@@ -142,9 +142,9 @@ def _common(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ..
     return tuple(stop - start for start, stop in pairwise(ends))
 
 
-def _largest(made: RunPlan) -> int:
-    assert made.groups is not None
-    return made.groups.step
+def _largest(run_plan: RunPlan) -> int:
+    assert run_plan.groups is not None
+    return run_plan.groups.step
 
 
 def _plan_beside(plan: Plan, layout: Layout, axis: int, n_samples: int) -> Plan:
@@ -187,22 +187,22 @@ def cross(
     dtype : of the products
     receive : called for each group of new samples, in order. It may be called again with the same group
     """
-    made = beside.made
-    assert made.groups is not None
-    empty = Cross.empty(0, made.plan.n_samples)
+    run_plan = beside.run_plan
+    assert run_plan.groups is not None
+    empty = Cross.empty(0, run_plan.plan.n_samples)
     runner.run(
         Stage(
             name="transform",
             task=cross_span,
             work=Against(
-                training, made.plan, rules, dtype, groups=made.groups, new=Pass(new, beside.new, rules, dtype)
+                training, run_plan.plan, rules, dtype, groups=run_plan.groups, new=Pass(new, beside.new, rules, dtype)
             ),
             shared=(fitted,),
-            empty=Groups.of(made, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),
+            empty=Groups.of(run_plan, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),
             merge=Groups.add,
             like=empty,
-            concurrency=made.concurrency,
-            n_bytes=training.layout.bytes * len(made.groups) + new.layout.bytes,
+            concurrency=run_plan.concurrency,
+            n_bytes=training.layout.bytes * len(run_plan.groups) + new.layout.bytes,
         )
     )
 
@@ -265,8 +265,8 @@ def plan_preimages(
     """
     layout, n = training.layout, training.layout.shape[axis]
 
-    def forecast(made: RunPlan, threads: int) -> tuple[Process, ...]:
-        plan, m = made.plan, _largest(made)
+    def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
+        plan, m = run_plan.plan, _largest(run_plan)
         slab = m * plan.slab_width * dtype.itemsize
         task = {
             **_held(plan, training),
@@ -286,9 +286,9 @@ def plan_preimages(
                 groups = Cuts.of(n_wanted, min(n_wanted, max(1, GROUP_SAMPLES >> group)))
                 yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
 
-    made = first_that_fits(layout, readings(), workers, NO_SCRATCH, forecast)
-    check_sharing(training, replace(made, groups=None))
-    return made
+    run_plan = first_that_fits(layout, readings(), workers, NO_SCRATCH, forecast)
+    check_sharing(training, replace(run_plan, groups=None))
+    return run_plan
 
 
 def preimages(
@@ -296,7 +296,7 @@ def preimages(
     fitted: Fitted,
     rules: Rules,
     wanted: Combinations,
-    made: RunPlan,
+    run_plan: RunPlan,
     dims: tuple[str, ...],
     outputs: Outputs,
     runner: Runner,
@@ -306,27 +306,27 @@ def preimages(
 
     Parameters
     ----------
-    training, made : the source of `plan_preimages`, and the plan that it returned
+    training, run_plan : the source of `plan_preimages`, and the plan that it returned
     fitted, rules : of the fit
     wanted : the combinations to compute
     dims : names of all dimensions
     dtype : of the products, and of what is written
     """
-    assert made.groups is not None
-    plan, axis = made.plan, made.plan.samples_axis
+    assert run_plan.groups is not None
+    plan, axis = run_plan.plan, run_plan.plan.samples_axis
     shape, chunks = list(plan.feature_shape), [cut.step for cut in plan.slabs]
     shape.insert(axis, len(wanted.weights))
-    chunks.insert(axis, made.groups.step)
+    chunks.insert(axis, run_plan.groups.step)
     outputs.create_array(PREIMAGE, shape, chunks, dtype, dims)
     runner.run(
         Stage(
             name="reconstruct",
             task=preimage_span,
-            work=Against(training, plan, rules, dtype, outputs=outputs, writes=(PREIMAGE,), groups=made.groups),
+            work=Against(training, plan, rules, dtype, outputs=outputs, writes=(PREIMAGE,), groups=run_plan.groups),
             shared=(fitted, wanted),
             empty=0,
             merge=operator.add,
-            concurrency=made.concurrency,
-            n_bytes=training.layout.bytes * len(made.groups),
+            concurrency=run_plan.concurrency,
+            n_bytes=training.layout.bytes * len(run_plan.groups),
         )
     )
