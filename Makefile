@@ -69,7 +69,7 @@ faults: $(READY)
 same-bits: $(READY)
 	$(BIN)/python -m tests.same_bits --base $(BASE)
 
-## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (an hour; EXAMPLES=1: a minute)
+## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (forty minutes; EXAMPLES=1: one)
 properties: $(READY)
 	DPCA_PROPERTIES=random DPCA_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 -m "hypothesis and not looks and not clusters"
 

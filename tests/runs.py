@@ -7,7 +7,7 @@ from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Runner
 from dpca.methods.decomposition import decompose
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source

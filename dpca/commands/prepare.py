@@ -21,7 +21,7 @@ from dpca.execution.stage import Executor
 from dpca.kernels.kernel import Kernels
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.numerics.ladder import Rung
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run

@@ -11,7 +11,7 @@ from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.ladder import Precision, Rung, working_dtype
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.slabs import Side
 
 Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]

@@ -30,7 +30,7 @@ from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_ker
 from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run

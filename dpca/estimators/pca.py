@@ -22,7 +22,7 @@ from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.numerics.dimension import RULES, NComponents
 from dpca.numerics.ladder import Precision
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.search import plan_run
 from dpca.sources import as_source
 from dpca.sources.memory import MemorySource

@@ -10,7 +10,7 @@ import numpy as np
 from dpca.execution.stage import InTurn
 from dpca.methods.passes import Pass
 from dpca.numerics.ladder import Rung
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.slabs import Plan
 from dpca.sources import Source
 

@@ -19,7 +19,7 @@ from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.numerics.certificate import check_products
 from dpca.numerics.gram_matrix import Features, GramMatrix
-from dpca.numerics.preprocess import Means
+from dpca.numerics.panels import Means
 from dpca.numerics.preview import Preview, leading_shares
 from dpca.numerics.sketch import Sketch, random_columns
 from dpca.planning.footprint import reads_means

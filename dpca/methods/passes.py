@@ -24,18 +24,10 @@ from dpca.execution.stage import Work
 from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
-from dpca.numerics.preprocess import (
-    F64,
-    About,
-    FeaturePanel,
-    FeaturePanels,
-    Means,
-    NotExact,
-    NotFinite,
-    Rules,
-    SamplePanels,
-    is_beyond_float64,
-)
+from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.panels import About, FeaturePanel, Means, Rules
+from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
+from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within

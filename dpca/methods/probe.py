@@ -25,7 +25,7 @@ from dpca.execution.stage import Executor, Stage, Work
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators import SOLVERS, gram, tally_of
 from dpca.numerics.backproject import BackprojectionPartial
-from dpca.numerics.preprocess import Means, Panel
+from dpca.numerics.panels import Means, Panel
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import second_pass
 from dpca.planning.forecast import Rates

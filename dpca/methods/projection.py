@@ -20,7 +20,7 @@ from dpca.methods.applying import (
     reconstruction_span,
 )
 from dpca.numerics import preprocess
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged, held_to_read
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers

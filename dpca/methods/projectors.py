@@ -24,7 +24,8 @@ from dpca.methods.projection import plan_projection, plan_reconstruction, projec
 from dpca.methods.record import changes_of
 from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.numerics.ladder import Rung
-from dpca.numerics.preprocess import F64, Rules
+from dpca.numerics.panels import Rules
+from dpca.numerics.preprocess import F64
 from dpca.planning.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of

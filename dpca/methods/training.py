@@ -24,7 +24,7 @@ from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_s
 from dpca.methods.passes import Pass
 from dpca.methods.projection import Groups
 from dpca.numerics import preprocess
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers

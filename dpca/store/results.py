@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError, OutputExistsError, writing
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.sources.coordinate import Coordinate
 from dpca.store.arrays import Dims
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents

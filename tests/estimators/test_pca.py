@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA as SklearnPCA
 from dpca import PCA
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.ladder import working_dtype
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.sources import as_source
 from tests.clusters import local_cluster
 from tests.drawn import examples

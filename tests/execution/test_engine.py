@@ -16,7 +16,7 @@ from dpca.execution.engine import Calls, Session, Watch, fold
 from dpca.execution.executors import Distributed, Threads
 from dpca.methods.passes import Pass
 from dpca.numerics.accumulators.gram import Gram
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source, open_source
 from tests.clusters import local_cluster

@@ -12,7 +12,7 @@ from dpca import PCA
 from dpca.config.model import Model
 from dpca.errors import DataError, OverBudgetError
 from dpca.execution.executors import Threads
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.runplan import Scratch, Workers
 from dpca.planning.search import plan_run
 from dpca.sources import as_source

@@ -15,7 +15,7 @@ from dpca.methods.first_pass import FirstPass
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.ladder import Rung
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.runplan import Attempt, Concurrency
 from dpca.sources import as_source

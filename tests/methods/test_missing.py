@@ -8,7 +8,7 @@ import zarr
 
 from dpca import PCA, KernelPCA
 from dpca.errors import DataError
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.sources import open_source
 from tests.runs import decompose_array
 

@@ -9,7 +9,7 @@ from dpca.errors import DataError
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.numerics.accumulators.gram import Gram
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.numerics.sketch import COLUMNS
 from dpca.sources import as_source, open_source
 from dpca.sources.zarr_chunks import ChunkFiles

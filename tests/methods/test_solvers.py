@@ -5,7 +5,7 @@ import pytest
 
 from dpca import PCA
 from dpca.execution.executors import Threads
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from tests.runs import arrays_of, decompose_array
 
 N, D, K = 30, 4000, 20

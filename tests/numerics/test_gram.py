@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally
-from dpca.numerics.preprocess import FeaturePanel
+from dpca.numerics.panels import FeaturePanel
 from dpca.numerics.sketch import random_columns
 from tests.reference import gram_tolerance
 

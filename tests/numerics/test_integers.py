@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpca import PCA, KernelPCA
 from dpca.errors import DataError
 from dpca.numerics.accumulators.gram import Gram, center_gram
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.sources import open_source
 from tests.numerics.test_gram import tally_of
 from tests.runs import decompose_array

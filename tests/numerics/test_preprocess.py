@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.numerics.preprocess import FeaturePanels, NotFinite, Rules
+from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.panels import Rules
+from dpca.numerics.preprocess import NotFinite
 from dpca.numerics.sketch import random_columns
 from dpca.slabs import make_plan
 from tests.reference import dense_pca

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dpca.execution.progress import Progress
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally
-from dpca.numerics.preprocess import Rules
+from dpca.numerics.panels import Rules
 from dpca.numerics.preview import is_due, leading_shares
 from tests.drawn import examples
 from tests.reference import dense_pca

@@ -18,7 +18,7 @@ from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally, Moments, Tally
 from dpca.numerics.accumulators.tsqr import Tsqr
-from dpca.numerics.preprocess import Panel
+from dpca.numerics.panels import Panel
 from dpca.slabs import Plan
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import Corrections
-from dpca.numerics.preprocess import Panel
+from dpca.numerics.panels import Panel
 
 
 class Covariance(Gram):

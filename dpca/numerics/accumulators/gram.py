@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
-from dpca.numerics.preprocess import Panel
+from dpca.numerics.panels import Panel
 from dpca.numerics.sketch import norms
 
 EXACT = {4: 2.0**24, 8: 2.0**53}

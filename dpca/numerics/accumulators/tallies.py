@@ -8,7 +8,8 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.preprocess import About, FeaturePanel, Means, Panel, Rules, SamplePanel, is_constant
+from dpca.numerics.panels import About, FeaturePanel, Means, Panel, Rules, SamplePanel
+from dpca.numerics.preprocess import is_constant
 
 F64 = NDArray[np.float64]
 

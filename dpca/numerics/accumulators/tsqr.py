@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.tallies import Corrections, Tally
-from dpca.numerics.preprocess import Panel
+from dpca.numerics.panels import Panel
 from dpca.numerics.sketch import norms
 
 STACK_BYTES = 2**27
