@@ -37,7 +37,7 @@ def disturbed(what, *arguments, start=START):
 
 
 AT_SLAB = """
-import dpca.numerics.preprocess
+import dpca.numerics.feature_panels
 seen = []
 def counted(method):
     def counting(*arguments):
@@ -46,7 +46,7 @@ def counted(method):
             {action}
         yield from method(*arguments)
     return counting
-for kind, name in ((dpca.numerics.preprocess.Standardizer, "_pieces"), (dpca.numerics.preprocess.FeaturePanels, "apply")):
+for kind, name in ((dpca.numerics.preprocess.Standardizer, "_pieces"), (dpca.numerics.feature_panels.FeaturePanels, "apply")):
     setattr(kind, name, counted(getattr(kind, name)))
 """
 

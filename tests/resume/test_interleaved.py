@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dpca.commands import apply, batch, run
+from dpca.commands import aside, batch, run
 from dpca.errors import DpcaError, LedgerError
 from dpca.store import directory
 from dpca.store.outputs import Outputs
@@ -49,7 +49,7 @@ def test_what_another_command_wrote_meanwhile_is_not_replaced(config, monkeypatc
     assert dpca("run", config) == 0
     first = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:4"]), "--out", "o.zarr"]
     second = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:5"]), "--out", "o.zarr"]
-    before_the_lock(monkeypatch, apply, lambda: dpca(*first))
+    before_the_lock(monkeypatch, aside, lambda: dpca(*first))
     assert dpca(*second) == 2
     assert "o.zarr: exists already" in capsys.readouterr().err
     if command == "reconstruct":
