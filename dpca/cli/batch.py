@@ -57,7 +57,7 @@ def submit(
     from dpca.commands.submit import submit as hand_over
     from dpca.config.loading import load
 
-    handed = hand_over(
+    job = hand_over(
         load(config, overrides),
         config,
         way=way,
@@ -67,12 +67,12 @@ def submit(
         dry_run=dry_run,
     )
     if dry_run:
-        for name, text in handed.scripts.items():
-            click.echo(f"# {handed.directory / name}\n{text}")
+        for name, text in job.scripts.items():
+            click.echo(f"# {job.directory / name}\n{text}")
         return
-    first, *later = handed.jobs
+    first, *later = job.jobs
     submitted = f"array {first}, and {later[0]} after it" if later else f"job {first}"
-    click.echo(f"submitted {submitted}; scripts and logs: {handed.directory}")
+    click.echo(f"submitted {submitted}; scripts and logs: {job.directory}")
 
 
 @click.group()

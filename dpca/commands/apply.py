@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,6 @@ from dpca.store.stored import Stored
 from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

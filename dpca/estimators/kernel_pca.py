@@ -205,7 +205,7 @@ class KernelPCA(Streaming):
             Without `fit_inverse_transform`, except for the linear kernel.
         """
         check_is_fitted(self)
-        if self._kernel.kernel.name != "linear" and not self._kernel.inverse:
+        if self.kernel != "linear" and not self.fit_inverse_transform:
             raise NotFittedError(
                 f"inverse_transform of kernel {self.kernel!r} needs fit_inverse_transform=True, which was not set"
             )
@@ -471,7 +471,8 @@ class KernelPCA(Streaming):
         training.check_unchanged()
         in_memory = isinstance(training.source, MemorySource)
         executor = of_client(self.client)
-        restorer = FromTraining(self._result, self._features, self._kernel, scores, training)
+        kernel = replace(self._kernel, inverse=self.fit_inverse_transform, ridge=self.alpha)
+        restorer = FromTraining(self._result, self._features, kernel, scores, training)
         restorer.plan(executor.workers(self._memory_bytes()))
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             outputs.create({})

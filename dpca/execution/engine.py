@@ -86,7 +86,7 @@ class TaskExecutor(ABC):
         n_added, total = checkpoint.begin(stage.empty) if checkpoint else (0, stage.empty)
         # If tasks write arrays, these are checked for the parts in the sum, too.
         first = 0 if stage.work.writes else n_added
-        watch = Watch(_read_seconds(stage.work))
+        watch = Watch(stage.work.read_seconds)
 
         def report(n_bytes: int) -> None:
             watch.rewind()
@@ -104,10 +104,9 @@ class Part:
     task: Callable[..., Any]
     work: Work
     """The work restricted to the part."""
-    own: int
-    """Number of the part in that work."""
+    number_in_work: int
     number: int
-    """Number of the part in the stage."""
+    """Its number in the stage."""
     checkpoint: Checkpoint | None
     added: bool
     """Whether its result is in the sum already, so that only the arrays that it writes may be missing."""
@@ -118,7 +117,7 @@ class Part:
         """The receipt of a part: of an earlier run or a dead worker if the checkpoint has it, else computed now."""
         damage = None
         if self.checkpoint and (self.added or self.checkpoint.has(self.number)):
-            damage = self.work.damage(self.own)
+            damage = self.work.damage(self.number_in_work)
             report(0)  # checking what was written is not a silence of the storage
             if damage is None:
                 return Receipt(self.number)
@@ -138,7 +137,7 @@ class Part:
         bound_allocator()
         release_memory()  # which the part before has left over
         before = self._reads() if self.checkpoint else []
-        result = self.task(self.work, *shared, self.own, report)
+        result = self.task(self.work, *shared, self.number_in_work, report)
         if self.checkpoint is None:
             return result
         after = self._reads()
@@ -152,7 +151,7 @@ class Part:
 
     def _reads(self) -> list[Read]:
         """The regions that the part reads, in their present states."""
-        regions = self.work.inputs(self.own)
+        regions = self.work.inputs(self.number_in_work)
         return [read for source, region in regions if (read := Read.of(source, region)) is not None]
 
 
@@ -202,9 +201,9 @@ class _Tasks(Calls[T]):
         self._waiting = False
 
     def submit(self, number: int) -> Future:
-        work, own = self._stage.work.part(number)
+        work, number_in_work = self._stage.work.part(number)
         added = self._checkpoint is not None and number < self._n_added
-        part = Part(self._stage.task, work, own, number, self._checkpoint, added, self._shares_memory)
+        part = Part(self._stage.task, work, number_in_work, number, self._checkpoint, added, self._shares_memory)
         blocks = work.blocks
         return self._session.submit(_run_part, part, list(blocks), list(blocks.values()), self._shared)
 
@@ -271,11 +270,6 @@ def _named(work: Work, number: int) -> str:
         return f"span {number}"
     source, region = inputs[0]
     return f"{source.layout.name}: span {number}, region {describe(region)},"
-
-
-def _read_seconds(work: Work) -> float:
-    """After how many seconds without a new slab the storage counts as hanging."""
-    return min((source.layout.read_seconds for source, _ in work.inputs(0)), default=math.inf)
 
 
 class Watch:

@@ -5,6 +5,7 @@ The code that makes a stage does not know where it runs, and an executor does no
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ class Work(ABC):
 
     writes: tuple[str, ...] = ()
     """What tasks write, besides the results that they return."""
+
+    @property
+    def read_seconds(self) -> float:
+        """After how many seconds without a new slab the storage counts as hanging; infinite where nothing is read."""
+        return math.inf
 
     @property
     @abstractmethod
@@ -65,6 +71,10 @@ class InTurn(Work):
     def of(cls, works: Sequence[Work]) -> Self:
         """The works, one after another."""
         return cls(tuple(works), tuple(dict.fromkeys(name for work in works for name in work.writes)))
+
+    @property
+    def read_seconds(self) -> float:
+        return min(work.read_seconds for work in self.works)
 
     @property
     def n_parts(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -58,6 +59,10 @@ class Against(Pass):
     def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
         new = () if self.new is None else ((self.new.source, self.new_region(part)),)
         return (*super().inputs(part), *new)
+
+    @property
+    def read_seconds(self) -> float:
+        return min(super().read_seconds, self.new.read_seconds if self.new else math.inf)
 
     @property
     def blocks(self) -> Mapping[Any, Any]:

@@ -1,4 +1,4 @@
-"""The order of solvers: each of the plan's attempts in turn, until one supports every component that was asked for."""
+"""The climb up the ladder of solvers: each of the plan's attempts in turn, until one supports every requested component."""
 
 from __future__ import annotations
 

@@ -55,6 +55,10 @@ class CopyTask(Work):
     def part(self, number: int) -> tuple[Self, int]:
         return replace(self, source=self.source.restrict(self.copy.region(number))), number
 
+    @property
+    def read_seconds(self) -> float:
+        return self.source.layout.read_seconds
+
     def inputs(self, number: int) -> tuple[tuple[Source, Region], ...]:
         return ((self.source, self.copy.region(number)),)
 

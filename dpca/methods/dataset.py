@@ -71,8 +71,9 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that holds the values of all groups."""
-        return np.result_type(*(group.source.layout.dtype for group in self.groups))
+        """The dtype of the values; where groups differ, one that holds all of them."""
+        first, *others = (group.source.layout.dtype for group in self.groups)
+        return first if all(dtype == first for dtype in others) else np.result_type(first, *others)
 
     @property
     def n_values(self) -> int:

@@ -91,6 +91,10 @@ class Pass(Work):
         return ((self.source, self.region(span)),)
 
     @property
+    def read_seconds(self) -> float:
+        return self.source.layout.read_seconds
+
+    @property
     def blocks(self) -> Mapping[Any, Any]:
         return self.source.blocks
 

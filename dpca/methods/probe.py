@@ -59,11 +59,9 @@ class ProbeTask(Work):
         return self.work.source
 
     def part(self, number: int) -> tuple[Self, int]:
+        # The bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array.
         if self.run_plan.copy is not None:
-            return (
-                self,
-                number,
-            )  # the bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array
+            return self, number
         span = replace(self.work, plan=self.looks).region(self.span(number))
         return replace(self, work=replace(self.work, source=self.source.restrict(span))), number
 

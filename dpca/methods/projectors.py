@@ -187,9 +187,9 @@ class KernelFit:
     """Not whitened, (n, n_components)."""
     centering: Centering
     rung: Rung
-    inverse: bool | str = False
-    """How pre-images are found: fit_inverse_transform of the fit."""
-    ridge: float = 1.0
+    inverse: bool | str
+    """How pre-images are found: fit_inverse_transform."""
+    ridge: float
     """Ridge parameter of the regression that finds pre-images."""
 
     @classmethod
@@ -400,7 +400,7 @@ class FromTraining:
     points: F64
     """Scores, not whitened, (n_points, n_components), of as many components as the kernel has."""
     training: Training
-    say: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None] | None = None
     """Called with notes for the user about the samples."""
     run_plan: RunPlan = field(init=False)
 
@@ -453,10 +453,12 @@ class FromTraining:
     def _combinations(self) -> Combinations:
         fit, how = self.kernel, self.kernel.inverse
         gram = read_matrix(self.result) if how == "fixed_point" else None
-        if how is True and is_flat(fit.kernel, fit.scores):
+        if self.say is not None and how is True and is_flat(fit.kernel, fit.scores):
             self.say(
                 f"kernel {fit.kernel} is the same between all scores, so that ridge regression gives the mean for each; "
                 "model.fit_inverse_transform: fixed_point would not"
             )
-        found = weights_of(fit.kernel, how, self.points, fit.scores, fit.alpha, fit.ridge, gram, say=self.say)
+        found = weights_of(
+            fit.kernel, how, self.points, fit.scores, fit.alpha, fit.ridge, gram, self.say or (lambda _: None)
+        )
         return Combinations(*found)

@@ -106,8 +106,10 @@ class Attempt:
     concurrency: Concurrency
 
 
-OPEN, ONE = Concurrency(0, 0), Concurrency(1, 1)
-"""Where the number of tasks is not planned yet; one task at a time."""
+OPEN = Concurrency(0, 0)
+"""The number of tasks is not planned yet."""
+ONE = Concurrency(1, 1)
+"""One task at a time."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.numerics.dimension import Eigenvalues, noise_edge
-from dpca.store.gram import keeps_gram, read_gram
+from dpca.store.gram import keeps_gram, read_gram, read_products
 from dpca.store.names import names_along
 from dpca.store.results import Result
 
@@ -422,8 +422,7 @@ def _products(result: Result, answer: Answer) -> F64 | None:
     """X_c X_c', or its centred kernel matrix, from the arrays of a result; None without them."""
     if not keeps_gram(result) or (answer.kernel is not None and answer.kernel.name == "precomputed"):
         return None
-    gram = read_gram(result)
     if answer.kernel is None:
-        return gram.matrix
-    matrix, _ = answer.kernel.matrix(Inner.of_gram(gram))
+        return read_products(result)
+    matrix, _ = answer.kernel.matrix(Inner.of_gram(read_gram(result)))
     return Centering.of(matrix).apply(matrix)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
 from dpca.units import is_plain
-
-T = TypeVar("T")
 
 Region = tuple[slice, ...]
 """One slice, with both ends given, for every axis of the stored array."""

@@ -93,6 +93,20 @@ def rung_of(result: Result) -> Rung:
     return Rung(numerics["solver"], np.dtype(numerics["working_dtype"]))
 
 
+def read_products(result: Result) -> F64:
+    """K alone, (n, n), also where R is kept; nothing else is read.
+
+    Raises
+    ------
+    InputError
+        As `read_gram`.
+    """
+    if FACTOR not in result.arrays:
+        return _read(result, MATRIX)
+    factor = _read(result, FACTOR)
+    return factor.T @ factor
+
+
 def read_matrix(result: Result) -> F64:
     """K alone, (n, n), where it was added up from products.
 
