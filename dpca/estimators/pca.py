@@ -95,7 +95,7 @@ class PCA(Streaming):
     compare up to sign.
 
     A pickled estimator contains its fit, up to 256 MiB, or the path of a larger one in `store`. `save` writes a result
-    as `dpca run` does, and `load` reads both.
+    as `dpca run` does, and `load` reads both, also those of earlier versions; a pickle is for one version.
     """
 
     _kind = "pca"
