@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from dpca.execution.stage import InTurn
-from dpca.methods.passes import Pass
+from dpca.methods.passes import Pass, columns_of
+from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.slabs import Plan
@@ -62,7 +63,7 @@ class Dataset:
     @property
     def n_kept(self) -> int:
         """Size of the kept side: of the samples, or of the features."""
-        return self.n_samples if self.keeps_samples else self.only.plan.n_kept
+        return self.groups[0].plan.n_kept
 
     @property
     def keeps_samples(self) -> bool:
@@ -87,6 +88,10 @@ class Dataset:
     @property
     def n_spans(self) -> int:
         return sum(group.plan.n_spans for group in self.groups)
+
+    def random_columns(self, rules: Rules) -> F64:
+        """The random matrix Omega of the sketch, (m, t): the same for all groups."""
+        return columns_of(self.groups[0].plan, rules)
 
     def read_from(self, source: Source) -> Dataset:
         """The dataset of one group, read from another source that holds the same values."""

@@ -21,7 +21,7 @@ from dpca.numerics.certificate import check_products
 from dpca.numerics.gram_matrix import Features, GramMatrix
 from dpca.numerics.panels import Means
 from dpca.numerics.preview import Preview, leading_shares
-from dpca.numerics.sketch import Sketch, random_columns
+from dpca.numerics.sketch import Sketch
 from dpca.planning.footprint import reads_means
 from dpca.planning.runplan import Attempt
 from dpca.store.ledger import Damaged
@@ -75,7 +75,7 @@ class FirstPass:
     def __init__(self, stages: Stages, data: Dataset, model: Model, outputs: Outputs) -> None:
         self._stages, self._data, self._model, self._outputs = stages, data, model, outputs
         self._rules = model.rules
-        self._columns = random_columns(data.n_kept, self._rules.center and data.keeps_samples)
+        self._columns = data.random_columns(model.rules)
 
     def present(self, attempt: Attempt) -> Present | None:
         """Means of the values that are not missing, by a pass of its own; None where no value may be missing."""

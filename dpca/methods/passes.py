@@ -112,7 +112,7 @@ class Pass(Work):
     @property
     def random_columns(self) -> F64:
         """The random matrix Omega of the sketch, (m, t)."""
-        return random_columns(self.plan.n_kept, self.rules.center and self.plan.keeps == "samples")
+        return columns_of(self.plan, self.rules)
 
     def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
         """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
@@ -140,6 +140,11 @@ class Pass(Work):
         layout = self.source.layout
         narrow = layout.dtype.kind in "iub" and layout.dtype.itemsize == 1
         return narrow and layout.packing == (1.0, 0.0) and self.rules.center
+
+
+def columns_of(plan: Plan, rules: Rules) -> F64:
+    """The random matrix Omega of the sketch of a pass, (m, t)."""
+    return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
 
 
 def written_first(rules: Rules) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from dpca.sources.base import Layout, size_of
 from dpca.sources.zarr_array import ZarrSource
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
-from dpca.store.gram import read_matrix, rung_of
+from dpca.store.gram import read_products, rung_of
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
 
@@ -452,7 +452,7 @@ class FromTraining:
 
     def _combinations(self) -> Combinations:
         fit, how = self.kernel, self.kernel.inverse
-        gram = read_matrix(self.result) if how == "fixed_point" else None
+        gram = read_products(self.result) if how == "fixed_point" else None
         if self.say is not None and how is True and is_flat(fit.kernel, fit.scores):
             self.say(
                 f"kernel {fit.kernel} is the same between all scores, so that ridge regression gives the mean for each; "

@@ -30,7 +30,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed
-from dpca.numerics.sketch import SAFETY, Sketch, norms, random_columns
+from dpca.numerics.sketch import SAFETY, Sketch, norms
 from dpca.numerics.spectrum import Spectrum, judged, reciprocal
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.arrays import Dims
@@ -202,7 +202,7 @@ class SecondPass:
     @property
     def _columns(self) -> F64:
         """The columns of the sketch, not scaled."""
-        return random_columns(self._data.n_kept, self._model.rules.center and self._data.keeps_samples)
+        return self._data.random_columns(self._model.rules)
 
     # Its Ritz values.
 

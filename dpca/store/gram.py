@@ -107,17 +107,6 @@ def read_products(result: Result) -> F64:
     return factor.T @ factor
 
 
-def read_matrix(result: Result) -> F64:
-    """K alone, (n, n), where it was added up from products.
-
-    Raises
-    ------
-    InputError
-        As `read_gram`.
-    """
-    return _read(result, MATRIX)
-
-
 def _read(result: Result, name: str) -> F64:
     if name not in result.arrays:
         raise _missing(result, name)
