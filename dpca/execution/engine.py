@@ -170,8 +170,8 @@ class Calls(ABC, Generic[T]):
     @abstractmethod
     def add(self, total: T, found: Any) -> T: ...
 
-    def explain(self, number: int, error: BaseException) -> BaseException:
-        """The error to raise when a call fails."""
+    def explain(self, number: int, error: BaseException, beside: Sequence[int]) -> BaseException:
+        """The error to raise when a call fails, while calls `beside` it have not finished either."""
         return error
 
     def stalled(self, number: int) -> BaseException:
@@ -236,12 +236,18 @@ class _Tasks(Calls[T]):
         if self._stage.preview is not None and is_due(count, self._stage.work.n_parts):
             self._progress.show(self._stage.preview(total, count))
 
-    def explain(self, number: int, error: BaseException) -> BaseException:
+    def explain(self, number: int, error: BaseException, beside: Sequence[int]) -> BaseException:
         if type(error).__name__ != "KilledWorker":  # a class of distributed, which may not be imported
             return error
         deaths = getattr(error, "allowed_failures", 3) + 1
+        # Dask counts a death for every task that the worker had, so the one that it gives up need not be the cause.
+        others = "; ".join(
+            f"span {other}, region {region}" for other in beside if (region := _region(self._stage.work, other))
+        )
+        cause = f"; what those workers also had, and may be the cause: {others}" if others else ""
         return WorkerDied(
-            f"{_named(self._stage.work, number)} was given up: every worker that took it died, {deaths} times over ({error})",
+            f"{_named(self._stage.work, number)} was given up: every worker that took it died, {deaths} times over"
+            f"{cause} ({error})",
             "Look into the workers' logs: memory that ran out, a chunk that kills its reader, or jobs that were "
             "cancelled or preempted. What other spans found is kept.",
         )
@@ -263,13 +269,16 @@ class _Tasks(Calls[T]):
         self._watch.rewind()  # nobody reads, so the storage is not to blame
 
 
+def _region(work: Work, number: int) -> str:
+    """The first region that a part of a stage reads, for messages; empty if it reads none."""
+    inputs = work.inputs(number)
+    return describe(inputs[0][1]) if inputs else ""
+
+
 def _named(work: Work, number: int) -> str:
     """The name of a part of a stage, for messages."""
-    inputs = work.inputs(number)
-    if not inputs:
-        return f"span {number}"
-    source, region = inputs[0]
-    return f"{source.layout.name}: span {number}, region {describe(region)},"
+    region = _region(work, number)
+    return f"{work.inputs(number)[0][0].layout.name}: span {number}, region {region}," if region else f"span {number}"
 
 
 class Watch:
@@ -341,7 +350,10 @@ def fold(
         for number, future in pending:
             error = future.exception() if future.done() else None
             if error is not None:
-                raise calls.explain(number, error)
+                beside = [
+                    other for other, its in pending if other != number and not (its.done() and its.exception() is None)
+                ]
+                raise calls.explain(number, error, beside)
 
     for number in numbers:
         if len(pending) == window:

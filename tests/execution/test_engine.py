@@ -117,6 +117,19 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
         fold(Adding(*futures), range(3), 0, 3)
 
 
+def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
+    class Explained(Adding):
+        def explain(self, number, error, beside):
+            return RuntimeError(f"{number} beside {beside}")
+
+    futures = [Future() for _ in range(4)]
+    futures[1].set_result(1)
+    futures[2].set_exception(KeyError("innocent"))
+    futures[3].set_exception(KeyError("guilty"))
+    with pytest.raises(RuntimeError, match=r"2 beside \[0, 3\]"):
+        fold(Explained(*futures), range(4), 0, 4)
+
+
 def test_a_result_that_was_added_is_let_go_of(stored):
     """No more n x n partials exist than the window has places."""
     alive, most = weakref.WeakSet(), []

@@ -87,9 +87,9 @@ def test_the_span_of_a_worker_that_dies_is_done_again_elsewhere(undisturbed, poi
 def test_a_span_that_ends_every_worker_ends_the_run_and_nothing_else(undisturbed, poisoned, cluster, what):
     done = poisoned(what, always=True)
     assert done.returncode == 1
-    assert "/x.zarr: span 4, region [0:12, 2400:3000], was given up: every worker that took it died, 4 times over" in (
-        done.stderr
-    )
+    assert "was given up: every worker that took it died, 4 times over" in done.stderr
+    # Dask may give up a span that the same workers had: then the message names this one beside it.
+    assert "span 4, region [0:12, 2400:3000]" in done.stderr
     assert "--resume goes on" in done.stderr
     assert parts()
     with cluster.get_client() as client:
