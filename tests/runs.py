@@ -29,6 +29,8 @@ def decompose_array(
     components=True,
     precision="auto",
     solver="auto",
+    weights=None,
+    sample_weights=None,
     window=None,
     ledger=None,
     progress=None,
@@ -39,7 +41,7 @@ def decompose_array(
     executor = executor or Threads(2)
     layout = source.layout
     n_samples = layout.shape[samples_axis]
-    model = Model(n_components, rules, precision, solver)
+    model = Model(n_components, rules, precision, solver, sample_weights=sample_weights)
     keeps = model.keeps(n_samples, layout.n_values // n_samples)
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
     at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)
@@ -51,6 +53,7 @@ def decompose_array(
         made,
         Outputs({} if store is None else str(store)),
         Runner(executor, progress or Progress(), ledger),
+        weights=weights,
         components=components,
     )
 

@@ -62,6 +62,7 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
         config.output.path,
         components=ready.components,
         keep_gram=config.output.gram,
+        weighted=ready.weights is not None,
         probe_seconds=time.perf_counter() - began,
     )
 

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from dpca.config.model import Model as Asked
 from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess
@@ -25,6 +26,7 @@ from dpca.slabs import split
 from dpca.sources import list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.credentials import without_credentials
+from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory
 
@@ -72,7 +74,8 @@ def inspect(
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
-            stored_maximum; null if chunks are larger than `opened_bytes`
+            stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
+        latitudes : name of the feature axis that has latitudes, null if there is none, or more than one
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
 
@@ -118,6 +121,7 @@ def inspect(
         "n_samples": n_samples,
         "n_features": n_features,
         "values": values,
+        "latitudes": _latitudes(source, axis),
     }
     run_plan: RunPlan | None = None
     problems = []
@@ -130,7 +134,18 @@ def inspect(
     facts["reading"] = reading_of(run_plan, layout) if run_plan else None
     facts["peak_bytes"] = run_plan.tightest.peak_bytes if run_plan else None
     facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, run_plan)
+    if facts["latitudes"]:
+        facts["watch_out"].append(
+            f"{facts['latitudes']!r} holds latitudes: with preprocess.weights: sqrt_cos_lat cells count by their area, without "
+            "it those near the poles as much as those at the equator"
+        )
     return facts
+
+
+def _latitudes(source: Source, axis: int) -> str | None:
+    """The name of the one feature axis with latitudes; None if there is none, or more than one."""
+    found = latitudes_of(source, axis)
+    return source.layout.dims[found[0][0]] if len(found) == 1 else None
 
 
 def guess_samples_axis(layout: Layout) -> tuple[int, str]:
@@ -154,13 +169,15 @@ def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | 
     elif layout.chunk_bytes > opened_bytes:
         return None
     present = n_values = zeros = 0
+    land = np.ones([1 if number == axis else piece.stop - piece.start for number, piece in enumerate(region)], bool)
     lowest, highest, total, finite = math.inf, -math.inf, 0.0, True
     with source.open() as reader:
         stored = reader.read(tuple(region))
         for box, _, _ in split(stored.shape, SAMPLED_VALUES):
-            values = stored[box].astype(np.float64).reshape(-1)
+            values = stored[box].astype(np.float64)
             missing = np.isnan(values)
             missing |= layout.marked(values)
+            land[(*box[:axis], slice(None), *box[axis + 1 :])] &= missing.all(axis=axis, keepdims=True)
             values, n_values = values[~missing], n_values + values.size
             if not values.size:
                 continue
@@ -168,7 +185,7 @@ def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | 
             lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
             finite = finite and bool(np.isfinite(values).all())
             total += float(values.sum()) if finite else 0.0
-    summary = {"missing": 1 - present / n_values, "zero": zeros / max(1, present)}
+    summary = {"missing": 1 - present / n_values, "zero": zeros / max(1, present), "land": float(land.mean())}
     if present and finite:
         factor, offset = layout.packing
         ends = sorted((lowest * factor + offset, highest * factor + offset))
@@ -209,8 +226,9 @@ def _watch_out(
         )
     if values and values["missing"]:
         notes.append(
-            f"{100 * values['missing']:.3g} % of the values of one chunk are missing: a run refuses them unless "
-            "preprocess.missing is mean"
+            f"{100 * values['missing']:.3g} % of the values of one chunk are missing"
+            + (f", and {100 * values['land']:.3g} % of its features have none (land)" if values["land"] else "")
+            + ": a run refuses them unless preprocess.missing is mean (features without any value are left out), drop or pairwise"
         )
     notes += [
         f"the {end} of one chunk is {values[f'stored_{end}']:.6g} as stored: if that marks missing values, say so in "
@@ -292,7 +310,12 @@ def starting_config(uri: str, facts: Mapping[str, Any]) -> str:
         "input.array": facts["array"],
         "input.samples_axis": dims[axis] or axis,
         "preprocess.missing": "mean" if facts["values"] and facts["values"]["missing"] else "error",
+        "preprocess.weights": "sqrt_cos_lat" if facts["latitudes"] else None,
         "output.path": _free(f"results/{name}"),
+    }
+    reasons = {
+        "preprocess.missing": "Chosen here since values are missing: error would refuse them.",
+        "preprocess.weights": f"Chosen here since {facts['latitudes']} holds latitudes: null would count all cells alike.",
     }
     lines = [
         f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,} samples of {facts['n_features']:,} features",
@@ -311,6 +334,8 @@ def starting_config(uri: str, facts: Mapping[str, Any]) -> str:
         for key, field in model.model_fields.items():
             value = chosen.get(f"{section}.{key}", field.default)
             lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
+            if f"{section}.{key}" in reasons and value != field.default:
+                lines += [f"  # {line}" for line in textwrap.wrap(reasons[f"{section}.{key}"], WIDTH - 4)]
             # A key that is commented out has the default that its comment explains, whatever else is changed.
             lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
     return "\n".join(lines)
@@ -323,5 +348,6 @@ def _free(path: str) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A scalar or an empty mapping as YAML: in JSON, which is YAML, except for words that need no quotes."""
+    """A scalar, an empty mapping or a section with its defaults as YAML: JSON, except for words that need no quotes."""
+    value = value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
     return value if isinstance(value, str) and PLAIN.fullmatch(value) and value not in WORDS else json.dumps(value)

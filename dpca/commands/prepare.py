@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import DEFAULT_COMPONENTS, Config
+from dpca.config.schema import DEFAULT_COMPONENTS, Config, SampleWeightsFile
 from dpca.errors import ConfigError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
@@ -22,11 +22,13 @@ from dpca.kernels.kernel import Kernels
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
+from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
 from dpca.sources.labels import read_labels
+from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
 from dpca.store.results import Result, open_result
@@ -45,9 +47,16 @@ class Prepared:
     scratch: Scratch
     components: bool
     """Whether components are written: kernels have none with feature axes."""
+    weights: FeatureWeights | None = None
     labels: NDArray[Any] | None = None
     gram: Result | None = None
     """The result whose Gram matrix is used, if one is."""
+
+    @property
+    def sources(self) -> list[Source]:
+        """All that tasks read."""
+        beside = () if self.weights is None else self.weights.inputs
+        return [self.source, *(source for source, _ in beside)]
 
 
 @contextmanager
@@ -84,6 +93,11 @@ def prepared(
             axis = config.input.samples_axis if gram is None else gram.samples_axis
             model, scratch = model_of(config, source, axis), scratch_of(config)
             components = config.output.components and model.kernels is None
+            weights, mask = config.preprocess.weights, config.preprocess.filters.mask
+            of_features = None
+            if gram is None:
+                opened = weights if weights is None or isinstance(weights, str) else weights.open()
+                of_features = weights_of(source, axis, opened, None if mask is None else mask.open())
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
@@ -95,13 +109,14 @@ def prepared(
                     model,
                     workers=workers,
                     scratch=scratch,
+                    weights=of_features,
                     components=components,
                     keep_gram=config.output.gram,
                     settled=None if before is None else settled_of(before, directory),
                 )
             named = config.model.labels
             labels = None if named is None else read_labels(named.uri, named.array, run_plan.plan.n_samples)
-        yield Prepared(source, model, run_plan, scratch, components, labels, gram), executor
+        yield Prepared(source, model, run_plan, scratch, components, of_features, labels, gram), executor
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
@@ -181,13 +196,24 @@ def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
     return Model(
         n_components,
         # Kernels that need the mean get it back; data are streamed about it, which keeps the digits of distances.
-        Rules(preprocess.center or kernels is not None, preprocess.scale, preprocess.missing, asked.ddof),
+        Rules.of(preprocess.model_dump(), asked.ddof, center=preprocess.center or kernels is not None),
         precision=asked.precision,
         solver=asked.svd_solver,
         effective_samples=asked.effective_samples,
         whiten=asked.whiten,
         kernels=kernels,
+        sample_weights=_sample_weights_of(preprocess.sample_weights),
     )
+
+
+def _sample_weights_of(asked: SampleWeightsFile | None) -> SampleWeights | None:
+    """The weights of samples that a configuration names, read."""
+    if asked is None:
+        return None
+    source = asked.open()
+    with source.open() as reader:
+        values = reader.read(tuple(slice(0, length) for length in source.layout.shape))
+        return SampleWeights(values.astype(np.float64), asked.kind, source.layout.name)
 
 
 def scratch_of(config: Config) -> Scratch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -182,7 +183,7 @@ def _begun(
     if before is not None:
         with loaded.located():
             notes = before.check(directory.path, now, OF_KERNELS)
-        if _ledger(directory, before, ready, runner.progress.say).forget_stale([ready.source]):
+        if _ledger(directory, before, ready, runner.progress.say).forget_stale(ready.sources):
             begun = replace(before, config=now.config)
         else:
             runner.progress.say("other data were read before than are there now: the run begins anew")
@@ -196,7 +197,10 @@ def _begun(
 def _now(config: Config, ready: Prepared) -> Begun:
     """The record of a run that begins now."""
     plan = ready.run_plan.settled.as_json()
-    return Begun.now(_relevant(config), fingerprint(ready.source, ready.run_plan.plan.samples_axis), plan)
+    settings, weights = _relevant(config), ready.model.sample_weights
+    if weights is not None:  # they are read before the passes, so no part of these tells of them
+        settings["preprocess"]["sample_weights"]["sha256"] = hashlib.sha256(weights.values.tobytes()).hexdigest()
+    return Begun.now(settings, fingerprint(ready.source, ready.run_plan.plan.samples_axis), plan)
 
 
 def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Callable[[str], None]) -> Ledger:
@@ -358,14 +362,14 @@ def _decompose(
 ) -> Decomposition:
     """PCA or kernel PCA, as asked for."""
     arguments = (ready.source, ready.model, ready.run_plan, outputs, runner)
-    keep_gram = config.output.gram
+    how: dict[str, Any] = {"weights": ready.weights, "scratch": scratch, "keep_gram": config.output.gram}
     if ready.model.kernels is None:
-        return decompose(*arguments, scratch=scratch, components=ready.components, keep_gram=keep_gram)
+        return decompose(*arguments, **how, components=ready.components)
     kept = None
     if ready.gram is not None:
         adopt(ready.gram, outputs)
         kept = read_gram(ready.gram)
-    return decompose_kernels(*arguments, scratch=scratch, keep_gram=keep_gram, labels=ready.labels, kept=kept)
+    return decompose_kernels(*arguments, **how, labels=ready.labels, kept=kept)
 
 
 def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
@@ -378,7 +382,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     """
     asked = _relevant(loaded.config)
     if before is not None:
-        if directory.committed(before) is None or differences(before.config, asked):
+        if directory.committed(before) is None or differences(_in_config(before.config), asked):
             return False
         with _locked(directory, before, loaded, overwrite=False):
             before.scratch_folder(directory.path).remove()
@@ -387,7 +391,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     if not directory.has_result:
         return False
     manifest = open_result(directory.path).manifest
-    changes = differences(manifest["asked"], asked)
+    changes = differences(_in_config(manifest["asked"]), asked)
     try:
         source = loaded.config.input.open()
         samples_axis = source.layout.axis_of(loaded.config.input.samples_axis)
@@ -441,7 +445,7 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
         Names what changed.
     """
     changes = changes_of(begun.input, ready.source, ready.run_plan.plan.samples_axis)
-    if not changes and ledger is not None and ledger.stale([ready.source]):
+    if not changes and ledger is not None and ledger.stale(ready.sources):
         changes = ["it is now what it was at first, but was not between"]
     if changes:
         raise changed(ready.source.layout.name, "; ".join(changes))
@@ -516,6 +520,15 @@ def _relevant(config: Config) -> dict[str, Any]:
         del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
+
+
+def _in_config(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a run without what is not in its config: a result that is complete stays valid without its weights."""
+    weights = settings["preprocess"].get("sample_weights")
+    if weights is None:
+        return settings
+    kept = {name: value for name, value in weights.items() if name != "sha256"}
+    return {**settings, "preprocess": {**settings["preprocess"], "sample_weights": kept}}
 
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:

@@ -12,6 +12,7 @@ from dpca.kernels.kernel import Kernels
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.ladder import Precision, Rung, working_dtype
 from dpca.numerics.panels import Rules
+from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
 
 Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
@@ -34,6 +35,8 @@ class Model:
     """Divide scores by the square root of their explained variance."""
     kernels: Kernels | None = None
     """Kernels of kernel PCA; None for PCA."""
+    sample_weights: SampleWeights | None = None
+    """Weights of the samples; None for equal ones."""
 
     def most_components(self, n_samples: int, n_features: int) -> int:
         """Largest possible number of components; exact if a number is requested."""
@@ -79,6 +82,10 @@ class Model:
                 ),
                 key="model.n_components",
             )
+        if self.rules.missing == "pairwise":
+            self._check_pairwise()
+        if self.sample_weights is not None:
+            self._check_sample_weights(self.sample_weights, name, n_samples)
         if not 0 <= self.rules.ddof < n_samples:
             raise ConfigError(
                 f"ddof is {self.rules.ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
@@ -90,6 +97,49 @@ class Model:
                 "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
                 "Set model.precision: double, or leave it out.",
                 key="model.precision",
+            )
+
+    def _check_pairwise(self) -> None:
+        """Refuse what is not defined for a matrix that is changed entry by entry."""
+        wrong = "kernels" if self.kernels else "weights of samples" if self.sample_weights else self.solver
+        if self.kernels or self.sample_weights or self.solver in ("tsqr", "covariance_eigh"):
+            raise ConfigError(
+                f"missing is 'pairwise', which divides the Gram matrix entry by entry, and is not defined for {wrong}",
+                "Set preprocess.missing: mean.",
+                key="preprocess.missing",
+            )
+
+    def _check_sample_weights(self, weights: SampleWeights, name: str, n_samples: int) -> None:
+        """Refuse weights that are not one positive number for each sample, and what is not defined with them."""
+        key = "preprocess.sample_weights"
+        if weights.values.shape != (n_samples,):
+            raise ConfigError(
+                f"{weights.name}: holds weights of shape {weights.values.shape}, but {name} has {n_samples} samples",
+                "Give a weight for each sample, in their order.",
+                key=key,
+            )
+        wrong = ~((weights.values > 0) & (weights.values < np.inf))
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            raise ConfigError(
+                f"{weights.name}: the weight of sample {first} is {weights.values[first]:g}, and {int(wrong.sum())} in all are not "
+                "positive and finite",
+                "Give positive weights; leave samples out with input.samples.",
+                key=key,
+            )
+        if not weights.divisor(self.rules.ddof) > 0:
+            raise ConfigError(
+                f"{weights.name}: the weights sum to {weights.total:g}, which leaves no divisor for variances with ddof "
+                f"{self.rules.ddof}",
+                "Set kind: reliability if only their ratios matter, or ddof to 0.",
+                key=key,
+            )
+        if self.kernels or self.solver == "covariance_eigh":
+            what = "kernels" if self.kernels else "covariance_eigh"
+            raise ConfigError(
+                f"weights of samples are not defined for {what} here",
+                "Leave preprocess.sample_weights out, or use kind: pca with svd_solver: auto.",
+                key=key,
             )
 
     def _check_kernels(self) -> None:
@@ -109,7 +159,7 @@ class Model:
 
     def keeps(self, n_samples: int, n_features: int) -> Side:
         """The side whose m x m matrix is decomposed: the smaller one, unless the requested solver determines it."""
-        if self.kernels:
+        if self.kernels or self.sample_weights or self.rules.missing == "pairwise":
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
@@ -137,7 +187,8 @@ class Model:
         return (
             *([Rung(squaring, working)] if working != double else []),
             Rung(squaring, double),
-            *([] if self.kernels else [Rung("tsqr", double)]),  # kernels need the matrix that TSQR avoids
+            # Kernels, and counts of pairs, need the matrix that TSQR avoids.
+            *([] if self.kernels or self.rules.missing == "pairwise" else [Rung("tsqr", double)]),
         )
 
     def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:

@@ -24,6 +24,7 @@ from pydantic import (
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import USES
 from dpca.numerics.dimension import RULES, Rule
+from dpca.numerics.panels import Missing, Scale
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.units import PLAIN, WALLTIME, walltime_seconds
@@ -114,6 +115,50 @@ class Input(_Section):
         )
 
 
+class ArrayFile(_Section):
+    """An array beside the data."""
+
+    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy.")]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+
+    def open(self) -> Source:
+        """The source of the array."""
+        from dpca.sources import open_source
+
+        return open_source(self.uri, self.array)
+
+
+class SampleWeightsFile(ArrayFile):
+    """A weight for each sample."""
+
+    kind: Annotated[
+        Literal["frequency", "reliability"],
+        Field(
+            description="frequency: a sample of weight 2 stands for two equal ones, and the divisor of variances is sum(w) - "
+            "ddof; reliability: only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w)."
+        ),
+    ] = "frequency"
+
+
+class Filters(_Section):
+    """Which features are left out: they are counted, and NaN in the result."""
+
+    min_variance: Annotated[float, Field(ge=0, description="Least variance of a feature, before scaling.")] = 0.0
+    max_missing: Annotated[
+        float,
+        Field(
+            ge=0, le=1, description="Largest share of missing values; a feature without any value is left out anyway."
+        ),
+    ] = 1.0
+    mask: Annotated[
+        ArrayFile | None,
+        Field(
+            description="An array that broadcasts to the feature axes: a feature is used where it is true, or not 0. Values "
+            "elsewhere are not looked at, so they may be missing."
+        ),
+    ] = None
+
+
 class Preprocess(_Section):
     """What is done to each feature."""
 
@@ -125,16 +170,33 @@ class Preprocess(_Section):
         ),
     ] = True
     scale: Annotated[
-        Literal["none", "std"],
+        Scale,
         Field(
             description="std divides by the standard deviation of the values that are present, with divisor (their number - "
-            "ddof). A feature whose standard deviation is at most 4 eps of its mean counts as constant, and stays 0."
+            "ddof); pareto by its square root; range by the largest value less the smallest. A feature whose standard "
+            "deviation is at most 4 eps of its mean counts as constant, and stays 0."
         ),
     ] = "none"
+    weights: Annotated[
+        Literal["sqrt_cos_lat"] | ArrayFile | None,
+        Field(
+            description="Weights that multiply the features, after scaling: an array {uri, array} that broadcasts to the feature "
+            "axes; or sqrt_cos_lat, the square root of the cosine of the input's latitudes, with which products of "
+            "features are weighted by area."
+        ),
+    ] = None
+    sample_weights: Annotated[
+        SampleWeightsFile | None, Field(description="A positive weight for each sample: {uri, array, kind}.")
+    ] = None
     missing: Annotated[
-        Literal["error", "mean"],
-        Field(description="Missing values. error: refuse them; mean: replace them by the feature's mean."),
+        Missing,
+        Field(
+            description="Missing values. error: refuse them; mean: replace them by the feature's mean; drop: leave out features "
+            "that have one; pairwise: divide each entry of the Gram matrix by the number of features that both samples have, and "
+            "multiply it by the number of features. Features without any value (land) are left out, except under error."
+        ),
     ] = "error"
+    filters: Annotated[Filters, Field(description="Features that are left out.")] = Filters()
 
 
 Kernel = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
@@ -348,6 +410,8 @@ class Config(_Section):
 _AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
 
 ALLOWED = {
+    "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
+    "preprocess.filters.mask": "an array {uri: PATH}",
     "input.samples_axis": "an integer such as 0, or a dimension's name",
     "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
     "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
@@ -372,6 +436,8 @@ REMEDIES = {
     "input": "Write input: {uri: PATH}.",
     "output": "Write output: {path: DIRECTORY}.",
     "model.labels": "Write labels: {uri: PATH}.",
+    "preprocess.weights": "Write weights: {uri: PATH}.",
+    "preprocess.sample_weights": "Write sample_weights: {uri: PATH}.",
     "compute.cluster": "Write slurm: {cores: 8, memory: 32 GiB, walltime: '04:00:00', maximum: 40} under cluster, or the like.",
     "compute.memory": _WRITE_AMOUNT,
     "compute.cluster.slurm.memory": _WRITE_AMOUNT,
@@ -492,7 +558,8 @@ def _check_precomputed(config: Config) -> None:
             "Leave out precomputed, or the others.",
             key="model.kernel",
         )
-    for key, plain in (("center", False), ("scale", "none"), ("missing", "error")):
+    plain_of = {name: field.default for name, field in Preprocess.model_fields.items()} | {"center": False}
+    for key, plain in plain_of.items():
         if getattr(preprocess, key) != plain:
             raise ConfigError(
                 f"preprocess.{key} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",

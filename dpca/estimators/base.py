@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -26,15 +26,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpca.config.schema import Config, Input, Output, Preprocess
+from dpca.config.schema import Config, Filters, Input, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
+from dpca.numerics.panels import Missing, Scale
 from dpca.planning.runplan import RunPlan, Scratch
-from dpca.sources import Source
+from dpca.sources import Source, as_source
+from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.directory import ARRAYS, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import THE_FIT, Result, in_memory, open_result, save_result
@@ -42,6 +44,8 @@ from dpca.store.stored import Arrays
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
+CHOICES = {"scale": ("none", "std", "pareto", "range"), "missing": ("error", "mean", "drop", "pairwise")}
+"""Allowed values of parameters that all estimators have."""
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
 
@@ -58,8 +62,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     memory: int | str | None
     ddof: int
     center: bool
-    scale: Literal["none", "std"]
-    missing: Literal["error", "mean"]
+    scale: Scale
+    weights: Any
+    missing: Missing
+    filters: Mapping[str, Any] | None
     client: Any
     store: str | os.PathLike[str] | None
 
@@ -138,7 +144,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         keys = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
         return {
             name: keys[name]
-            for name in (*names, "n_components", "precision", "ddof", "samples_axis", *Preprocess.model_fields)
+            for name in (*names, "n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
         }
 
     def __sklearn_clone__(self) -> Self:
@@ -263,13 +269,33 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         axis: Any = self.samples_axis
         config = Config(
             input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
-            preprocess=Preprocess(center=bool(self.center), scale=self.scale, missing=self.missing),
+            preprocess=Preprocess(
+                center=bool(self.center),
+                scale=self.scale,
+                missing=self.missing,
+                filters=Filters.model_validate(self._limits),
+            ),
             model=ModelKeys(kind=self._kind, n_components=self._n_components(), ddof=int(self.ddof), **self._asked()),  # type: ignore[arg-type]
             output=Output(path="result", gram=False),
         ).model_dump()
         # Set without validation: what is not for a config file may be anything.
         config["input"]["uri"], config["input"]["array"] = source.place or (source.layout.name, None)
+        config["preprocess"]["weights"] = (
+            self.weights if self.weights is None or isinstance(self.weights, str) else "array"
+        )
+        config["preprocess"]["filters"]["mask"] = None if (self.filters or {}).get("mask") is None else "array"
         return config
+
+    @property
+    def _limits(self) -> dict[str, float]:
+        """The filters that are numbers."""
+        return {name: float(value) for name, value in (self.filters or {}).items() if name != "mask"}
+
+    def _weights_of(self, source: Source) -> FeatureWeights | None:
+        """Weights and mask of the features of X."""
+        weights, mask = self.weights, (self.filters or {}).get("mask")
+        opened = weights if weights is None or isinstance(weights, str) else as_source(weights)
+        return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask))  # type: ignore[arg-type]
 
     def _asked(self) -> dict[str, Any]:
         """Keys of `model` in a configuration that only this kind of estimator has."""
@@ -306,7 +332,18 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
 
     def _check_kinds(self) -> None:
-        """Refuse samples_axis, ddof and client of a wrong type."""
+        """Refuse parameters of a wrong type."""
+        filters, limits = self.filters, {"min_variance": np.inf, "max_missing": 1.0}
+        for name, value in (filters or {}).items():
+            if name != "mask" and not (
+                name in limits and isinstance(value, numbers.Real) and 0 <= float(value) <= limits[name]
+            ):
+                raise ConfigError(
+                    f"filters has {name!r}: {value!r}, but min_variance from 0, max_missing from 0 to 1, and mask are allowed",
+                    "Pass these.",
+                )
+        if isinstance(self.weights, str) and self.weights != "sqrt_cos_lat":
+            raise ConfigError(f"weights is {self.weights!r}, but 'sqrt_cos_lat' or an array is allowed", "Pass one.")
         axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
         for name, right, allowed in (
             ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),

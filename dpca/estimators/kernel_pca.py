@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpca.config.model import Model
 from dpca.config.schema import Input
 from dpca.errors import ConfigError, InputError
-from dpca.estimators.base import NotPortable, Streaming, in_python
+from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
@@ -30,12 +30,13 @@ from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_ker
 from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
-from dpca.numerics.panels import Rules
+from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
+from dpca.sources.weights import FeatureWeights
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
 from dpca.store.results import Result, save_result
@@ -77,7 +78,7 @@ class KernelPCA(Streaming):
     center : bool
         Subtract each feature's mean before the kernel; scikit-learn does not. It makes no difference to linear and rbf.
         The kernel itself is always centred, in feature space.
-    scale, missing, ddof, precision, samples_axis, memory, client, store, random_state : as in `dpca.PCA`
+    scale, weights, missing, filters, ddof, precision, samples_axis, memory, client, store, random_state : as in `dpca.PCA`
     copy_X : bool
         Keep a copy of X if it is an array in memory. `transform` needs the training data: without a copy, changes to
         the array are not noticed. Other data are read again from where they are.
@@ -100,7 +101,7 @@ class KernelPCA(Streaming):
     """
 
     _kind = "kernel_pca"
-    _with_features = ("mean", "scale")
+    _with_features = ("mean", "scale", "weights")
 
     def __init__(
         self,
@@ -115,8 +116,10 @@ class KernelPCA(Streaming):
         fit_inverse_transform: bool | Literal["fixed_point"] = False,
         remove_zero_eig: bool = False,
         center: bool = False,
-        scale: Literal["none", "std"] = "none",
-        missing: Literal["error", "mean"] = "error",
+        scale: Scale = "none",
+        weights: Any = None,
+        missing: Missing = "error",
+        filters: Mapping[str, Any] | None = None,
         ddof: int = 1,
         precision: Precision = "auto",
         samples_axis: int | str = 0,
@@ -137,7 +140,9 @@ class KernelPCA(Streaming):
         self.remove_zero_eig = remove_zero_eig
         self.center = center
         self.scale = scale
+        self.weights = weights
         self.missing = missing
+        self.filters = filters
         self.ddof = ddof
         self.precision = precision
         self.samples_axis = samples_axis
@@ -248,8 +253,7 @@ class KernelPCA(Streaming):
 
     def _check_parameters(self) -> None:
         choices = {
-            "scale": ("none", "std"),
-            "missing": ("error", "mean"),
+            **CHOICES,
             "precision": ("auto", "single", "double"),
             "center": (True, False),
         }
@@ -290,8 +294,9 @@ class KernelPCA(Streaming):
         in_memory = isinstance(source, MemorySource)
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
-        run_plan, scratch = self._plan(source, model, executor)
-        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
+        weights = None if self.kernel == "precomputed" else self._weights_of(source)
+        run_plan, scratch = self._plan(source, model, executor, weights)
+        how: dict[str, Any] = {"weights": weights, "scratch": scratch.path, "keep_gram": self._needs_gram}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
                 found = decompose_kernels(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
@@ -305,12 +310,15 @@ class KernelPCA(Streaming):
         self.eigenvectors_ = found.spectrum.vectors
         return found
 
-    def _plan(self, source: Source, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
+    def _plan(
+        self, source: Source, model: Model, executor: Executor, weights: FeatureWeights | None
+    ) -> tuple[RunPlan, Scratch]:
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         if self.kernel == "precomputed":
             rung = Rung("gram_eigh", np.dtype(np.float64))
             return plan_in_memory(source, self.samples_axis, model, rung, workers), scratch
-        how = {"workers": workers, "scratch": scratch, "components": False, "keep_gram": self._needs_gram}
+        how = {"workers": workers, "scratch": scratch, "weights": weights, "components": False}
+        how["keep_gram"] = self._needs_gram
         return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
 
     @property
@@ -320,7 +328,7 @@ class KernelPCA(Streaming):
 
     def _rules(self) -> Rules:
         # Data are centred, which keeps the digits of distances; kernels that depend on the mean add it back.
-        return Rules(True, self.scale, self.missing, self.ddof)
+        return Rules(True, self.scale, self.missing, self.ddof, **self._limits)
 
     def _asked(self) -> dict[str, Any]:
         return {
@@ -411,6 +419,7 @@ class KernelPCA(Streaming):
         self._kernel, self._training = kernel, training
         self.mean_: Any
         self.scale_: Any
+        self.weights_: Any
         self._set_arrays()
 
         def array(name: str) -> NDArray[np.float64]:
@@ -427,7 +436,7 @@ class KernelPCA(Streaming):
         self.n_features_in_ = math.prod(shape) // self.n_samples_
         used: Any = kernel.kernel.parameters["gamma"]
         if used is None:  # a kernel without gamma: the value that scikit-learn would have
-            present = self.n_features_in_ - result.manifest["counts"].get("empty_features", 0)
+            present = self.n_features_in_ - FeatureCounts.of(result.manifest["counts"]).left_out
             used = 1 / present if self.gamma in (None, "median") else self.gamma
         self.gamma_ = used
         self.certificate_ = result.certificate
@@ -463,7 +472,7 @@ class KernelPCA(Streaming):
     @property
     def _features(self) -> Fitted:
         """Means and scales."""
-        return Fitted(self.mean_, self.scale_, None) if self._in_memory else self._result.fitted
+        return Fitted(self.mean_, self.scale_, self.weights_, None) if self._in_memory else self._result.fitted
 
     def _preimages(self, scores: NDArray[np.float64]) -> Any:
         training = self._training

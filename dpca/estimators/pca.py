@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
 from dpca.errors import InputError, OverBudgetError, PrecisionError
-from dpca.estimators.base import Streaming, in_python
+from dpca.estimators.base import CHOICES, Streaming, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Runner
@@ -22,7 +23,7 @@ from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.numerics.dimension import RULES, NComponents
 from dpca.numerics.ladder import Precision
-from dpca.numerics.panels import Rules
+from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
 from dpca.planning.search import plan_run
 from dpca.sources import as_source
 from dpca.sources.memory import MemorySource
@@ -54,11 +55,20 @@ class PCA(Streaming):
         Divide scores by the square root of their explained variance.
     center : bool
         Subtract each feature's mean.
-    scale : "none" or "std"
+    scale : "none", "std", "pareto" or "range"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
-        ddof); a constant feature (its standard deviation is at most 4 eps of its mean) counts as 0.
-    missing : "error" or "mean"
-        What to do with NaN and masked values: raise an error, or fill in the feature's mean.
+        ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard
+        deviation is at most 4 eps of its mean) counts as 0.
+    weights : array, "sqrt_cos_lat" or None
+        What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
+        axes; or the square root of the cosine of the latitudes of an xarray.DataArray.
+    missing : "error", "mean", "drop" or "pairwise"
+        What to do with NaN and masked values: raise an error, fill in the feature's mean, leave out features that have
+        one, or divide each entry of the Gram matrix by the number of features that both samples have, and multiply it by
+        that of all. Except with "error", features without any value are left out, too.
+    filters : mapping or None
+        Features that are left out, which are NaN in the fit: {"min_variance": least variance before scaling, "max_missing":
+        largest share of missing values, "mask": an array that broadcasts to the feature axes, 0 or False where one is left out}.
     ddof : int
         explained_variance_ is sigma^2 / (n_samples - ddof).
     precision : "auto", "single" or "double"
@@ -82,7 +92,7 @@ class PCA(Streaming):
     components_ : (n_components, features...)
         Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
     mean_ : (features...), float64
-    scale_ : (features...), float64, what features were divided by
+    scale_, weights_ : (features...), float64, what features were divided and then multiplied by
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
     noise_variance_ : float
         Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were.
@@ -99,7 +109,7 @@ class PCA(Streaming):
     """
 
     _kind = "pca"
-    _with_features = ("mean", "scale", "components")
+    _with_features = ("mean", "scale", "weights", "components")
 
     def __init__(
         self,
@@ -108,8 +118,10 @@ class PCA(Streaming):
         svd_solver: Solver = "auto",
         whiten: bool = False,
         center: bool = True,
-        scale: Literal["none", "std"] = "none",
-        missing: Literal["error", "mean"] = "error",
+        scale: Scale = "none",
+        weights: Any = None,
+        missing: Missing = "error",
+        filters: Mapping[str, Any] | None = None,
         ddof: int = 1,
         precision: Precision = "auto",
         samples_axis: int | str = 0,
@@ -123,7 +135,9 @@ class PCA(Streaming):
         self.whiten = whiten
         self.center = center
         self.scale = scale
+        self.weights = weights
         self.missing = missing
+        self.filters = filters
         self.ddof = ddof
         self.precision = precision
         self.samples_axis = samples_axis
@@ -263,14 +277,16 @@ class PCA(Streaming):
     @property
     def _fitted_arrays(self) -> Fitted:
         """The arrays that new samples are projected with."""
-        return Fitted(self.mean_, self.scale_, self.components_) if self._in_memory else self._result.fitted
+        return (
+            Fitted(self.mean_, self.scale_, self.weights_, self.components_) if self._in_memory else self._result.fitted
+        )
 
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
 
     def inverse_transform(self, X: Any) -> Any:
-        """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), in the layout of the fit.
+        """Samples from their scores, X^ = 1 m' + (Z W') diag(scale / weight), in the layout of the fit.
 
         Parameters
         ----------
@@ -289,23 +305,24 @@ class PCA(Streaming):
             )
         if self.whiten:
             scores = scores * self._whitening
+        none = self.weights_ == 0  # such a feature is its mean
+        back = np.where(none, 0.0, self.scale_ / np.where(none, 1.0, self.weights_))
         if isinstance(self.components_, np.ndarray):
             centred = np.tensordot(scores, self.components_, axes=1)
-            return np.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
+            return np.moveaxis(centred * back + self.mean_, 0, self._result.samples_axis)
         import dask.array as da
 
         components = self.components_.rechunk({0: -1})
         centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
-        return da.moveaxis(centred * self.scale_ + self.mean_, 0, self._result.samples_axis)
+        return da.moveaxis(centred * back + self.mean_, 0, self._result.samples_axis)
 
     def _rules(self) -> Rules:
-        return Rules(self.center, self.scale, self.missing, self.ddof)
+        return Rules(self.center, self.scale, self.missing, self.ddof, **self._limits)
 
     def _check_parameters(self) -> None:
         allowed = {
             "svd_solver": ("auto", "gram_eigh", "covariance_eigh", "tsqr"),
-            "scale": ("none", "std"),
-            "missing": ("error", "mean"),
+            **CHOICES,
             "precision": ("auto", "single", "double"),
             "center": (True, False),
             "whiten": (True, False),
@@ -332,8 +349,9 @@ class PCA(Streaming):
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
-        run_plan = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, keep_gram=False)
-        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": False}
+        how: dict[str, Any] = {"weights": self._weights_of(source), "keep_gram": False}
+        run_plan = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, **how)
+        how["scratch"] = scratch.path
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
                 found = decompose(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
@@ -364,6 +382,7 @@ class PCA(Streaming):
         self._result, self._in_memory = result, in_memory
         self.mean_: Any
         self.scale_: Any
+        self.weights_: Any
         self.components_: Any
         self._set_arrays()
         arrays, counts = result.arrays, result.manifest["counts"]
@@ -375,7 +394,7 @@ class PCA(Streaming):
         self.n_samples_, self.n_features_in_ = result.n_samples, math.prod(result.feature_shape)
         left = np.asarray(arrays["eigenvalues"][self.n_components_ :], np.float64)
         self.noise_variance_ = float(left.mean()) / (self.n_samples_ - self.ddof) if left.size else 0.0
-        self._n_features_present = self.n_features_in_ - counts.get("empty_features", 0)
+        self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
         self.certificate_ = result.certificate
         self._whitening = result.deviations()
         if in_memory:

@@ -139,7 +139,7 @@ def solve(
         errors=np.full(factors.vectors.shape[1], np.inf),
         supported=1.0,
         n_samples=n,
-        ddof=request.ddof,
+        divisor=n - request.ddof,
         residuals=factors.residuals,
     )
     spectrum = spectrum.signed(spectrum.signs)
@@ -209,7 +209,8 @@ def failed(kernel: Kernel, problem: str, n_samples: int, request: Request) -> Ca
     """A case of a sweep that gave no answer."""
     k, nothing = request.n_components if isinstance(request.n_components, int) else 1, np.zeros(n_samples)
     vectors = np.full((n_samples, k), np.nan)
-    spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, np.full(k, np.inf), 1.0, n_samples, request.ddof, np.zeros(k))
+    divisor = n_samples - request.ddof
+    spectrum = Spectrum(nothing, vectors, 0.0, 0, 0, np.full(k, np.inf), 1.0, n_samples, divisor, np.zeros(k))
     return Case(kernel, spectrum, Centering(nothing, 0.0), (problem,), problem=problem)
 
 

@@ -115,7 +115,7 @@ class Scores:
 
 
 def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
-    """Write a block of samples over a span's features: 1 m' + (Z W') diag(scale)."""
+    """Write a block of samples over a span's features: 1 m' + (Z W') diag(1/t), t = weight / scale."""
     block, span = divmod(part, work.plan.n_spans)
     k = len(scores.factors)
     for tile in work.plan.tiles_of(span):
@@ -124,7 +124,7 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
             components = fitted_slab.components.astype(work.dtype, copy=False)
             for samples in work.groups_of(block):
                 values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
-                values *= fitted_slab.scale
+                values *= fitted_slab.back(tuple(slice(None) for _ in slab))
                 values += fitted_slab.mean
                 region = work.placed(slab, samples)
                 work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, work.plan.samples_axis))

@@ -12,8 +12,10 @@ from dpca.methods.passes import Pass, columns_of
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
+from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
+from dpca.sources.weights import FeatureWeights
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class FeatureGroup:
     plan: Plan
     name: str = ""
     """Empty in a dataset of one group."""
+    weights: FeatureWeights | None = None
+    """Weights of the features; None for equal ones."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,19 @@ class Dataset:
     """
 
     groups: tuple[FeatureGroup, ...]
+    sample_weights: SampleWeights | None = None
+    """Weights of the samples; None for equal ones."""
 
     @classmethod
-    def of(cls, source: Source, plan: Plan) -> Self:
+    def of(
+        cls,
+        source: Source,
+        plan: Plan,
+        weights: FeatureWeights | None = None,
+        sample_weights: SampleWeights | None = None,
+    ) -> Self:
         """A dataset of one group."""
-        return cls((FeatureGroup(source, plan),))
+        return cls((FeatureGroup(source, plan, weights=weights),), sample_weights)
 
     @property
     def only(self) -> FeatureGroup:
@@ -59,6 +71,10 @@ class Dataset:
     @property
     def n_features(self) -> int:
         return sum(group.plan.n_features for group in self.groups)
+
+    def divisor(self, ddof: int) -> float:
+        """The divisor of variances."""
+        return self.n_samples - ddof if self.sample_weights is None else self.sample_weights.divisor(ddof)
 
     @property
     def n_kept(self) -> int:
@@ -95,10 +111,27 @@ class Dataset:
 
     def read_from(self, source: Source) -> Dataset:
         """The dataset of one group, read from another source that holds the same values."""
-        return Dataset((replace(self.only, source=source),))
+        return replace(self, groups=(replace(self.only, source=source),))
+
+    def weights_of_all(self) -> F64 | None:
+        """Weights of all features of a dataset of one group, flattened; None for equal ones."""
+        weights = self.only.weights
+        return None if weights is None else weights.of_all(self.only.plan.feature_shape)
 
     def work(self, rules: Rules, rung: Rung, **how: Any) -> InTurn:
         """A pass over all groups; `how` are further settings of `Pass`."""
         return InTurn.of(
-            [Pass(group.source, group.plan, rules, rung.dtype, rung.solver, **how) for group in self.groups]
+            [
+                Pass(
+                    group.source,
+                    group.plan,
+                    rules,
+                    rung.dtype,
+                    rung.solver,
+                    weights=group.weights,
+                    sample_weights=self.sample_weights,
+                    **how,
+                )
+                for group in self.groups
+            ]
         )

@@ -37,12 +37,14 @@ from dpca.methods.stages import Stages, TaskSeconds
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
 from dpca.numerics.ladder import Rung
+from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.kept import KeptSource
+from dpca.sources.weights import FeatureWeights
 from dpca.store.arrays import Dims, create_outputs, write_scores, write_spectrum
 from dpca.store.gram import write_gram
 from dpca.store.outputs import Outputs
@@ -83,6 +85,7 @@ def decompose(
     outputs: Outputs,
     runner: Runner,
     *,
+    weights: FeatureWeights | None = None,
     scratch: str | None = None,
     components: bool = True,
     keep_gram: bool = True,
@@ -96,6 +99,7 @@ def decompose(
     outputs : the group to create; its arrays and dimensions are those of a result directory
     runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger,
         `outputs` and `scratch` must belong to the same run
+    weights : of the features; None for equal ones
     scratch : path of the copy of the input, where nothing exists yet; None only where no copy is planned
     components : whether to compute components; without them, the second pass is saved where samples are kept
     keep_gram : whether to write K, r and c, too, where samples are kept
@@ -113,7 +117,7 @@ def decompose(
     if not plan.regular:
         outputs = Outputs(outputs.store, runner.executor.guard())
     dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    stages, data = Stages(runner), Dataset.of(source, plan)
+    stages, data = Stages(runner), Dataset.of(source, plan, weights, model.sample_weights)
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)
@@ -128,6 +132,7 @@ def decompose(
         trace_difference=summary.difference,
         squares=summary.squares,
         measured=solved.measured,
+        negative=solved.negative,
         effective_samples=model.effective_samples,
     )
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
@@ -137,13 +142,13 @@ def decompose(
         certificate={**certificate, "n_components": chosen},
         outputs=outputs,
         rung=solved.attempt.rung,
-        counts=counts_of(stages, run_plan, summary.counts, copied_absent, summary.n_constant, summary.n_empty),
+        counts=counts_of(stages, run_plan, summary.counts, copied_absent, summary.features),
         **stages.costs,
     )
 
 
 def counts_of(
-    stages: Stages, run_plan: RunPlan, counts: Counts, copied_absent: int, n_constant: int, n_empty: int
+    stages: Stages, run_plan: RunPlan, counts: Counts, copied_absent: int, features: FeatureCounts
 ) -> dict[str, int]:
     """What was counted while the data were read, for the manifest.
 
@@ -151,13 +156,13 @@ def counts_of(
     ----------
     counts : of the first pass
     copied_absent : absent chunks that a copy met
+    features : numbers of features that are constant or left out
     """
     return {
         "passes": stages.passes,
         "absent_chunks": counts.absent_chunks + copied_absent,
         "missing_values": counts.n_missing,
-        "constant_features": n_constant,
-        "empty_features": n_empty,
+        **features.as_counts(),
         "retried_reads": stages.retries,
         "bytes_decoded": stages.bytes_decoded,
         "bytes_copied_to_scratch": run_plan.scratch_bytes,
@@ -211,14 +216,14 @@ class _Completion:
     def _write_standard(self, solved: Solved) -> None:
         """Write means and divisors of kept features."""
         standard, shape = solved.summary.standard, self.run_plan.plan.feature_shape
-        for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", np.ones(shape))):
+        for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", standard.weights)):
             self.outputs.write(name, values.reshape(shape), self.dims.features)
 
     def _write_components(self, solved: Solved) -> None:
-        """Write components of kept features: 0 beyond the rank, NaN for a feature without any value."""
+        """Write components of kept features: 0 beyond the rank, NaN for a feature that is left out."""
         spectrum = solved.spectrum
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
-        values[:, solved.summary.standard.empty] = np.nan
+        values[:, solved.summary.standard.left_out] = np.nan
         values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.run_plan.plan.feature_shape)
         self.outputs.write("components", values, ("component", *self.dims.features))
 

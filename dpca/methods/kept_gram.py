@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Config
+from dpca.config.schema import Config, Preprocess
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of
 from dpca.sources.base import Layout, Reader, Region, Source
@@ -84,14 +84,16 @@ def check_same(result: Result, config: Config) -> None:
             f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
             "Run it again with preprocess.center: true, and --overwrite.",
         )
-    asked = config.model_dump()
+    asked, plain = config.model_dump(), Preprocess().model_dump()  # an earlier version had fewer keys
     for part, names in (
         ("input", ("array", "absent_chunks", "missing_values")),
-        ("preprocess", ("scale", "missing")),
-        ("model", ("ddof",) if config.preprocess.scale == "std" else ()),
+        ("preprocess", ("scale", "missing", "weights", "filters")),
+        ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
     ):
         changes = differences(
-            {name: before[part][name] for name in names}, {name: asked[part][name] for name in names}, part
+            {name: before[part].get(name, plain.get(name)) for name in names},
+            {name: asked[part][name] for name in names},
+            part,
         )
         if changes:
             raise _of_other_values(result, changes, changes[0].partition(":")[0])

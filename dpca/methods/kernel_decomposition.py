@@ -34,6 +34,7 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
+from dpca.sources.weights import FeatureWeights
 from dpca.store.arrays import Dims, create_outputs, write_coordinates
 from dpca.store.gram import ALL, write_gram
 from dpca.store.outputs import Outputs
@@ -72,6 +73,7 @@ def decompose_kernels(
     runner: Runner,
     *,
     scratch: str | None = None,
+    weights: FeatureWeights | None = None,
     keep_gram: bool = True,
     labels: NDArray[Any] | None = None,
     kept: GramMatrix | None = None,
@@ -80,7 +82,7 @@ def decompose_kernels(
 
     Parameters
     ----------
-    source, model, run_plan, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
+    source, model, run_plan, outputs, runner, scratch, weights, keep_gram : as in `dpca.methods.decomposition.decompose`
     labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
     kept : the Gram matrix of an earlier run; the arrays with feature axes are then in `outputs` already
 
@@ -105,7 +107,7 @@ def decompose_kernels(
         outputs.create(attributes)
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
-    stages, data = Stages(runner), Dataset.of(source, plan)
+    stages, data = Stages(runner), Dataset.of(source, plan, weights)
     cases = _Cases(stages, model, run_plan, labels)
     if kernels.precomputed:
         for name in OF_FEATURES:
@@ -129,7 +131,7 @@ def decompose_kernels(
         certificate=_certificate(solved, model),
         outputs=outputs,
         rung=solved.attempt.rung,
-        counts=counts_of(stages, run_plan, counts, copied_absent, features.constant, features.empty),
+        counts=counts_of(stages, run_plan, counts, copied_absent, features.counts),
         **stages.costs,
         cases=solved.cases,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -29,8 +29,10 @@ from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
+from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
+from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.outputs import Outputs
 from dpca.system.machine import release_memory
 
@@ -50,6 +52,10 @@ class Pass(Work):
     """Names of the arrays that spans write, each span its own tiles."""
     stored_dtype: np.dtype[Any] | None = None
     """Type of the stored components; the working dtype if None."""
+    weights: FeatureWeights | None = None
+    """Weights of the features; None for equal ones."""
+    sample_weights: SampleWeights | None = None
+    """Weights of the samples; None for equal ones."""
     backwards: bool = False
     """Whether the last span comes first: what the pass before read last may still be in the page cache."""
 
@@ -76,6 +82,15 @@ class Pass(Work):
             reader.will_read(self.slab_regions(span))
             yield reader
 
+    def weighing(self) -> AbstractContextManager[Callable[[Box], F64 | None]]:
+        """A function that returns the weights of a box of features, as `FeatureWeights.open`."""
+        return equal_weights() if self.weights is None else self.weights.open()
+
+    def masked(self) -> NDArray[np.bool_] | None:
+        """Mask of the features that weights leave out, where features are kept, (n_features,); None without weights."""
+        weights = None if self.weights is None else self.weights.of_all(self.plan.feature_shape)
+        return None if weights is None else np.isnan(weights)
+
     def slab_regions(self, span: int) -> Iterator[Region]:
         """The regions of the slabs of a span."""
         return (self.plan.region(slab) for tile in self.tiles(span) for slab in self.plan.slabs_of(tile))
@@ -88,7 +103,7 @@ class Pass(Work):
         return replace(self, source=self.source.restrict(self.region(span))), span
 
     def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
-        return ((self.source, self.region(span)),)
+        return ((self.source, self.region(span)), *(() if self.weights is None else self.weights.inputs))
 
     @property
     def read_seconds(self) -> float:
@@ -116,11 +131,13 @@ class Pass(Work):
 
     def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
         """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
-        return FeaturePanels(**self._how, integers=rounded and self._narrow, columns=columns)
+        return FeaturePanels(
+            **self._how, integers=rounded and self._narrow, columns=columns, sample_weights=self.sample_weights
+        )
 
     def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
         """Preprocessing of samples that stream by; `columns`, `fill` and `about` as in SamplePanels."""
-        return SamplePanels(**self._how, integers=rounded and self._narrow, **how)
+        return SamplePanels(**self._how, integers=rounded and self._narrow, masked=self.masked(), **how)
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -147,35 +164,26 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
     return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
 
 
-def written_first(rules: Rules) -> tuple[str, ...]:
-    """Names of the arrays that a first pass over features writes; others keep the values they were created with."""
-    mean = rules.center or rules.missing != "error"
-    scale = rules.scale != "none" or rules.missing != "error"
-    return ("mean",) * mean + ("scale",) * scale
-
-
 def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     columns = work.random_columns
-    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
     # H K H removes what is left of the means, and is exact where the sums are exact.
     standardizer = work.feature_panels(rounded=True, columns=columns)
-    with work.reading(span) as reader:
+    with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
-            mean, scale = np.empty(_shape(tile)), np.empty(_shape(tile))
+            found: dict[str, F64] = {name: np.empty(_shape(tile)) for name in work.writes}
             for slab, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
-                slab_mean, slab_scale = np.empty(_size(slab)), np.empty(_size(slab))
-                for panel in accumulator.of_slab(located(standardizer.panels(raw))):
+                of_slab: dict[str, F64] = {name: np.empty(_size(slab)) for name in found}
+                for panel in accumulator.of_slab(located(standardizer.panels(raw, weights_of(slab)))):
                     assert isinstance(panel, FeaturePanel)
-                    slab_mean[panel.start : panel.stop] = panel.mean
-                    slab_scale[panel.start : panel.stop] = panel.divisor
-                inside = within(slab, tile)
-                mean[inside] = slab_mean.reshape(_shape(slab))
-                scale[inside] = slab_scale.reshape(_shape(slab))
-            if "mean" in work.writes:
-                work.write("mean", tile, mean)
-            if "scale" in work.writes:
-                work.write("scale", tile, scale)
+                    of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
+                    for name, values in of_slab.items():
+                        values[panel.start : panel.stop] = of_panel[name]
+                for name, values in of_slab.items():
+                    found[name][within(slab, tile)] = values.reshape(_shape(slab))
+            for name, values in found.items():
+                work.write(name, tile, values)
     return accumulator.close()
 
 
@@ -187,7 +195,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     fill : what replaces the missing values of each feature; None where no value may be missing
     """
     columns = work.random_columns
-    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules.center, columns))
+    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
     # A QR factorization can't remove what a rounded mean left.
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
     with work.reading(span) as reader:
@@ -219,7 +227,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
     stored = work.working_dtype if work.stored_dtype is None else work.stored_dtype
     measured = BackprojectionPartial.empty(work.plan.n_kept, alpha.shape[1], work.random_columns)
     standardizer = work.feature_panels()
-    with work.reading(span) as reader:
+    with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), stored)
             assert work.outputs is not None
@@ -227,9 +235,9 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
             for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
                 mean = means[within(slab, tile)].reshape(-1)
                 slab_components = np.empty((alpha.shape[1], _size(slab)), stored)
-                for start, stop, matrix in located(standardizer.again(raw, mean)):
+                for start, stop, matrix in located(standardizer.again(raw, mean, weights_of(slab))):
                     slab_components[:, start:stop] = measured.add(matrix, alpha, stored)
-                # A feature without any value has no component: NaN, since 0 would look like one.
+                # A feature that was left out has no component: NaN, since 0 would look like one.
                 slab_components[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = slab_components.reshape(-1, *_shape(slab))
             work.write(work.writes[0], tile, components)

@@ -147,7 +147,7 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
         if kept_samples
         else work.sample_panels(columns=columns, fill=zero_means)
     )
-    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules.center, columns))
+    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules, columns))
     measured = BackprojectionPartial.empty(m, task.n_components, columns)
     alpha = np.ones((m, task.n_components), work.working_dtype)
 

@@ -202,7 +202,7 @@ def plan_reconstruction(
         task = {
             "components of a slab": 2 * slab,
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, slab),
-            "means and scales of a slab": 4 * 8 * plan.slab_width,
+            "means, scales and weights of a slab": 8 * 8 * plan.slab_width,
             "samples of a slab": 2 * chunk,
             "chunk being written": held_to_write(chunk),
         }

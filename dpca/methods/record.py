@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -116,12 +117,26 @@ def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[st
         notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
     if counts["missing_values"]:
         notes.append(
-            f"{counts['missing_values']:,} missing values were replaced by their feature's mean (a feature that has no value at "
-            "all counts as 0, and is NaN in mean and components)"
+            f"{counts['missing_values']:,} missing values were replaced by their feature's mean, except in features that were left out"
         )
     if counts["constant_features"]:
         notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
+    notes += [
+        f"{count:,} features were left out {reason}, and are NaN in the result"
+        for reason, count in left_out(counts).items()
+    ]
     return notes
+
+
+def left_out(counts: Mapping[str, int]) -> dict[str, int]:
+    """How many features were left out, by the reason in words."""
+    reasons = {
+        "empty_features": "since they have no value at all",
+        "masked_features": "by the mask",
+        "incomplete_features": "since too many of their values are missing",
+        "steady_features": "since their variance is below min_variance",
+    }
+    return {reason: counts[name] for name, reason in reasons.items() if counts.get(name)}
 
 
 def environment() -> dict[str, Any]:

@@ -32,6 +32,7 @@ from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_
 from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms
 from dpca.numerics.spectrum import Spectrum, judged, reciprocal
+from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.arrays import Dims
 from dpca.store.outputs import Outputs
@@ -99,11 +100,17 @@ class SecondPass:
         attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
         nonzero = solved.spectrum.singular_values > 0
         partial = self._back_projected(steps, solved, attempt)
-        projection = partial.projection
+        # A matrix of pairs is the Gram matrix of no X: components are regressions on its vectors, and stay as they are.
+        regressions = self._model.rules.missing == "pairwise"
+        projection, weighted = partial.projection, self._data.sample_weights
         if self._model.rules.center:
-            projection = projection - projection.mean(axis=0)  # H X_c = X_c: removes what rounding left of the means
-        ritz = Ritz.of(partial.overlap, projection, nonzero) if attempt.rung.dtype == DOUBLE else None
-        orthonormal = is_orthonormal(partial.overlap, nonzero, stored)
+            # H X_c = X_c: removes what rounding left of the means.
+            projection = projection - mean_of(projection, None if weighted is None else weighted.shares)
+        if weighted is not None:
+            projection = projection * weighted.roots[:, None]
+        refines = attempt.rung.dtype == DOUBLE and not regressions
+        ritz = Ritz.of(partial.overlap, projection, nonzero) if refines else None
+        orthonormal = regressions or is_orthonormal(partial.overlap, nonzero, stored)
         spectrum, transform = solved.spectrum, None
         if ritz is not None:
             spectrum, transform = self._rotated(solved, ritz, partial, orthonormal)
@@ -114,6 +121,8 @@ class SecondPass:
             overlap = self._orthogonalized(steps, transform, attempt, stored)
             projection = projection @ transform.T
         self._publish(steps, steps.pending if transform is not None else (steps.between,))
+        if regressions:
+            return solved
         measured = Measured(
             overlap=overlap,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
@@ -230,8 +239,8 @@ class SecondPass:
         first, sketch, k = solved.spectrum, solved.summary.sketch, solved.spectrum.n_components
         squares = ritz.values**2
         bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds
-        checked = (partial.checked - sketch.columns.T @ partial.projection) @ ritz.transform.T
-        products = SAFETY * norms(checked)
+        checked = (partial.checked - self._columns.T @ partial.projection) @ ritz.transform.T
+        products = SAFETY * norms(checked) * (1.0 if first.roots is None else float(first.roots.max()))
         vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
         refined = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
         refined = judged(refined, bounds, solved.power, before=solved.bounds, products=products)

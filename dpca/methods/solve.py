@@ -35,6 +35,8 @@ class Solved:
     """Upper bound of an eigenvalue that may have been missed."""
     expected: Spectrum
     """The spectrum, with the errors that a second pass in double precision would leave where one follows."""
+    negative: F64 | None = None
+    """Negative eigenvalues of a matrix of pairs; None for the Gram matrix of an X, which has none."""
     measured: Measured | None = None
     """Measurements of the second pass, once it is done."""
 
@@ -87,9 +89,10 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
     spectrum = spectrum_of(
         replace(factors, floor=max(factors.floor, off**2), total=summary.squares),
         n_samples=data.n_samples,
-        n_features=data.n_features - summary.n_empty,
+        n_features=data.n_features - summary.features.left_out,
         center=rules.center,
-        ddof=rules.ddof,
+        divisor=data.divisor(rules.ddof),
+        roots=None if data.sample_weights is None else data.sample_weights.roots,
     )
     if data.keeps_samples:
         spectrum = spectrum.signed(spectrum.signs)
@@ -99,10 +102,11 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         bounds = np.full(spectrum.n_components, off)
     spectrum = judged(spectrum, bounds, power)
     missed = 0.0
-    if power == 2 and (data.keeps_samples or rules.scale == "none"):
+    if power == 2 and (data.keeps_samples or (summary.standard.about.factor == 1).all()):
         missed = summary.sketch.missed(summary.product, spectrum.vectors)
     spectrum = expected = without_missed(spectrum, missed)
-    if second_pass(run_plan.plan, components) is not None and in_double(run_plan) is not None:
+    refines = rules.missing != "pairwise" and in_double(run_plan) is not None
+    if refines and second_pass(run_plan.plan, components) is not None:
         expected = without_missed(judged(spectrum, bounds, power, before=bounds), missed)
     return Solved(
         summed=summed,
@@ -113,6 +117,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         power=power,
         missed=missed,
         expected=expected,
+        negative=factors.eigenvalues[factors.eigenvalues < 0] if rules.missing == "pairwise" else None,
     )
 
 
@@ -129,11 +134,15 @@ class _Choice:
 
     def of(self, eigenvalues: F64, floor: float, _: float) -> int:
         """The number of components."""
-        n, d, center = self.data.n_samples, self.data.n_features - self.summary.n_empty, self.model.rules.center
+        n, d, center = (
+            self.data.n_samples,
+            self.data.n_features - self.summary.features.left_out,
+            self.model.rules.center,
+        )
         floor = max(floor, self.backward_error(eigenvalues) ** 2)
         values, rank, _ = ranked(eigenvalues, floor, n, d, center)
         # The total is added up without products: it has the digits of float64.
-        given = Eigenvalues(values, rank, n, max(1, d - self.summary.n_constant), center, self.summary.squares)
+        given = Eigenvalues(values, rank, n, max(1, d - self.summary.features.constant), center, self.summary.squares)
         self.last = given, choose(self.model.n_components, given)
         return self.last[1].n_components
 

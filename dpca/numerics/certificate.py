@@ -71,6 +71,7 @@ def certify(
     trace_difference: float,
     squares: float = 0.0,
     measured: Measured | None = None,
+    negative: F64 | None = None,
     effective_samples: float | None = None,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
@@ -82,6 +83,7 @@ def certify(
     trace_difference : from `check_products`
     measured : from the second pass; None without one
     squares : sum of squares of X_c, summed without products; needed where there was a second pass
+    negative : negative eigenvalues of a matrix whose entries were divided pair by pair; else None
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
 
     Returns
@@ -102,6 +104,11 @@ def certify(
         effective_samples : as given
         projection_error_predicted, projection_error_measured : variance outside the span of all components, from
             the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
+        pairwise : null, or, where entries of K were divided by the features that both samples have:
+            dual : false: K is the Gram matrix of no X. Components are regressions of the data on its vectors; they are
+                neither orthonormal nor measured, and scores are not projections on them
+            negative_eigenvalues : how many are negative beyond rounding
+            most_negative_ratio : magnitude of the most negative one, relative to the largest eigenvalue
         components : for each
             index, singular_value
             digits : correct decimal digits of the singular value, from its residual against the data on random
@@ -151,6 +158,7 @@ def certify(
         "effective_samples": samples,
         "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
         "projection_error_measured": error_measured,
+        "pairwise": None if negative is None else _pairwise(negative, spectrum),
         "components": [
             {
                 "index": index,
@@ -169,6 +177,14 @@ def certify(
         "reliable_components": int(reliable.sum()),
     }
     return {**certificate, "verdict": _verdict(certificate)}
+
+
+def _pairwise(negative: F64, spectrum: Spectrum) -> dict[str, Any]:
+    """How far a matrix of pairs is from the Gram matrix of any X."""
+    largest = float(spectrum.eigenvalues[0])
+    beyond = negative[negative < -spectrum.n_samples * float(np.finfo(np.float64).eps) * largest]
+    most = float(-beyond.min() / largest) if beyond.size and largest > 0 else 0.0
+    return {"dual": False, "negative_eigenvalues": int(beyond.size), "most_negative_ratio": most}
 
 
 def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
@@ -209,6 +225,12 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     if components and len(zero) == len(components):
         return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
     sentences = []
+    if pairs := certificate.get("pairwise"):
+        sentences.append(
+            "entries of K are divided by the features that both samples have, so that K is the Gram matrix of no data: its "
+            f"vectors are the result, and components are regressions on them ({pairs['negative_eigenvalues']} eigenvalues are "
+            f"negative, down to {pairs['most_negative_ratio']:.1e} of the largest)"
+        )
     if wrong:
         cause = (
             f"{certificate['solver']} in {certificate['precision']} precision lost {'it' if len(wrong) == 1 else 'them'}: {remedy}"

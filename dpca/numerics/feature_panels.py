@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.panels import AppliedPanel, FeaturePanel
-from dpca.numerics.preprocess import CONSTANT, NotFinite, Standardizer, all_constant, is_constant, not_lost, sums
+from dpca.numerics.panels import AppliedPanel, FeatureCounts, FeaturePanel
+from dpca.numerics.preprocess import (
+    CONSTANT,
+    NotFinite,
+    Standardizer,
+    all_constant,
+    is_constant,
+    not_lost,
+    scale_of,
+    sums,
+)
+from dpca.numerics.weights import SampleWeights
 
 F64 = NDArray[np.float64]
 
@@ -27,29 +37,41 @@ class _Centred:
     """The mean, or the whole number that is nearest to it, (w,)."""
     present: Any
     """Number of values that are not missing: of each feature, (w,), or of all alike."""
+    divisor: Any
+    """Divisor of the variance of the present values: of each feature, (w,), or of all alike."""
     empty: NDArray[np.bool_]
     """Mask of features without any value."""
-    n_missing: int
+    missing: NDArray[np.bool_] | None
+    """Mask of the missing values; None if there are none."""
     integers: bool
     """Whether the block holds integers."""
 
 
 class FeaturePanels(Standardizer):
-    """Panels of features."""
+    """Panels of features.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    Parameters
+    ----------
+    as for Standardizer, and
+    sample_weights : weights of the samples in means and scales; None for equal ones
+    """
+
+    def __init__(self, *arguments: Any, sample_weights: SampleWeights | None = None, **named: Any) -> None:
         super().__init__(*arguments, **named)
         n = self._plan.n_samples
         columns = np.empty((n, 0)) if self._columns is None else self._columns
-        self._beside = np.vstack([np.full(n, 1 / n), columns.T])
-        """1'/n, whose product with a block is the means, above Omega'."""
+        self._sample_weights = sample_weights
+        shares = np.full(n, 1 / n) if sample_weights is None else sample_weights.shares
+        self._beside = np.vstack([shares, columns.T])
+        """1'/n, or shares of the weights, whose product with a block is the means, above Omega'."""
 
-    def panels(self, raw: NDArray[Any]) -> Iterator[FeaturePanel]:
+    def panels(self, raw: NDArray[Any], weights: F64 | None = None) -> Iterator[FeaturePanel]:
         """Preprocess a slab.
 
         Parameters
         ----------
         raw : the slab as stored, samples along the plan's samples axis; not written to
+        weights : of the slab's features, flattened; NaN for a feature that is left out. None for weights of 1
 
         Raises
         ------
@@ -57,7 +79,8 @@ class FeaturePanels(Standardizer):
                 At infinity, at a missing value under `missing: error`, and where a sum overflows.
         """
         for start, piece in self._pieces(raw):
-            yield self._in_blocks(start, piece)
+            along = slice(start, start + math.prod(self._plan.features_in(piece.shape)))
+            yield self._in_blocks(start, piece, None if weights is None else weights[along])
 
     def _as_stored(self, piece: NDArray[Any]) -> bool:
         """Whether stored values need only centring, and working precision represents each of them."""
@@ -73,17 +96,20 @@ class FeaturePanels(Standardizer):
         np.subtract(values, mean.reshape(shape), out=self._panel[: values.size].reshape(values.shape))
         return self._matrix(mean.size)
 
-    def _in_blocks(self, start: int, piece: NDArray[Any]) -> FeaturePanel:
-        """Preprocess a piece by the rules in float64, block by block."""
+    def _in_blocks(self, start: int, piece: NDArray[Any], weights: F64 | None) -> FeaturePanel:
+        """Preprocess a piece by the rules in float64, block by block; `weights` are those of the piece."""
         parts: list[FeaturePanel] = []
         matrix = self._matrix(math.prod(self._plan.features_in(piece.shape)))
-        for first, last, block, missing in self._blocks(piece):
-            parts.append(self._standardize(start + first, start + last, block, missing))
+        for first, last, block, missing in self._blocks(piece, None if weights is None else np.isnan(weights)):
+            of_block = None if weights is None else weights[first:last]
+            parts.append(self._standardize(start + first, start + last, block, missing, of_block))
             with np.errstate(over="ignore"):  # the product detects infinite values
                 matrix[:, first:last] = block
         return _joined(parts, matrix)
 
-    def again(self, raw: NDArray[Any], mean: F64) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    def again(
+        self, raw: NDArray[Any], mean: F64, weights: F64 | None = None
+    ) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Preprocess a slab a second time; where it needs only centring, by the means of the first time.
 
         These are rounded to working precision: components change by the rounding error of the mean times the sum of
@@ -92,7 +118,8 @@ class FeaturePanels(Standardizer):
         Parameters
         ----------
         raw : as for `panels`
-        mean : means of the slab's features, flattened; NaN for a feature without any value
+        mean : means of the slab's features, flattened; NaN for a feature that the first time left out
+        weights : as for `panels`
 
         Yields
         ------
@@ -100,12 +127,15 @@ class FeaturePanels(Standardizer):
         """
         for start, piece in self._pieces(raw):
             stop = start + math.prod(self._plan.features_in(piece.shape))
-            matrix = None
-            if self._as_stored(piece):
+            matrix, gone = None, np.isnan(mean[start:stop])
+            given = None if weights is None else weights[start:stop]
+            if gone.any():
+                given = np.where(gone, np.nan, 1.0 if given is None else given)
+            if given is None and self._as_stored(piece):
                 with np.errstate(all="ignore"):
                     matrix = self._subtract(piece, mean[start:stop].astype(self._panel.dtype))
                     matrix = matrix if np.isfinite(matrix.sum()) else None
-            yield start, stop, self._in_blocks(start, piece).matrix if matrix is None else matrix
+            yield start, stop, self._in_blocks(start, piece, given).matrix if matrix is None else matrix
 
     def apply(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[tuple[int, int, F64]]:
         """Preprocess a slab of new samples by given means and divisors.
@@ -113,17 +143,17 @@ class FeaturePanels(Standardizer):
         Parameters
         ----------
         raw : as for `panels`
-        mean, divisor : those of the slab's features, flattened. A missing value becomes 0, which is the mean
+        mean, divisor : those of the slab's features, flattened; `divisor` is 1 / t = scale / weight, infinite where the
+            weight is 0. A missing value becomes 0, which is the mean, and so does a feature that the fit left out
 
         Yields
         ------
         start, stop, block : float64, (n_samples, stop - start), valid until the next one
         """
-        for start, stop, block, missing in self._blocks(raw):
+        for start, stop, block, missing in self._blocks(raw, np.isnan(mean)):
             if missing is not None or not np.isfinite(sums(block)).all():
                 missing = self._missing(block, missing)
             block -= np.nan_to_num(mean[start:stop])
-            block[:, np.isnan(mean[start:stop])] = 0.0  # features that had no value in the fit
             scale = np.where(np.isnan(divisor[start:stop]), 1.0, divisor[start:stop])
             if (scale != 1).any():
                 block /= scale
@@ -155,59 +185,67 @@ class FeaturePanels(Standardizer):
                 panel.mean_product += block @ reduced[start + first : start + last]
             yield panel
 
-    def _standardize(self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None) -> FeaturePanel:
-        """Fill, centre and scale a block in place."""
+    def _standardize(
+        self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None
+    ) -> FeaturePanel:
+        """Fill, centre, scale and weight a block in place; features that are left out become 0."""
         about = self._centred(block, missing)
-        centre, empty = about.centre, about.empty
-        divisor, n_constant = np.ones(stop - start), 0
-        if self._rules.scale == "std":
-            divisor, n_constant = self._std(block, centre, about.present)
-            block /= divisor
+        divisor, features, gone = self._scaled(block, about, weights)
+        centre = np.where(gone, 0.0, about.centre)
         if not self._rules.center:
             block += centre / divisor
-            block[:, empty] = 0.0
             centre = np.zeros(stop - start)
+        given, back = np.ones(stop - start), divisor
+        if weights is not None:
+            given = np.where(gone, 0.0, weights)
+            block *= given
+            # 1 / t, t = weight / scale; where t = 0 the feature is 0, and its mean stays as it is.
+            back = np.divide(divisor, given, out=np.full_like(divisor, np.inf), where=given > 0)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected where the results are added up
             # One product for the remaining mean and the sketch, one for r and the sketch: their cost is reading the
             # block, and BLAS is faster in this order.
             combined = self._beside @ block
             remaining = combined[0].copy() if self._rules.center else np.zeros(stop - start)
-            centre = centre + remaining * divisor
-            combined[0] = reduced = centre / divisor
+            centre = centre + np.where(np.isfinite(back), remaining * back, 0.0)
+            combined[0] = reduced = centre / back
             products = combined @ block.T
             squares = self._squares(block, remaining, about.integers)
             mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
             clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * mean_norm2)
-            varies = clearly or not all_constant(block - remaining, centre)
+            varies = clearly or not all_constant(block - remaining, reduced)
         return FeaturePanel(
             start=start,
             stop=stop,
             matrix=block,
-            mean=np.where(empty, np.nan, centre),
-            divisor=np.where(empty, np.nan, divisor),
+            mean=np.where(gone, np.nan, centre),
+            divisor=np.where(gone, np.nan, divisor),
+            weights=np.where(gone, np.nan, given),
             squares=not_lost(np.maximum(squares, 0.0), block),
             mean_product=mean_product,
             mean_norm2=mean_norm2,
-            n_missing=about.n_missing,
-            n_constant=n_constant,
-            n_empty=int(empty.sum()),
+            n_missing=0 if about.missing is None else int(about.missing.sum()),
+            features=features,
+            absent=self._absent(about.missing, gone),
             varies=varies,
-            integers=about.integers,
+            integers=about.integers and bool((gone | (given == 1)).all()),
             sketch=products[1:].T,
         )
 
     def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> _Centred:
         """Fill missing values of a block, and subtract the mean of each feature, in place."""
-        n, scaled = len(block), self._rules.scale != "none"
+        n, weighted, rules = len(block), self._sample_weights, self._rules
+        scaled = rules.scale != "none" or rules.min_variance > 0  # else no variance is needed
         present: Any = n
+        total: Any = n if weighted is None else weighted.total
         if missing is None:
-            mean = sums(block) / n
+            mean = self._total(block) / total
         if missing is not None or not np.isfinite(mean).all():
             missing = self._missing(block, missing)
             block[missing] = 0.0
             present = n - missing.sum(axis=0)
+            total = present if weighted is None else weighted.values @ ~missing
             with np.errstate(invalid="ignore"):  # 0 / 0 gives the NaN that marks a feature without any value
-                mean = sums(block) / present
+                mean = self._total(block) / total
             if np.isinf(mean).any():
                 raise NotFinite
         empty = np.isnan(mean)
@@ -219,12 +257,28 @@ class FeaturePanels(Standardizer):
         if missing is not None or scaled:  # else the remaining mean would not be the same for all
             if missing is not None:
                 block[missing] = 0.0
-            remaining = sums(block) / np.maximum(present, 1)
+            remaining = self._total(block) / np.where(empty, 1.0, total)
             block -= remaining
             centre = centre + remaining
         if missing is not None:
             block[missing] = 0.0
-        return _Centred(centre, present, empty, 0 if missing is None else int(missing.sum()), integers)
+        divisor: Any = present - self._rules.ddof
+        if weighted is not None:
+            divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof)
+        return _Centred(centre, present, divisor, empty, missing, integers)
+
+    def _absent(self, missing: NDArray[np.bool_] | None, gone: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """Where values are missing in features that are used, if that is counted."""
+        if self._rules.missing != "pairwise":
+            return None
+        return np.zeros((self._plan.n_samples, gone.size), bool) if missing is None else missing & ~gone
+
+    def _total(self, block: F64) -> F64:
+        """Sums over samples, weighted where they are."""
+        if self._sample_weights is None:
+            return sums(block)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._sample_weights.values @ block
 
     @staticmethod
     def _squares(block: F64, remaining: F64, integers: bool) -> F64:
@@ -237,28 +291,64 @@ class FeaturePanels(Standardizer):
             squares = np.einsum("nf,nf->n", block, block)
         return squares
 
-    def _std(self, centred: F64, centre: F64, present: Any) -> tuple[F64, int]:
-        """Standard deviations of centred values, 1 where there is no variation; sets constant features to exactly 0."""
-        variance = np.einsum("nf,nf->f", centred, centred) / np.maximum(present - self._rules.ddof, 1)
-        constant = is_constant(variance, centre, present, self._rules.ddof)
-        centred[:, constant] = 0.0
-        return np.where(constant, 1.0, np.sqrt(variance)), int((constant & (present > 0)).sum())
+    def _scaled(
+        self, centred: F64, about: _Centred, weights: F64 | None
+    ) -> tuple[F64, FeatureCounts, NDArray[np.bool_]]:
+        """Divide centred values by their scale, and leave features out, in place.
+
+        Returns
+        -------
+        The divisors, 1 without variation; the number of features of each kind; the mask of those left out
+        """
+        rules = self._rules
+        masked = np.zeros(about.empty.shape, bool) if weights is None else np.isnan(weights)
+        counts, gone = (
+            FeatureCounts(masked=int(masked.sum()), empty=int((about.empty & ~masked).sum())),
+            masked | about.empty,
+        )
+        if rules.missing == "drop" or rules.max_missing < 1:
+            incomplete = rules.too_few(about.present, len(centred)) & ~gone
+            counts.incomplete, gone = int(incomplete.sum()), gone | incomplete
+        divisor = np.ones(about.empty.shape)
+        if rules.scale != "none" or rules.min_variance > 0:
+            if self._sample_weights is None:
+                squares = np.einsum("nf,nf->f", centred, centred)
+            else:
+                squares = self._sample_weights.values @ np.square(centred)
+            variance = squares / np.where(about.divisor > 0, about.divisor, 1)
+            if rules.min_variance > 0:
+                steady = (variance < rules.min_variance) & ~gone
+                counts.steady, gone = int(steady.sum()), gone | steady
+            if rules.scale != "none":
+                constant = is_constant(variance, about.centre, about.divisor)
+                # The mean lies between the smallest and the largest value, so the 0 of a missing one is neither.
+                spread = centred.max(axis=0) - centred.min(axis=0) if rules.scale == "range" else variance
+                divisor = scale_of(rules.scale, variance, spread, constant)
+                counts.constant = int((constant & ~gone).sum())
+                centred[:, constant] = 0.0
+                centred /= divisor
+        centred[:, gone] = 0.0
+        return divisor, counts, gone
 
 
 def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
     """One panel made of the blocks that were copied side by side into `matrix`."""
+    features = FeatureCounts()
+    for part in parts:
+        features.merge(part.features)
     return FeaturePanel(
         start=parts[0].start,
         stop=parts[-1].stop,
         matrix=matrix,
         mean=np.concatenate([part.mean for part in parts]),
         divisor=np.concatenate([part.divisor for part in parts]),
+        weights=np.concatenate([part.weights for part in parts]),
         squares=np.sum([part.squares for part in parts], axis=0),
         mean_product=np.sum([part.mean_product for part in parts], axis=0),
         mean_norm2=sum(part.mean_norm2 for part in parts),
         n_missing=sum(part.n_missing for part in parts),
-        n_constant=sum(part.n_constant for part in parts),
-        n_empty=sum(part.n_empty for part in parts),
+        features=features,
+        absent=None if parts[0].absent is None else np.hstack([part.absent for part in parts]),  # type: ignore[misc]
         varies=any(part.varies for part in parts),
         integers=all(part.integers for part in parts),
         sketch=np.sum([part.sketch for part in parts], axis=0),

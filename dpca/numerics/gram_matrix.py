@@ -13,6 +13,7 @@ import numpy as np
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.ladder import Rung
+from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import Sketch
 
 UNKNOWN = 32
@@ -24,17 +25,15 @@ class Features:
     """The features that a matrix over samples is summed over."""
 
     total: int
-    """d; features without any value are included."""
-    constant: int = 0
-    empty: int = 0
-    """Features without any value."""
+    """d; features that are left out are included."""
+    counts: FeatureCounts = field(default_factory=FeatureCounts)
     groups: tuple[str, ...] = ("",)
     """Names of the groups of features that were added up; the one group of a dataset without groups has no name."""
 
     @property
     def present(self) -> int:
-        """Features that have a value."""
-        return self.total - self.empty
+        """Features that are not left out."""
+        return self.total - self.counts.left_out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,100 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 
 
+Scale = Literal["none", "std", "pareto", "range"]
+Missing = Literal["error", "mean", "drop", "pairwise"]
+
+
 @dataclass(frozen=True)
 class Rules:
-    """The preprocessing of each feature, in this order: fill, centre by its mean, divide by its scale."""
+    """The preprocessing of each feature, in this order: leave out, fill, centre by its mean, divide by its scale.
+
+    Its weight multiplies it after that (`dpca.sources.weights`).
+    """
 
     center: bool = True
     """Subtract the mean of the present values."""
-    scale: Literal["none", "std"] = "none"
-    """"std" divides by the standard deviation of the present values, with divisor (number of them - ddof)."""
-    missing: Literal["error", "mean"] = "error"
-    """"mean" replaces a missing value by its feature's mean; "error" refuses it."""
+    scale: Scale = "none"
+    """The divisor, of the present values: "std", the standard deviation, with divisor (their number - ddof); "pareto", its
+    square root; "range", the largest value less the smallest (van den Berg et al., BMC Genomics 7:142, 2006, table 1)."""
+    missing: Missing = "error"
+    """"mean" replaces a missing value by its feature's mean; "drop" leaves out features with one; "pairwise" fills
+    as "mean", and divides each entry of K by the number of features that both samples have; "error" refuses it."""
     ddof: int = 1
+    min_variance: float = 0.0
+    """Features of a smaller variance, before scaling, are left out."""
+    max_missing: float = 1.0
+    """Features with a larger share of missing values are left out; one without any value always is."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether a feature that has values may be left out."""
+        return self.missing == "drop" or self.min_variance > 0 or self.max_missing < 1
+
+    @classmethod
+    def of(cls, preprocess: Mapping[str, Any], ddof: int, *, center: bool) -> Self:
+        """The rules of a configuration, from its section `preprocess`, of this version or an earlier one.
+
+        Parameters
+        ----------
+        center : whether data are streamed about their mean
+        """
+        filters = preprocess.get("filters") or {}
+        limits = {name: filters[name] for name in ("min_variance", "max_missing") if name in filters}
+        return cls(center, preprocess["scale"], preprocess["missing"], ddof, **limits)
+
+    def finds(self, weighted: bool) -> tuple[str, ...]:
+        """Which of mean, scale and weights a pass over features finds; the others are 0 and 1 for all of them.
+
+        Parameters
+        ----------
+        weighted : whether features have weights or a mask
+        """
+        leaves_out = self.missing != "error" or self.filters or weighted
+        found = {"mean": self.center or leaves_out, "scale": self.scale != "none" or leaves_out, "weights": leaves_out}
+        return tuple(name for name, is_found in found.items() if is_found)
+
+    def too_few(self, n_present: Any, n_samples: int) -> Any:
+        """Whether features have too many missing values, given the number of those present."""
+        n_missing = n_samples - n_present
+        return (n_missing > 0) if self.missing == "drop" else (n_missing > self.max_missing * n_samples)
+
+
+@dataclass
+class FeatureCounts:
+    """Numbers of features that preprocessing treats in a way of their own."""
+
+    constant: int = 0
+    """Features without variation, which stay 0; counted only with scaling."""
+    empty: int = 0
+    """Left out: features without any value."""
+    masked: int = 0
+    """Left out by a mask."""
+    incomplete: int = 0
+    """Left out, since more values are missing than is allowed."""
+    steady: int = 0
+    """Left out, since their variance is smaller than is allowed."""
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """The numbers in a record that `as_counts` made, perhaps by an earlier version with fewer kinds."""
+        return cls(**{kind.name: counts.get(f"{kind.name}_features", 0) for kind in fields(cls)})
+
+    def as_counts(self) -> dict[str, int]:
+        """The numbers by name: constant_features and so on."""
+        return {f"{kind.name}_features": getattr(self, kind.name) for kind in fields(self)}
+
+    @property
+    def left_out(self) -> int:
+        return self.empty + self.masked + self.incomplete + self.steady
+
+    def merge(self, other: FeatureCounts) -> None:
+        """Add the counts of other features."""
+        self.constant += other.constant
+        self.empty += other.empty
+        self.masked += other.masked
+        self.incomplete += other.incomplete
+        self.steady += other.steady
 
 
 @dataclass
@@ -45,19 +129,20 @@ class FeaturePanel(Panel):
     """Some features with all their samples: columns of X_c, (n_samples, features)."""
 
     mean: F64
-    """Mean of the present values; 0 without centring, NaN where no value is present."""
+    """Mean of the present values; 0 without centring, NaN for a feature that is left out."""
     divisor: F64
-    """Scale that values were divided by; 1 for a constant feature, NaN where no value is present."""
+    """Scale that values were divided by; 1 for a constant feature, NaN for one that is left out."""
+    weights: F64
+    """Weight that they were multiplied by then; NaN for a feature that is left out."""
     squares: F64
     """Sum of squares of each sample about the mean, (n_samples,), in float64 before rounding."""
     mean_product: F64
-    """X_c m~ with m~ = mean / divisor, (n_samples,)."""
+    """X_c m~ with m~ = mean * weight / divisor, (n_samples,)."""
     mean_norm2: float
     """m~' m~."""
-    n_constant: int
-    """Features without variation; counted only with scaling."""
-    n_empty: int
-    """Features without any value."""
+    features: FeatureCounts
+    absent: NDArray[np.bool_] | None
+    """Where values are missing in features that are used, (n_samples, features); None unless they are counted in pairs."""
     varies: bool
     """Whether any feature varies by more than rounding."""
 
@@ -86,6 +171,10 @@ class SamplePanel(Panel):
     """Mean of these samples minus their origin: differences keep the digits that a mean far from 0 would lose."""
     squares: F64
     """Sum of squares of each feature about these means, in float64 without products."""
+    low: F64
+    """The smallest value of each feature minus the origin, (n_features,); 0 unless scales are ranges."""
+    high: F64
+    """The largest value minus the origin."""
     left: F64 | None
     """The part of the mean that remains in `matrix` where it was centred by a rounded mean; else None."""
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics import sketch as sketches
-from dpca.numerics.panels import Rules
+from dpca.numerics.panels import Rules, Scale
 from dpca.slabs import Plan, split
 
 F64 = NDArray[np.float64]
@@ -81,8 +81,13 @@ class Standardizer:
         self._block = np.empty(plan.n_kept * plan.block_width)
         self._panel = np.empty(plan.n_kept * self._width, working_dtype)
 
-    def _blocks(self, raw: NDArray[Any]) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
-        """The blocks of a slab as float64 copies, (m, width), with a mask of the values that are marked as missing."""
+    def _blocks(
+        self, raw: NDArray[Any], masked: NDArray[np.bool_] | None = None
+    ) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
+        """The blocks of a slab as float64 copies, (m, width), with a mask of the values that are marked as missing.
+
+        Features of the slab that are `masked` are 0, whatever is stored, and have no missing values.
+        """
         plan = self._plan
         kept, streamed = plan.kept_axes, plan.streamed_axes
         m = math.prod(raw.shape[axis] for axis in kept)  # the last group of new samples may be smaller
@@ -93,12 +98,17 @@ class Standardizer:
             flat = self._block[: m * (stop - start)]
             np.copyto(flat.reshape(values.shape), values)
             block = flat.reshape(stop - start, m).T if plan.kept_fastest else flat.reshape(m, stop - start)
+            left_out = None if masked is None else np.s_[:, masked[start:stop]] if plan.keeps == "samples" else masked
+            if left_out is not None:
+                block[left_out] = np.nan  # which is neither marked nor beyond float64
             missing = self._marked(block)
             if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and is_beyond_float64(block, missing).any():
                 raise NotExact
             if self._packing != (1.0, 0.0):
                 block *= factor
                 block += offset
+            if left_out is not None:
+                block[left_out] = 0.0
             yield start, stop, block, missing
 
     def _marked(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
@@ -136,10 +146,24 @@ class Standardizer:
         return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
 
 
-def is_constant(variance: F64, mean: F64, n_present: Any, ddof: int) -> NDArray[np.bool_]:
-    """Mask of the features without a scale: they vary by rounding alone, or have too few values."""
-    constant: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (n_present <= ddof)
+def is_constant(variance: F64, mean: F64, divisor: Any) -> NDArray[np.bool_]:
+    """Mask of the features without a scale: they vary by rounding alone, or have too few values (the divisor is not positive)."""
+    constant: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (divisor <= 0)
     return constant
+
+
+def scale_of(scale: Scale, variance: F64, spread: F64, constant: NDArray[np.bool_]) -> F64:
+    """The divisor of each feature by the rule `scale`; 1 where it is constant.
+
+    Parameters
+    ----------
+    variance, spread : of the present values; `spread` is the largest less the smallest, used by "range" alone
+    """
+    if scale == "none":
+        return np.ones_like(variance)
+    deviation = np.sqrt(variance)
+    divisor = {"std": deviation, "pareto": np.sqrt(deviation), "range": spread}[scale]
+    return np.where(constant, 1.0, divisor)
 
 
 def is_beyond_float64(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:

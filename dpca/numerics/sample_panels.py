@@ -22,11 +22,19 @@ class SamplePanels(Standardizer):
     as for Standardizer, and
     fill : means of the present values, which replace missing ones; None where values may not be missing
     about : means and factors for panels of X_c itself; None for the panel's own means and no scaling
+    masked : mask of features whose values are not looked at, (m,); None for none
     """
 
-    def __init__(self, *arguments: Any, fill: Means | None = None, about: About | None = None, **named: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        fill: Means | None = None,
+        about: About | None = None,
+        masked: NDArray[np.bool_] | None = None,
+        **named: Any,
+    ) -> None:
         super().__init__(*arguments, **named)
-        self._fill, self._about = fill, about
+        self._fill, self._about, self._masked = fill, about, masked
 
     def panels(self, raw: NDArray[Any]) -> Iterator[SamplePanel]:
         """Preprocess a slab, as `FeaturePanels.panels` does."""
@@ -46,7 +54,7 @@ class SamplePanels(Standardizer):
     def _mean_of_present(self, piece: NDArray[Any], origin: F64) -> tuple[NDArray[np.int64], F64]:
         """Number of each feature's present values, and the mean of their differences from `origin`; 0 if there are none."""
         count, total = np.zeros(self._plan.n_kept, np.int64), np.zeros(self._plan.n_kept)
-        for start, stop, block, missing in self._blocks(piece):
+        for start, stop, block, missing in self._blocks(piece, self._masked):
             block -= origin[:, None]
             if missing is not None or not np.isfinite(sums(block, 1)).all():
                 missing = self._missing(block, missing)
@@ -61,7 +69,7 @@ class SamplePanels(Standardizer):
 
         The default origin is the first sample, with the fill in place of its missing values.
         """
-        for start, stop, block, missing in self._blocks(piece):
+        for start, stop, block, missing in self._blocks(piece, self._masked):
             if missing is not None or not np.isfinite(sums(block, 1)).all():
                 missing = self._missing(block, missing)
             n_missing = 0 if missing is None else int(missing.sum())
@@ -82,8 +90,11 @@ class SamplePanels(Standardizer):
         about = self._about or self._own_means(piece, width)
         rounded = np.rint(about.offset) if self._integers else about.offset
         n_missing, squares, matrix = 0, np.zeros_like(rounded), self._matrix(width)
+        low, high = np.zeros_like(rounded), np.zeros_like(rounded)  # the first sample is the origin
         sketch = np.zeros((len(rounded), 0)) if self._columns is None else np.zeros_like(self._columns)
         for first, last, block, filled, _ in self._differences(piece, about.origin):
+            if self._rules.scale == "range" and self._about is None:
+                low, high = np.minimum(low, block.min(axis=1)), np.maximum(high, block.max(axis=1))
             # In two steps: a mean that is rounded once may be off by more than the differences between close values.
             block -= rounded[:, None]
             block *= about.factor[:, None]
@@ -106,6 +117,8 @@ class SamplePanels(Standardizer):
             origin=about.origin,
             offset=about.offset,
             squares=squares - width * left**2,
+            low=low,
+            high=high,
             left=left if self._integers else None,
             sketch=sketch,
         )

@@ -37,19 +37,18 @@ class Spectrum:
     supported: float
     """Smallest sigma_j / sigma_1 that would be `RELIABLE`, given the errors of the last component."""
     n_samples: int
-    ddof: int
+    divisor: float
+    """Divisor of the variance: n - ddof for samples of equal weight."""
     residuals: F64
     """Residual of each in the solver's matrix, relative to the largest: |K v - lambda v| / lambda_1 for the Gram matrix."""
     coefficients: F64 | None = None
     """alpha, where the second pass rotated the components within their span; else None."""
+    roots: F64 | None = None
+    """Square roots of the weights of samples, (m,), where these are kept and weighted: the matrix is D^(1/2) K D^(1/2)."""
 
     @property
     def n_components(self) -> int:
         return int(self.vectors.shape[1])
-
-    @property
-    def divisor(self) -> float:
-        return self.n_samples - self.ddof
 
     @property
     def singular_values(self) -> F64:
@@ -66,12 +65,13 @@ class Spectrum:
         """Vectors over sigma, (m, n_components), 0 where sigma is 0: weights that give the other side's vectors."""
         if self.coefficients is not None:
             return self.coefficients
-        return self.vectors * reciprocal(self.singular_values)
+        alpha = self.vectors * reciprocal(self.singular_values)
+        return alpha if self.roots is None else alpha * self.roots[:, None]
 
     @property
     def signs(self) -> F64:
-        """Signs that make the entry of largest magnitude in each vector positive, (n_components,)."""
-        largest = np.argmax(np.abs(self.vectors), axis=0)
+        """Signs that make the entry of largest magnitude in each score vector positive, (n_components,)."""
+        largest = np.argmax(np.abs(self.scores(False)), axis=0)
         return np.where(self.vectors[largest, np.arange(self.n_components)] < 0, -1.0, 1.0)
 
     def signed(self, signs: F64) -> Spectrum:
@@ -150,8 +150,9 @@ class Spectrum:
         return np.where(deviation > 0, deviation, 1.0)
 
     def scores(self, whiten: bool) -> F64:
-        """The scores of samples, whitened if asked for, (n_samples, n_components)."""
-        return self.scaled / self.whitening if whiten else self.scaled
+        """The scores of samples, D^(-1/2) V diag(sigma), whitened if asked for, (n_samples, n_components)."""
+        scores = self.scaled if self.roots is None else self.scaled / self.roots[:, None]
+        return scores / self.whitening if whiten else scores
 
 
 def reciprocal(values: F64) -> F64:
@@ -167,14 +168,18 @@ def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, cent
     return np.where(np.arange(values.size) < rank, values, 0.0), rank, limit
 
 
-def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bool, ddof: int) -> Spectrum:
+def spectrum_of(
+    factors: Factors, *, n_samples: int, n_features: int, center: bool, divisor: float, roots: F64 | None = None
+) -> Spectrum:
     """The solver's factors as a spectrum of the data, with errors that are not known yet (infinite).
 
     Parameters
     ----------
     factors : result of `finish`
     n_samples, n_features : the smaller one bounds the rank; centring takes one sample
-    center, ddof : of the data; the divisor is n - ddof
+    center : whether the data are centred
+    divisor : of the variance
+    roots : as in Spectrum
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     k = factors.vectors.shape[1]
@@ -188,8 +193,9 @@ def spectrum_of(factors: Factors, *, n_samples: int, n_features: int, center: bo
         errors=np.full(k, np.inf),
         supported=1.0,
         n_samples=n_samples,
-        ddof=ddof,
+        divisor=divisor,
         residuals=factors.residuals,
+        roots=roots,
     )
 
 

@@ -17,6 +17,7 @@ from dpca.planning.cuts import extent
 from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
 from dpca.slabs import Plan
 from dpca.sources.base import Layout, Source
+from dpca.sources.weights import FeatureWeights
 from dpca.store import ledger, outputs
 
 LIBRARIES_BYTES = 160 * 2**20
@@ -41,16 +42,19 @@ class Footprints:
     """Whether the Gram matrix is written."""
     coordinates: Mapping[str, int]
     """Bytes that are held to copy each coordinate, by name in words."""
+    weights: FeatureWeights | None = None
+    """Weights of the features."""
 
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
         """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
-        tasks = self._tasks(run, rung)
+        tasks, matrices = self._tasks(run, rung), 2 if self.model.rules.missing == "pairwise" else 1
         solver = SOLVERS[rung.solver]
         sums = {
             rung.name: [
                 *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
-                Array("sums of spans, to be added", 8 * m * m, 1 + waiting),
+                Array("sums of spans, to be added", 8 * m * m * matrices, 1 + waiting),
+                *([Array("pairs of missing values", 8 * m * m, 2)] if matrices > 1 else []),
                 Array("vectors of a preview", preview.held(m)),
             ],
         }
@@ -68,12 +72,17 @@ class Footprints:
         """What a task of each stage holds."""
         plan, m, k = run.plan, run.plan.n_kept, self.n_components
         reader, panels = held_to_read(run, self.source), preprocess.held(plan, rung.dtype)
+        if self.weights is not None:
+            slab = [cut.step for cut in plan.slabs] if plan.keeps == "samples" else plan.feature_shape
+            reader = {**reader, **self.weights.held(slab)}
         first = {**reader, **panels, **SOLVERS[rung.solver].held(m, rung.dtype)}
+        if self.model.rules.missing == "pairwise":
+            first["pairs of missing values, and where a panel has them"] = (8 + 8) * m * m + 6 * m * plan.panel_width
         tasks = {} if run.copy is None else {"copy": run.copy.held_to_write(self.source)}
         if plan.keeps == "samples":
             tasks[rung.name] = {
                 **first,
-                "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+                "means, scales and weights of a tile": 3 * 8 * (plan.tile_width + plan.slab_width),
                 "tile being written": outputs.held_to_write(8 * plan.tile_width),
             }
             if self.components:

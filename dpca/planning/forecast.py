@@ -55,6 +55,7 @@ def forecast(
     *,
     components: bool,
     keep_gram: bool,
+    weighted: bool,
     probe_seconds: float,
 ) -> dict[str, Any]:
     """The document that `dpca plan` prints.
@@ -64,6 +65,7 @@ def forecast(
     source, model, run, rates, scratch : of the run (`dpca.planning.search`, `dpca.methods.probe`)
     output_path : the result directory
     components, keep_gram : whether these are written
+    weighted : whether features have weights or a mask
     probe_seconds : time of the measurement of the rates
 
     Returns
@@ -98,7 +100,7 @@ def forecast(
     k, first = model.most_components(n, d), run.attempts[0].rung
     passes, worst = _passes(run, model, layout, second_pass(plan, components), k)
     n_cases = model.kernels.n_cases if model.kernels else 1
-    arrays = _arrays(run, model, first.dtype, k, components, keep_gram)
+    arrays = _arrays(run, model, first.dtype, k, components, keep_gram, weighted)
     output_bytes = sum(array["bytes"] for array in arrays)
     seconds = _seconds(run, model, layout, rates, output_bytes, components)
     return {
@@ -225,7 +227,7 @@ def _flops(rung: Rung, m: int, streamed: int) -> int:
 
 
 def _arrays(
-    run: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
+    run: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool, weighted: bool
 ) -> list[dict[str, Any]]:
     """The arrays of the result, with the files of their chunks; coordinates of the input are not included."""
     plan = run.plan
@@ -245,18 +247,16 @@ def _arrays(
         arrays.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
     arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
     arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
-    rules = model.rules
-    means = rules.center or rules.missing != "error"
     if keep_gram and samples and run.reads:
-        kept = shapes(n, run.attempts[0].rung.solver, rules.center)
+        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center)
         arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
     if not run.reads:
         return _listed(arrays)
     # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
-    arrays.append(("mean", features, "float64", tiles * means))
-    scaled = not samples or rules.scale != "none" or rules.missing != "error"
-    arrays.append(("scale", features, "float64", tiles * scaled))
-    arrays.append(("weights", features, "float64", tiles * (not samples)))
+    found = model.rules.finds(weighted)
+    arrays += [
+        (name, features, "float64", tiles * (name in found or not samples)) for name in ("mean", "scale", "weights")
+    ]
     if components:
         parts = -(-k * (plan.tile_width if samples else d) * dtype.itemsize // 2**26)
         arrays.append(("components", [k, *features], dtype.name, tiles * parts))

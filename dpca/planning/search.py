@@ -41,6 +41,7 @@ from dpca.planning.runplan import (
 )
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
+from dpca.sources.weights import FeatureWeights
 from dpca.store.arrays import Dims, coordinates_to_copy
 from dpca.system.machine import Budget
 from dpca.units import describe_memory, enough
@@ -71,6 +72,7 @@ def plan_run(
     *,
     workers: Workers,
     scratch: Scratch,
+    weights: FeatureWeights | None = None,
     components: bool = True,
     keep_gram: bool = True,
     settled: Settled | None = None,
@@ -82,6 +84,7 @@ def plan_run(
     source, samples_axis, model : the input and the model
     workers : where tasks run, and with how much memory
     scratch : place for a copy of the input
+    weights : of the features
     components, keep_gram : whether these are written
     settled : of a run to resume: everything that decides bits stays as it was, whatever the memory is now
 
@@ -105,7 +108,7 @@ def plan_run(
     coordinates, left_out = coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
     _check_side(layout, first, n_samples, n_features, k, workers)
 
-    footprints = Footprints(source, model, k, workers, components, keep_gram, coordinates)
+    footprints = Footprints(source, model, k, workers, components, keep_gram, coordinates, weights)
 
     def forecast(run: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
         return footprints.of(run, threads, rung)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ruamel.yaml import YAML
 
 from dpca.errors import InputError, writing
+from dpca.methods.record import left_out
 from dpca.report import figures, findings
 from dpca.store.directory import REPORT
 from dpca.store.names import sample_names
@@ -113,7 +114,10 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     ]
     filled, constant = counts["missing_values"], counts["constant_features"]
     if filled:
-        words.append(f"{filled:,} missing values were filled in with their feature's mean")
+        words.append(
+            f"{filled:,} missing values were filled in with their feature's mean, except in features that were left out"
+        )
+    words += [f"{count:,} features were left out {reason}" for reason, count in left_out(counts).items()]
     if constant:
         words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]

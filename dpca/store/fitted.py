@@ -18,25 +18,34 @@ class Fitted:
 
     mean: Any
     scale: Any
+    weights: Any
     components: Any
 
     def of(self, box: Box, n_components: int | None = None) -> Fitted:
         """The arrays of a box of features, in memory."""
         components = self.components[(slice(0, n_components), *box)]
-        return Fitted(np.asarray(self.mean[box]), np.asarray(self.scale[box]), np.asarray(components))
+        mean, scale, weights = (np.asarray(array[box]) for array in (self.mean, self.scale, self.weights))
+        return Fitted(mean, scale, weights, np.asarray(components))
 
     def of_mean(self, box: Box) -> tuple[F64, F64]:
-        """Means and divisors of a box of features, in memory: a kernel fit has no other arrays with feature axes."""
-        return np.asarray(self.mean[box], np.float64), np.asarray(self.scale[box], np.float64)
+        """Means and divisors of a box of features, in memory: a kernel fit needs no other arrays with feature axes."""
+        return np.asarray(self.mean[box], np.float64), self.divisor(box)
+
+    def divisor(self, box: Box) -> F64:
+        """1 / t = scale / weight of a box, in memory: infinite where the weight is 0, NaN for a feature that is left out."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(self.scale[box], np.float64) / np.asarray(self.weights[box], np.float64)
+
+    def back(self, box: Box) -> F64:
+        """1 / t, by which samples are found from scores; 0 where t is 0, so that they are the mean there."""
+        divisor = self.divisor(box)
+        return np.where(np.isinf(divisor), 0.0, divisor)
 
     def flat(self, box: Box) -> tuple[F64, F64, F64]:
-        """The arrays of a box, with features along the last axis; components are 0 where a feature has none."""
+        """Means, divisors and components of a box, with features along the last axis; components are 0 where there are none."""
         components = np.nan_to_num(np.asarray(self.components[(slice(None), *box)], np.float64))
-        return (
-            np.asarray(self.mean[box], np.float64).reshape(-1),
-            np.asarray(self.scale[box], np.float64).reshape(-1),
-            components.reshape(len(components), -1),
-        )
+        mean, divisor = self.of_mean(box)
+        return mean.reshape(-1), divisor.reshape(-1), components.reshape(len(components), -1)
 
     @property
     def chunk_bytes(self) -> int:

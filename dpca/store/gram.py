@@ -11,6 +11,7 @@ from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.gram_matrix import Features, GramMatrix
 from dpca.numerics.ladder import Rung
+from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
 from dpca.store.arrays import Dims
 from dpca.store.outputs import Outputs
@@ -76,9 +77,7 @@ def read_gram(result: Result) -> GramMatrix:
         mean_product=_read(result, MEAN_PRODUCT),
         mean_norm2=float(_read(result, MEAN_NORM2)),
         norms2=norms2,
-        features=Features(
-            math.prod(result.feature_shape), counts["constant_features"], counts.get("empty_features", 0)
-        ),
+        features=Features(math.prod(result.feature_shape), FeatureCounts.of(counts)),
         rung=rung,
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],

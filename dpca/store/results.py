@@ -99,12 +99,8 @@ class Result:
         """The preprocessing of the fit."""
         preprocess = self.manifest["config"]["preprocess"]
         # For kernels, `center` only decides what they see: the data are streamed about their mean in any case.
-        return Rules(
-            preprocess["center"] or self.kind == "kernel_pca",
-            preprocess["scale"],
-            preprocess["missing"],
-            self.manifest["config"]["model"]["ddof"],
-        )
+        center = preprocess["center"] or self.kind == "kernel_pca"
+        return Rules.of(preprocess, self.manifest["config"]["model"]["ddof"], center=center)
 
     @property
     def is_whitened(self) -> bool:
@@ -136,12 +132,12 @@ class Result:
             When the result has no components.
         """
         if self.kind == "kernel_pca":
-            return Fitted(self.arrays["mean"], self.arrays["scale"], None)
+            return Fitted(self.arrays["mean"], self.arrays["scale"], self.arrays["weights"], None)
         if "components" not in self.arrays:
             raise InputError(
                 f"{self.name}: has no components", "Run it again with output.components: true, and --overwrite."
             )
-        return Fitted(*(self.arrays[name] for name in ("mean", "scale", "components")))
+        return Fitted(*(self.arrays[name] for name in ("mean", "scale", "weights", "components")))
 
     def coordinate(self, name: str) -> Coordinate | None:
         """The coordinate along a dimension, where the input had one."""

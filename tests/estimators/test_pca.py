@@ -224,7 +224,7 @@ def test_it_clones_pickles_and_shows_its_parameters():
             {"svd_solver": "randomized"},
             "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' is allowed",
         ),
-        ({"scale": "pareto"}, "scale is 'pareto'"),
+        ({"scale": "auto"}, "scale is 'auto'"),
         ({"center": "no"}, "center is 'no', but True or False is allowed"),
         ({"whiten": "no"}, "whiten is 'no', but True or False is allowed"),
         ({"ddof": 1.5}, "ddof is 1.5, but an integer is allowed"),

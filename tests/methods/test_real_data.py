@@ -102,3 +102,43 @@ def test_a_config_that_init_prints_runs_on_real_data(shared_data, kind, capsys):
 def test_genotypes_that_mark_missing_by_minus_1_are_warned_of(shared_data, capsys):
     main(["inspect", str(shared_data("hapmap-genotypes") / "genotype_279x9088_int8.npy")])
     assert "the minimum of one chunk is -1 as stored: if that marks missing values" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("weights", ["equal", "latitude", "area"])
+def test_sea_surface_temperature_with_land_and_weights(shared_data, weights):
+    """Against the solutions of the eofs package: eigenvalues, EOFs and PCs up to sign, and the reconstruction."""
+    place = shared_data("climate-sst")
+    given = {name: np.load(place / f"{name}.npy") for name in ("sst", "latitude", "longitude", "time")}
+    expected = {
+        name: np.load(place / f"{name}.{weights}.npy") for name in ("eigenvalues", "eofs", "pcs", "rcon", "variance")
+    }
+    xr.DataArray(
+        given["sst"],
+        dims=("time", "latitude", "longitude"),
+        coords={
+            "time": given["time"],
+            "latitude": ("latitude", given["latitude"], {"units": "degrees_north"}),
+            "longitude": given["longitude"],
+        },
+        name="sst",
+    ).to_netcdf("sst.nc", engine="h5netcdf")
+    keys = {"input__array": "sst", "input__samples_axis": "time", "preprocess__missing": "mean"}
+    if weights == "latitude":
+        keys["preprocess__weights"] = "sqrt_cos_lat"
+    elif weights == "area":
+        keys["preprocess__weights"] = f"{{uri: {place / 'weights.area.npy'}}}"
+    k = len(expected["pcs"].T)
+    result = run("sst.nc", k, **keys)
+    np.testing.assert_allclose(result.explained_variance, expected["eigenvalues"][:k], rtol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_ratio, expected["variance"][:k] / 100, rtol=1e-6)
+    signs = np.sign((result.scores.values * expected["pcs"]).sum(0))
+    np.testing.assert_allclose(result.scores * signs, expected["pcs"], atol=1e-5 * np.abs(expected["pcs"]).max())
+    eofs = expected["eofs"].reshape(-1, 11, 18)[:k]
+    np.testing.assert_allclose(result.components * signs[:, None, None], eofs, atol=1e-5)
+    assert (np.isnan(result.components) == np.isnan(given["sst"][0])).all()
+    # Theirs is of the first, second and fifth EOF, as anomalies.
+    some = np.tensordot(result.scores[:, [0, 1, 4]].values, result.components[[0, 1, 4]].values, axes=1)
+    np.testing.assert_allclose(some / result.weights.values, expected["rcon"], atol=1e-10)
+    main(["reconstruct", "result", "--out", "back.zarr"])
+    back = xr.open_zarr("back.zarr").load().reconstruction
+    np.testing.assert_allclose(back, given["sst"], atol=1e-10)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally
-from dpca.numerics.panels import FeaturePanel
+from dpca.numerics.panels import FeatureCounts, FeaturePanel
 from dpca.numerics.sketch import random_columns
 from tests.reference import gram_tolerance
 
@@ -17,7 +17,7 @@ def panel(matrix):
     double = matrix.astype(float)
     squares, product, columns = (double**2).sum(1), double.sum(1), random_columns(len(matrix), False)
     sketch = double @ (double.T @ columns)
-    return FeaturePanel(0, f, matrix, 1, False, sketch, ones, ones, squares, product, f, 2, 0, True)
+    return FeaturePanel(0, f, matrix, 1, False, sketch, ones, ones, ones, squares, product, f, FeatureCounts(2), True)
 
 
 def tally_of(n):
@@ -44,7 +44,7 @@ def test_any_partition_and_merge_order_is_the_dense_product(n, widths, dtype, da
     assert np.linalg.norm(total.matrix - dense) <= gram_tolerance(dtype, n, x.shape[1]) * np.trace(dense)
     np.testing.assert_allclose(total.tally.total, np.trace(dense), rtol=1e-12)
     np.testing.assert_allclose(total.tally.mean_product, x.astype(float).sum(1), rtol=1e-5, atol=1e-5)
-    assert (total.tally.mean_norm2, total.tally.counts.n_missing, total.tally.n_constant) == (
+    assert (total.tally.mean_norm2, total.tally.counts.n_missing, total.tally.features.constant) == (
         x.shape[1],
         len(widths),
         2 * len(widths),

@@ -44,7 +44,7 @@ def standardize(x, rules=Rules(), *, samples_axis=0, dtype=np.float64, block=7, 
         found["r"] = found["r"] + part.mean_product
         found["c"] += part.mean_norm2
         found["missing"] += part.n_missing
-        found["constant"] += part.n_constant
+        found["constant"] += part.features.constant
     found["matrix"] = np.concatenate(found["matrix"], axis=1)
     found["mean"], found["divisor"] = np.concatenate(found["mean"]), np.concatenate(found["divisor"])
     return found

@@ -23,7 +23,7 @@ def spectrum_of(x, k=None, *, center=True, ddof=1, dtype=np.float64):
         n_samples=len(x),
         n_features=x.shape[1],
         center=center,
-        ddof=ddof,
+        divisor=len(x) - ddof,
     )
     values = spectrum.eigenvalues[: spectrum.n_components]
     spectrum = judged(spectrum, sketch.residuals(spectrum.vectors, values), 2)

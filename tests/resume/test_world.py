@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -209,3 +210,31 @@ def test_looking_at_what_is_finished_is_no_hanging_read(config, undisturbed, mon
     assert dpca("run", config, "--resume", "--set", "input.read_seconds=5", "--set", "compute.workers=1") == 0
     assert clock.ahead > 10
     assert bits("r") == undisturbed
+
+
+def test_weights_that_changed_while_a_run_was_down_are_noticed(config, capsys):
+    """What was computed with other weights is not used."""
+    np.save("weights.npy", np.ones(D))
+    weighted = ("--set", "preprocess.weights={uri: weights.npy}")
+    killed(config, 7, how=weighted)
+    assert parts()
+    os.remove("weights.npy")
+    np.save("weights.npy", np.linspace(1, 2, D))
+    assert dpca("run", config, *weighted, "--resume") == 0
+    assert "0.npz: other data were read for it than are there now: it is computed again" in capsys.readouterr().err
+    found = bits("r")
+    shutil.rmtree("r")
+    assert dpca("run", config, *weighted) == 0
+    assert bits("r") == found
+
+
+def test_weights_of_samples_that_changed_while_a_run_was_down_are_refused(config, capsys):
+    np.save("w.npy", np.arange(1.0, N + 1))
+    weighted = ("--set", "preprocess.sample_weights={uri: w.npy}")
+    killed(config, 7, how=weighted)
+    np.save("w.npy", np.arange(2.0, N + 2))
+    assert dpca("run", config, *weighted, "--resume") == 2
+    assert "the config changed since the run began: preprocess.sample_weights.sha256" in capsys.readouterr().err
+    np.save("w.npy", np.arange(1.0, N + 1))
+    assert dpca("run", config, *weighted, "--resume") == 0
+    assert dpca("run", config, *weighted, "--resume") == 0  # nothing is left to do

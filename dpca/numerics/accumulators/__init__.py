@@ -18,7 +18,7 @@ from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import FeatureTally, Moments, Tally
 from dpca.numerics.accumulators.tsqr import Tsqr
-from dpca.numerics.panels import Panel
+from dpca.numerics.panels import Panel, Rules
 from dpca.slabs import Plan
 
 
@@ -50,8 +50,13 @@ class Accumulator(Protocol):
         """Add another span's sum, in place."""
         ...
 
-    def squares(self, center: bool) -> F64:
-        """Sums of squares of X_c from the products, to be checked: one in all, or one for each of the m."""
+    def squares(self, center: bool, shares: F64 | None = None) -> F64:
+        """Sums of squares of X_c from the products, to be checked: one in all, or one for each of the m.
+
+        Parameters
+        ----------
+        shares : of the samples in the mean, (m,), which sum to 1; equal if None
+        """
         ...
 
     def times(self, vectors: F64) -> F64:
@@ -59,11 +64,11 @@ class Accumulator(Protocol):
         ...
 
     def scale(self, factors: F64) -> None:
-        """Multiply the kept features by factors, (m,), which are known only after all samples."""
+        """Multiply what is kept by factors, (m,): scales of features, known only after all samples, or roots of weights."""
         ...
 
-    def recenter(self) -> None:
-        """Remove the mean that rounding left in a matrix over samples, in place."""
+    def recenter(self, shares: F64 | None = None) -> None:
+        """Remove the mean that rounding left in a matrix over samples, in place; `shares` as for `squares`."""
         ...
 
     def finish(self, choose: Choose) -> Factors:
@@ -89,8 +94,8 @@ class Accumulator(Protocol):
 SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
 
 
-def tally_of(plan: Plan, center: bool, columns: F64) -> Tally:
+def tally_of(plan: Plan, rules: Rules, columns: F64) -> Tally:
     """An empty tally for the streamed side of a plan; `columns` are those of the sketch."""
     if plan.keeps == "samples":
-        return FeatureTally.empty(plan.n_kept, columns.shape[1])
-    return Moments.empty(plan.n_kept, center, columns)
+        return FeatureTally.empty(plan.n_kept, columns.shape[1], rules.missing == "pairwise")
+    return Moments.empty(plan.n_kept, rules.center, columns)

@@ -44,16 +44,11 @@ class Covariance(Gram):
                 stacked = np.array(rows)
                 self.matrix += sign * (stacked.T @ stacked)
 
-    def squares(self, center: bool) -> F64:
+    def squares(self, center: bool, shares: F64 | None = None) -> F64:
         """Sum of squares of each feature from the products, (m,)."""
         return np.diagonal(self.matrix).copy()
 
-    def scale(self, factors: F64) -> None:
-        """Multiply features by factors, (m,), in place."""
-        self.matrix *= factors[:, None]
-        self.matrix *= factors
-
-    def recenter(self) -> None:
+    def recenter(self, shares: F64 | None = None) -> None:
         """Nothing to do: panels are centred, and corrected for their means when they are added."""
 
     @staticmethod

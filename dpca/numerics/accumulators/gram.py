@@ -47,6 +47,8 @@ class Gram:
     exact: bool = True
     """Whether no product was rounded, as in single precision with integers that are small enough."""
     power = 2
+    semidefinite: bool = True
+    """Whether only rounding makes eigenvalues negative."""
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     @classmethod
@@ -99,25 +101,31 @@ class Gram:
         self.tally.merge(other.tally)
         return self
 
-    def squares(self, center: bool) -> F64:
+    def squares(self, center: bool, shares: F64 | None = None) -> F64:
         """Sum of squares of X_c from the products: the trace of H K H, (1,)."""
-        trace = np.trace(self.matrix) - (self.matrix.sum() / len(self.matrix) if center else 0.0)
-        return np.array([trace])
+        if not center:
+            return np.array([np.trace(self.matrix)])
+        if shares is None:
+            return np.array([np.trace(self.matrix) - self.matrix.sum() / len(self.matrix)])
+        row = self.matrix @ shares
+        return np.array([np.trace(self.matrix) - 2 * row.sum() + len(row) * float(shares @ row)])
 
     def times(self, vectors: F64) -> F64:
         """K V."""
         return self.matrix @ vectors
 
     def scale(self, factors: F64) -> None:
-        """Nothing to do: streamed features are scaled when they are read."""
+        """Multiply rows and columns by factors, (m,), in place."""
+        self.matrix *= factors[:, None]
+        self.matrix *= factors
 
-    def recenter(self) -> None:
-        """H K H, in place: removes the mean that rounding left."""
-        center_gram(self.matrix)
+    def recenter(self, shares: F64 | None = None) -> None:
+        """(I - 1 s') K (I - s 1'), in place: removes the mean that rounding left; H K H without shares s."""
+        center_gram(self.matrix, shares)
 
     def finish(self, choose: Choose) -> Factors:
         """Eigendecomposition."""
-        return eigh(self.matrix, choose)
+        return eigh(self.matrix, choose, self.semidefinite)
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
@@ -155,10 +163,13 @@ CENTRED_ROWS = 256
 """Rows that are centred together, so that the array to subtract stays small."""
 
 
-def center_gram(gram: F64) -> F64:
-    """H K H with H = I - 11'/n, in place: removes the mean that rounding left; the result is symmetric to the bit."""
-    row = gram.mean(axis=1)
-    half = row - row.mean() / 2
+def center_gram(gram: F64, shares: F64 | None = None) -> F64:
+    """H K H with H = I - 11'/n, in place: removes the mean that rounding left; the result is symmetric to the bit.
+
+    With shares s, (n,), of the samples in the mean H is I - 1 s'.
+    """
+    row = gram.mean(axis=1) if shares is None else gram @ shares
+    half = row - (row.mean() if shares is None else float(shares @ row)) / 2
     for start in range(0, len(gram), CENTRED_ROWS):
         gram[start : start + CENTRED_ROWS] -= half[start : start + CENTRED_ROWS, None] + half
     return gram

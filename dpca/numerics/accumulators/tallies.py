@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.numerics.panels import About, FeaturePanel, Means, Panel, Rules, SamplePanel
-from dpca.numerics.preprocess import is_constant
+from dpca.numerics.panels import About, FeatureCounts, FeaturePanel, Means, Panel, Rules, SamplePanel
+from dpca.numerics.preprocess import is_constant, scale_of
 
 F64 = NDArray[np.float64]
 
@@ -89,17 +89,26 @@ class FeatureTally:
     """Sum of squares of each sample, in float64 without the products, (n_samples,)."""
     mean_norm2: float = 0.0
     """c = m~' m~."""
-    n_constant: int = 0
-    n_empty: int = 0
-    """Features without any value."""
+    absent: F64 = field(default_factory=lambda: np.zeros((0, 0)), metadata={"symmetric": True})
+    """A A' of the mask A of missing values, (n_samples, n_samples): features that neither sample has. Empty if not counted."""
+    features: FeatureCounts = field(default_factory=FeatureCounts)
     varies: bool = False
     """Whether samples differ by more than rounding."""
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
-    def empty(cls, n_samples: int, n_columns: int = 0) -> Self:
-        """An empty tally, with a sketch of `n_columns` columns."""
-        return cls(np.zeros(n_samples), np.zeros((n_samples, n_columns)), np.zeros(n_samples))
+    def empty(cls, n_samples: int, n_columns: int = 0, pairs: bool = False) -> Self:
+        """An empty tally, with a sketch of `n_columns` columns; `pairs` if missing values are counted for pairs of samples."""
+        found = cls(np.zeros(n_samples), np.zeros((n_samples, n_columns)), np.zeros(n_samples))
+        if pairs:
+            found.absent = np.zeros((n_samples, n_samples))
+        return found
+
+    def shared(self, n_features: int) -> F64:
+        """Number of features that both of two samples have, of `n_features`: d - a 1' - 1 a' + A A', (n_samples, n_samples)."""
+        alone = np.diagonal(self.absent)
+        shared: F64 = n_features - alone[:, None] - alone + self.absent
+        return shared
 
     @property
     def total(self) -> float:
@@ -114,8 +123,9 @@ class FeatureTally:
         self.mean_norm2 += panel.mean_norm2
         self.squares += panel.squares
         self.counts.n_missing += panel.n_missing
-        self.n_constant += panel.n_constant
-        self.n_empty += panel.n_empty
+        self.features.merge(panel.features)
+        if panel.absent is not None:
+            self.absent += counts_of_pairs(panel.absent)
         self.varies |= panel.varies
         return Corrections()
 
@@ -125,11 +135,28 @@ class FeatureTally:
         self.sketch += other.sketch
         self.mean_norm2 += other.mean_norm2
         self.squares += other.squares
-        self.n_constant += other.n_constant
-        self.n_empty += other.n_empty
+        self.features.merge(other.features)
+        self.absent += other.absent
         self.varies |= other.varies
         self.counts.merge(other.counts)
         return Corrections()
+
+
+SPARSE = 0.03
+"""Up to this share of missing values their products are sparse ones, which then take less time (measured)."""
+
+
+def counts_of_pairs(absent: NDArray[np.bool_]) -> NDArray[Any]:
+    """A A' of a mask, (n, n): integers."""
+    if not absent.any():
+        return np.zeros(1)
+    if absent.mean() <= SPARSE:
+        from scipy.sparse import csr_array  # importing SciPy is slow
+
+        mask = csr_array(absent, dtype=np.int32)
+        return np.asarray((mask @ mask.T).toarray())
+    dense = absent.astype(np.float32)  # exact: a panel has fewer than 2^24 features
+    return np.asarray(dense @ dense.T)
 
 
 @dataclass
@@ -147,6 +174,10 @@ class Moments:
     origin: F64
     """The mean is origin + offset: differences from the origin keep digits that a mean far from 0 would lose."""
     offset: F64
+    low: F64
+    """The smallest value of each feature minus the origin; 0 unless scales are ranges."""
+    high: F64
+    """The largest value minus the origin."""
     sketch: F64
     """Sketch of the matrix, as in `dpca.numerics.sketch`, (n_features, t)."""
     _columns: F64 = field(repr=False)
@@ -157,9 +188,8 @@ class Moments:
     def empty(cls, n_features: int, centered: bool, columns: F64 | None = None) -> Self:
         """An empty tally; `centered` says whether the matrix is about the mean."""
         columns = np.empty((n_features, 0)) if columns is None else columns
-        zeros = (np.zeros(n_features) for _ in range(3))
-        squares, origin, offset = zeros
-        return cls(squares, centered, origin, offset, np.zeros_like(columns), columns)
+        squares, origin, offset, low, high = (np.zeros(n_features) for _ in range(5))
+        return cls(squares, centered, origin, offset, low, high, np.zeros_like(columns), columns)
 
     @property
     def varies(self) -> bool:
@@ -181,7 +211,7 @@ class Moments:
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start
         self.counts.n_missing += panel.n_missing
-        lacks = self._join(count, panel.origin, panel.offset, panel.squares)
+        lacks = self._join(count, panel)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
         self.sketch += panel.sketch
         return self._corrected(lacks, exceeds)
@@ -189,7 +219,7 @@ class Moments:
     def merge(self, other: Self) -> Corrections:
         """Add the tally of another span; also returns corrections."""
         self.counts.merge(other.counts)
-        lacks = self._join(other.count, other.origin, other.offset, other.squares)
+        lacks = self._join(other.count, other)
         self.sketch += other.sketch
         return self._corrected(lacks)
 
@@ -202,16 +232,18 @@ class Moments:
                 self.sketch += sign * np.outer(vector, vector @ self._columns)
         return Corrections(lacks, exceeds)
 
-    def _join(self, count: int, origin: F64, offset: F64, squares: F64) -> F64 | None:
+    def _join(self, count: int, other: SamplePanel | Moments) -> F64 | None:
         """Join other samples; returns c, (n_features,), with scatter = scatter_a + scatter_b + c c'."""
         if not self.count:
-            self.count, self.origin, self.offset, self.squares = count, origin, offset, squares
+            self.count, self.origin, self.offset, self.squares = count, other.origin, other.offset, other.squares
+            self.low, self.high = other.low, other.high
             return None
-        total = self.count + count
-        difference = (origin - self.origin) + (offset - self.offset)
+        total, moved = self.count + count, other.origin - self.origin
+        difference = moved + (other.offset - self.offset)
         lacks: F64 = difference * np.sqrt(self.count * count / total)
         self.offset = self.offset + difference * (count / total)
-        self.squares = self.squares + squares + lacks**2
+        self.squares = self.squares + other.squares + lacks**2
+        self.low, self.high = np.minimum(self.low, other.low + moved), np.maximum(self.high, other.high + moved)
         self.count = total
         return lacks
 
@@ -261,39 +293,60 @@ class Standard:
     """Mean and divisor of every feature, from all samples."""
 
     mean: F64
-    """(n_features,); 0 without centring, NaN for a feature without any value."""
+    """(n_features,); 0 without centring, NaN for a feature that is left out."""
     divisor: F64
-    """(n_features,); 1 for a constant feature, NaN for one without any value."""
-    constant: NDArray[np.bool_]
-    """Mask of features without variation; all False without scaling."""
-    empty: NDArray[np.bool_]
-    """Mask of features without any value."""
+    """(n_features,); 1 for a constant feature, NaN for one that is left out."""
+    weights: F64
+    """(n_features,); NaN for a feature that is left out."""
+    left_out: NDArray[np.bool_]
+    """Mask of the features that are left out."""
+    features: FeatureCounts
     about: About
     """Means and factors that turn X into X_c."""
 
     @classmethod
     def nothing(cls) -> Self:
         """Of no features."""
-        none, no = np.empty(0), np.empty(0, bool)
-        return cls(none, none, no, no, About(none, none, none))
+        none = np.empty(0)
+        return cls(none, none, none, np.empty(0, bool), FeatureCounts(), About(none, none, none))
 
     @classmethod
-    def of(cls, moments: Moments, rules: Rules, present: Present | None) -> Self:
-        """The means and divisors from the tallies; `present` where values may be missing."""
+    def of(cls, moments: Moments, rules: Rules, present: Present | None, weights: F64 | None = None) -> Self:
+        """The means and divisors from the tallies.
+
+        Parameters
+        ----------
+        present : where values may be missing, else None
+        weights : of the features, flattened; NaN for one that is left out. None for weights of 1
+        """
         n_present = np.full(moments.mean.size, moments.count) if present is None else present.count
         mean = moments.mean if present is None else present.mean
-        divisor, constant, empty = np.ones(mean.size), np.zeros(mean.size, bool), n_present == 0
-        if rules.scale == "std":
-            variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
-            constant = is_constant(variance, mean, n_present, rules.ddof)
-            divisor = np.where(constant, 1.0, np.sqrt(variance))
-        factor = np.where(empty | (constant & rules.center), 0.0, 1 / divisor)
+        given = np.ones(mean.size) if weights is None else weights
+        masked, empty = np.isnan(given), n_present == 0
+        incomplete = rules.too_few(n_present, moments.count) & ~empty
+        variance = moments.squares / np.maximum(n_present - rules.ddof, 1)
+        steady = variance < rules.min_variance
+        constant = is_constant(variance, mean, n_present - rules.ddof) & (rules.scale != "none")
+        divisor = scale_of(rules.scale, variance, moments.high - moments.low, constant)
+        counted, left_out = [], np.zeros(mean.size, bool)
+        for mask in (masked, empty, incomplete, steady):
+            counted.append(int((mask & ~left_out).sum()))
+            left_out |= mask
+        features = FeatureCounts(
+            constant=int((constant & ~left_out).sum()),
+            masked=counted[0],
+            empty=counted[1],
+            incomplete=counted[2],
+            steady=counted[3],
+        )
+        factor = np.where(left_out | (constant & rules.center), 0.0, np.nan_to_num(given) / divisor)
         zero = np.zeros_like(mean)
         origin, offset = (moments.origin, moments.offset) if rules.center else (zero, zero)
         return cls(
-            np.where(empty, np.nan, mean if rules.center else 0.0),
-            np.where(empty, np.nan, divisor),
-            constant,
-            empty,
+            np.where(left_out, np.nan, mean if rules.center else 0.0),
+            np.where(left_out, np.nan, divisor),
+            np.where(left_out, np.nan, given),
+            left_out,
+            features,
             About(origin, offset, factor),
         )

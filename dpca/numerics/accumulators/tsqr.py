@@ -63,9 +63,9 @@ class Tsqr:
         self.matrix = _r_of(np.vstack([self.matrix, other.matrix, correction]))
         return self
 
-    def squares(self, center: bool) -> F64:
+    def squares(self, center: bool, shares: F64 | None = None) -> F64:
         """Sum of squares of each of the m from R, (m,)."""
-        rows = self.matrix - self.matrix.mean(axis=1)[:, None] if center else self.matrix
+        rows = self.matrix - self._mean(shares) if center else self.matrix
         return np.asarray(np.einsum("ij,ij->j", rows, rows), np.float64)
 
     def times(self, vectors: F64) -> F64:
@@ -77,9 +77,14 @@ class Tsqr:
         """Multiply features by factors, (m,), in place: R D of X_c D = Q R D."""
         self.matrix *= factors
 
-    def recenter(self) -> None:
-        """R H, in place: removes the mean that rounding left."""
-        self.matrix -= self.matrix.mean(axis=1)[:, None]
+    def recenter(self, shares: F64 | None = None) -> None:
+        """R (I - s 1'), in place: removes the mean that rounding left; R H without shares s."""
+        self.matrix -= self._mean(shares)
+
+    def _mean(self, shares: F64 | None) -> F64:
+        """The mean of the columns of R, (m, 1)."""
+        mean: F64 = self.matrix.mean(axis=1) if shares is None else self.matrix @ shares
+        return mean[:, None]
 
     def finish(self, choose: Choose) -> Factors:
         """SVD of R."""

@@ -1,0 +1,238 @@
+"""Weights of features, and masks of those that are left out: arrays that broadcast to the feature axes, read in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import DataError, InputError
+from dpca.slabs import Box
+from dpca.sources.base import Layout, Reader, Region, Source, describe
+from dpca.sources.memory import MemorySource
+
+F64 = NDArray[np.float64]
+
+LATITUDES = ("lat", "latitude", "nav_lat", "rlat", "y_lat")
+"""Names of a coordinate of latitudes, where neither its standard_name nor its units tell."""
+DEGREES_NORTH = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
+"""Units of latitudes (CF conventions 1.11, section 4.1)."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """An array that broadcasts to the feature axes."""
+
+    source: Source
+    axes: tuple[int | None, ...]
+    """For each feature axis the axis of the source; None where the source has none, or one of length 1."""
+
+    @classmethod
+    def of(cls, source: Source, shape: Sequence[int], dims: Sequence[str | None], key: str) -> Self:
+        """The field of a source: its axes are matched by their names if all have one, otherwise from the last one backwards.
+
+        Parameters
+        ----------
+        shape, dims : of the feature axes
+        key : key of the configuration, for errors
+
+        Raises
+        ------
+        InputError
+            When it does not broadcast to the feature axes.
+        """
+        layout = source.layout
+        numbers = range(len(layout.shape))
+        named = all(layout.dims) and all(dim in dims for dim in layout.dims)
+        places = (
+            [dims.index(dim) for dim in layout.dims]
+            if named
+            else [axis + len(shape) - len(numbers) for axis in numbers]
+        )
+        axes: list[int | None] = [None] * len(shape)
+        for axis, place in zip(numbers, places, strict=True):
+            if place < 0 or layout.shape[axis] not in (1, shape[place]):
+                raise _no_broadcast(layout, shape, dims, key)
+            if layout.shape[axis] > 1:
+                axes[place] = axis
+        return cls(source, tuple(axes))
+
+    def read(self, reader: Reader, box: Box) -> NDArray[Any]:
+        """The values for a box of features, of the shape of the box."""
+        region = [slice(0, 1)] * len(self.source.layout.shape)
+        for piece, axis in zip(box, self.axes, strict=True):
+            if axis is not None:
+                region[axis] = piece
+        values = reader.read(tuple(region))
+        values = np.where(self.source.layout.marked(values), np.nan, values.astype(np.float64))
+        if self.source.layout.packing != (1.0, 0.0):
+            factor, offset = self.source.layout.packing
+            values = values * factor + offset
+        order = [axis for axis in self.axes if axis is not None]
+        rest = [axis for axis in range(values.ndim) if axis not in order]
+        values = values.transpose([*order, *rest])
+        shape = [1 if axis is None else piece.stop - piece.start for piece, axis in zip(box, self.axes, strict=True)]
+        return np.broadcast_to(values.reshape(shape), [piece.stop - piece.start for piece in box])
+
+
+@dataclass(frozen=True)
+class FeatureWeights:
+    """Weights of features, and a mask of those that are left out."""
+
+    weights: Field | None = None
+    mask: Field | None = None
+    """True, or another number than 0, where a feature is used; 0 or NaN where it is left out."""
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[Box], F64 | None]]:
+        """A function that returns the weights of a box of features, flattened: NaN where a feature is left out.
+
+        Raises
+        ------
+        DataError
+            When a weight is negative or not finite.
+        """
+        with ExitStack() as stack:
+            readers = [
+                None if field is None else stack.enter_context(field.source.open())
+                for field in (self.weights, self.mask)
+            ]
+            of_weights, of_mask = readers
+
+            def of(box: Box) -> F64 | None:
+                values = np.ones([piece.stop - piece.start for piece in box])
+                used = np.ones(values.shape, bool)
+                if self.mask is not None and of_mask is not None:
+                    used = np.nan_to_num(self.mask.read(of_mask, box)) != 0
+                if self.weights is not None and of_weights is not None:
+                    values = self.weights.read(of_weights, box)
+                    wrong = used & ~((values >= 0) & (values < np.inf))
+                    if wrong.any():
+                        raise _unusable(self.weights.source.layout, box, values, wrong)
+                return np.where(used, values, np.nan).reshape(-1)
+
+            yield of
+
+    def of_all(self, shape: Sequence[int]) -> F64 | None:
+        """The weights of all features, flattened; for few features."""
+        with self.open() as weights_of:
+            return weights_of(tuple(slice(0, length) for length in shape))
+
+    @property
+    def inputs(self) -> tuple[tuple[Source, Region], ...]:
+        """The arrays, each with its whole region."""
+        fields = [field for field in (self.weights, self.mask) if field is not None]
+        return tuple((field.source, tuple(slice(0, n) for n in field.source.layout.shape)) for field in fields)
+
+    def held(self, shape: Sequence[int]) -> dict[str, int]:
+        """Bytes that are held for a box of features of this shape, by name."""
+        held = {"weights of a slab": 4 * 8 * int(np.prod(shape))}
+        for name, field in (("weights", self.weights), ("mask", self.mask)):
+            if field is not None:
+                region = [1] * len(field.source.layout.shape)
+                for length, axis in zip(shape, field.axes, strict=True):
+                    if axis is not None:
+                        region[axis] = length
+                held |= {f"{name}: {part}": size for part, size in field.source.held(tuple(region)).items()}
+        return held
+
+
+def weights_of(
+    source: Source, samples_axis: int | str, weights: Source | Literal["sqrt_cos_lat"] | None, mask: Source | None
+) -> FeatureWeights | None:
+    """The weights and the mask of the features of a source; None if there are neither.
+
+    Raises
+    ------
+    InputError
+        When one does not broadcast to the feature axes, or when there are no latitudes.
+    """
+    axis = source.layout.axis_of(samples_axis)
+    if weights == "sqrt_cos_lat":
+        weights = sqrt_cos_lat(source, axis)
+    shape, dims = list(source.layout.shape), list(source.layout.dims)
+    del shape[axis], dims[axis]
+    fields = [
+        None if array is None else Field.of(array, shape, dims, f"preprocess.{key}")
+        for array, key in ((weights, "weights"), (mask, "filters.mask"))
+    ]
+    return FeatureWeights(*fields) if any(fields) else None
+
+
+@contextmanager
+def equal_weights() -> Iterator[Callable[[Box], F64 | None]]:
+    """As `FeatureWeights.open`, where every feature has the weight 1."""
+    yield lambda _: None
+
+
+def sqrt_cos_lat(source: Source, samples_axis: int) -> Source:
+    """The square root of the cosine of the latitude, so that products of features are weighted by their area.
+
+    Raises
+    ------
+    InputError
+        When no axis, or more than one, has latitudes as its coordinate, or when these are not in degrees.
+    """
+    layout, found = source.layout, latitudes_of(source, samples_axis)
+    if len(found) != 1:
+        named = ", ".join(repr(dim) for axis, dim in enumerate(layout.dims) if dim and axis != samples_axis)
+        raise InputError(
+            f"{layout.name}: weights are sqrt_cos_lat, but {'no axis' if not found else 'more than one axis'} has latitudes "
+            f"(a coordinate with units degrees_north, or named lat or latitude); its feature axes are {named or 'without names'}",
+            "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
+            key="preprocess.weights",
+        )
+    ((axis, latitudes),) = found
+    wrong = ~(np.abs(latitudes) <= 90.001)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise InputError(
+            f"{layout.name}: latitude {first} is {latitudes[first]:g}, but -90 to 90 degrees are allowed",
+            "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
+            key="preprocess.weights",
+        )
+    weights = np.sqrt(np.clip(np.cos(np.radians(latitudes)), 0.0, 1.0))
+    others = [number for number in range(len(layout.shape)) if number != samples_axis]
+    shape = [len(weights) if number == axis else 1 for number in others]
+    return MemorySource(weights.reshape(shape), name="sqrt_cos_lat")
+
+
+def latitudes_of(source: Source, samples_axis: int) -> list[tuple[int, F64]]:
+    """The feature axes along which the source has latitudes, with these."""
+    found = []
+    with source.open() as reader:
+        for axis in range(len(source.layout.shape)):
+            coordinate = None if axis == samples_axis else reader.coordinate(axis)
+            if coordinate is not None and not coordinate.text and is_latitude(coordinate.name, coordinate.attributes):
+                found.append((axis, np.asarray(coordinate.values[...], np.float64)))
+    return found
+
+
+def is_latitude(name: str, attributes: Any) -> bool:
+    """Whether a coordinate holds latitudes, by its standard_name, its units or its name."""
+    units = str(attributes.get("units", "")).lower().replace(" ", "_")
+    return attributes.get("standard_name") == "latitude" or units in DEGREES_NORTH or name.lower() in LATITUDES
+
+
+def _no_broadcast(layout: Layout, shape: Sequence[int], dims: Sequence[str | None], key: str) -> InputError:
+    names = f" ({', '.join(str(dim) for dim in dims)})" if any(dims) else ""
+    return InputError(
+        f"{layout.name}: has shape {layout.shape}, which does not broadcast to the feature axes {tuple(shape)}{names}",
+        "Give an array with the shape of the feature axes, or with lengths of 1 for axes along which it is constant.",
+        key=key,
+    )
+
+
+def _unusable(layout: Layout, box: Box, values: F64, wrong: NDArray[np.bool_]) -> DataError:
+    first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    index = [int(place) + piece.start for place, piece in zip(first, box, strict=True)]
+    return DataError(
+        f"{layout.name}: the weight of feature {index} is {values[first]:g}, and {int(wrong.sum())} in region {describe(box)} are "
+        "negative or not finite",
+        "Give weights of 0 or more; preprocess.filters.mask leaves features out.",
+        key="preprocess.weights",
+    )
