@@ -110,6 +110,18 @@ class Cuts:
         return Cuts.of(self.length, [stop - start for start, stop in pairwise(edges)])
 
 
+def common_chunks(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    """Chunks of an axis that end where chunks of both of two arrays end; arguments and result as for `Cuts.of`."""
+    if isinstance(mine, int) and isinstance(other, int):
+        return min(length, math.lcm(mine, other))
+
+    def edges(cuts: Cuts) -> set[int]:
+        return {0, *(piece.stop for piece in cuts.within(slice(0, length)))}
+
+    ends = sorted(edges(Cuts.of(length, mine)) & edges(Cuts.of(length, other)))
+    return tuple(stop - start for start, stop in pairwise(ends))
+
+
 def grow(cuts: Sequence[Cuts], order: Sequence[int], limit: int) -> tuple[Cuts, ...]:
     """Join pieces, fastest axis first, while a box of them holds at most `limit` elements.
 

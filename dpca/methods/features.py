@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from dpca.errors import InputError
 from dpca.sources import Source
 from dpca.sources.base import Layout, Reader
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Coordinate, difference
 from dpca.store.results import Result
 from dpca.units import by
 
@@ -92,30 +90,16 @@ def _other_axis(axis: int, in_files: bool) -> str:
 
 
 def _check_coordinate(layout: Layout, theirs: Coordinate, ours: Coordinate, fit: Result) -> None:
-    length, first, count = min(theirs.piece, ours.piece), "", 0
-    for (piece, found), (_, expected) in zip(theirs.pieces(length), ours.pieces(length), strict=True):
-        if theirs.text or ours.text:
-            found, expected = found.astype(object), expected.astype(object)
-        wrong = found != expected
-        if not (theirs.text or ours.text):
-            wrong &= ~(np.isnan(found) & np.isnan(expected))
-        if wrong.any() and not count:
-            at = int(np.argmax(wrong))
-            first = (
-                f"feature {piece.start + at} along {ours.name!r} is {_plain(found[at])!r}, but {fit.name} was fitted to "
-                f"{_plain(expected[at])!r} there"
-            )
-        count += int(wrong.sum())
-    if count:
-        raise InputError(f"{layout.name}: {first} ({count} differ)", REMEDY)
+    if differ := difference(theirs, ours):
+        raise InputError(
+            f"{layout.name}: feature {differ.index} along {ours.name!r} is {differ.found!r}, but {fit.name} was fitted to "
+            f"{differ.expected!r} there ({differ.count} differ)",
+            REMEDY,
+        )
 
 
 def _without(of_axes: tuple[T, ...], axis: int) -> tuple[T, ...]:
     return of_axes[:axis] + of_axes[axis + 1 :]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _named(shape: tuple[int, ...], dims: tuple[str | None, ...]) -> str:

@@ -6,11 +6,10 @@ pre-images are linear combinations of the training samples, which stream by once
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
 from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
-from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width
+from dpca.slabs import SLAB_BYTES, Cuts, Plan, block_width, common_chunks
 from dpca.sources import Source
 from dpca.sources.base import Layout
 from dpca.sources.missing import EVERY
@@ -113,7 +112,7 @@ def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> 
     common = replace(
         training,
         chunks=tuple(
-            mine if number == axis else _common(length, mine, other)
+            mine if number == axis else common_chunks(length, mine, other)
             for number, (length, mine, other) in enumerate(zip(training.shape, training.chunks, together, strict=True))
         ),
     )
@@ -128,18 +127,6 @@ def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> 
             if (plan, groups) not in seen:
                 seen.append((plan, groups))
                 yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
-
-
-def _common(length: int, mine: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    """Chunks that end where chunks of both end."""
-    if isinstance(mine, int) and isinstance(other, int):
-        return min(length, math.lcm(mine, other))
-
-    def edges(cuts: Cuts) -> set[int]:
-        return {0, *(piece.stop for piece in cuts.within(slice(0, length)))}
-
-    ends = sorted(edges(Cuts.of(length, mine)) & edges(Cuts.of(length, other)))
-    return tuple(stop - start for start, stop in pairwise(ends))
 
 
 def _largest(run_plan: RunPlan) -> int:

@@ -137,3 +137,35 @@ class Coordinate:
                 copies.append(block[position - begin : stop - begin].copy())
                 position += len(copies[-1])
             yield slice(start, stop), np.concatenate(copies)  # a copy, so that no view keeps the block in memory
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the values of two coordinates of one length differ."""
+
+    index: int
+    """The first that differs."""
+    found: Any
+    expected: Any
+    count: int
+    """How many differ."""
+
+
+def difference(theirs: Coordinate, ours: Coordinate) -> Difference | None:
+    """The difference of two coordinates of one length, which are read in pieces; None if they are equal, NaN as NaN."""
+    length, first, count = min(theirs.piece, ours.piece), (0, None, None), 0
+    for (piece, found), (_, expected) in zip(theirs.pieces(length), ours.pieces(length), strict=True):
+        if theirs.text or ours.text:
+            found, expected = found.astype(object), expected.astype(object)
+        wrong = found != expected
+        if not (theirs.text or ours.text):
+            wrong &= ~(np.isnan(found) & np.isnan(expected))
+        if wrong.any() and not count:
+            at = int(np.argmax(wrong))
+            first = (piece.start + at, _plain(found[at]), _plain(expected[at]))
+        count += int(wrong.sum())
+    return Difference(*first, count) if count else None
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
