@@ -136,19 +136,21 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 
     loaded = load(config, overrides)
     click.echo(f"{config}: valid")
-    uri = loaded.config.input.uri
-    if "://" not in uri and not Path(uri).exists():
-        click.echo(f"dpca: note: its input {uri} does not exist here", err=True)
+    for path in loaded.config.input.paths:
+        if not path.exists():
+            click.echo(f"dpca: note: its input {path} does not exist here", err=True)
 
 
 @commands.command()
-@click.argument("uri", type=URI)
+@click.argument("uri", type=URI, nargs=-1, required=True)
 @array_option
 @samples_axis_option
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @debug_option
-def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool) -> None:
+def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, as_json: bool) -> None:
     """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
+
+    Several files, or a pattern in quotes, are joined along the samples.
 
     \b
     Example: dpca inspect data/faces.zarr
@@ -156,17 +158,19 @@ def inspect(uri: str, array: str | None, samples_axis: str | None, as_json: bool
     from dpca.commands.inspection import as_text
     from dpca.commands.inspection import inspect as look
 
-    inspected = look(uri, array, _axis(samples_axis))
+    inspected = look(_one_or_all(uri), array, _axis(samples_axis))
     click.echo(json.dumps(inspected, indent=2) if as_json else as_text(inspected))
 
 
 @commands.command()
-@click.argument("uri", type=URI)
+@click.argument("uri", type=URI, nargs=-1, required=True)
 @array_option
 @samples_axis_option
 @debug_option
-def init(uri: str, array: str | None, samples_axis: str | None) -> None:
+def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None) -> None:
     """Print a config for what lies at a path or URL: ready to run, every key explained.
+
+    Several files, or a pattern in quotes, are joined along the samples.
 
     \b
     Example: dpca init data/faces.zarr > faces.yaml
@@ -174,8 +178,8 @@ def init(uri: str, array: str | None, samples_axis: str | None) -> None:
     from dpca.commands.inspection import inspect as look
     from dpca.commands.inspection import starting_config
 
-    inspected = look(uri, array, _axis(samples_axis))
-    click.echo(starting_config(uri, inspected))
+    inspected = look(_one_or_all(uri), array, _axis(samples_axis))
+    click.echo(starting_config(_one_or_all(uri), inspected))
     for sentence in inspected["watch_out"]:
         click.echo(f"dpca: note: {sentence}", err=True)
 
@@ -410,6 +414,10 @@ def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
     for name, given, other, needed in pairs:
         if given is not None and needed is None:
             raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
+
+
+def _one_or_all(given: tuple[str, ...]) -> str | list[str]:
+    return given[0] if len(given) == 1 else list(given)
 
 
 def _axis(given: str | None) -> int | str | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpca.commands.aside import building, check_same_fit, forgetting
 from dpca.config.loading import load_input
-from dpca.config.schema import Input
+from dpca.config.schema import Input, without_secrets
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
@@ -35,7 +35,7 @@ from dpca.methods.projectors import (
 )
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import TILE_BYTES
-from dpca.sources import Source, list_arrays
+from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, write_coordinates
@@ -103,10 +103,9 @@ def transform(
     axis, n_samples = _samples_of(source, where)
     projector = _projector(fit, source, axis, kernel_case, training)
     of_features = not isinstance(projector, ByMatrix)
-    inside = [] if "://" in where.uri else [Path(where.uri)]
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        building(Path(out), overwrite, [fit.place, *inside, *_training_path(fit, training)]) as aside,
+        building(Path(out), overwrite, [fit.place, *where.paths, *_training_path(fit, training)]) as aside,
     ):
         named = source.layout.dims[axis] is not None
         dims = Dims.of(source.layout.dims, axis) if named else fit.dims
@@ -120,7 +119,7 @@ def transform(
         what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
         ledger = aside.begin(what, plan, source.layout.bytes, progress, projector.sources)
         outputs = Outputs(SyncedStore(aside.arrays))
-        outputs.create({"result": str(result), "input": without_credentials(where.uri)})
+        outputs.create({"result": str(result), "input": without_secrets(where.uri)})
         written = _WrittenScores(outputs, fit.whitening_of(kernel_case))
         written.create(n_samples, plan, dims.sample, fit.is_whitened)
         write_coordinates(outputs, source, dims, {axis: dims.sample})
@@ -304,8 +303,8 @@ def _training(fit: Result, given: str | None) -> Input | None:
 def _training_path(fit: Result, given: str | None) -> list[Path]:
     """The path of a kernel's training data, if they are on this machine."""
     where = _training(fit, given)
-    uri = where.uri if where else fit.manifest["config"]["input"]["uri"]
-    return [] if fit.kind != "kernel_pca" or "://" in uri else [Path(uri)]
+    uris = where.uris if where else expanded(fit.manifest["config"]["input"]["uri"])
+    return [] if fit.kind != "kernel_pca" else [Path(uri) for uri in uris if "://" not in uri]
 
 
 def _refuse_training(fit: Result, given: str | None) -> None:
@@ -326,10 +325,10 @@ def _input_of(fit: Result, given: str) -> Input:
     if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
         return load_input(given)
     as_fitted = fit.manifest["config"]["input"]
-    names = ["samples_axis", "absent_chunks", "missing_values"]
-    if as_fitted["array"] in [item["path"] for item in list_arrays(given)]:
+    names = ["samples_axis", "gaps", "absent_chunks", "missing_values"]
+    if as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
         names.append("array")
-    return Input(uri=given, **{name: as_fitted[name] for name in names})
+    return Input(uri=given, **{name: as_fitted[name] for name in names if name in as_fitted})
 
 
 def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,14 +16,14 @@ import numpy as np
 from pydantic import BaseModel
 
 from dpca.config.model import Model as Asked
-from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess
+from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess, without_secrets
 from dpca.errors import DpcaError, InputError
 from dpca.numerics.ladder import working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
 from dpca.slabs import split
-from dpca.sources import list_arrays, open_source
+from dpca.sources import expanded, list_arrays, open_joined, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.credentials import without_credentials
 from dpca.sources.weights import latitudes_of
@@ -51,7 +51,7 @@ WORDS = frozenset(
 
 
 def inspect(
-    uri: str,
+    uri: str | Sequence[str],
     array: str | None = None,
     samples_axis: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -61,7 +61,8 @@ def inspect(
 
     Parameters
     ----------
-    uri, array, storage_options : where it is; without `array`, the largest with two axes or more
+    uri, array, storage_options : where it is: paths, patterns or URLs of files that are joined along the samples; without
+        `array`, the largest of the first file with two axes or more
     samples_axis : instead of the guess
     opened_bytes : largest size of a chunk that is read for a look at its values
 
@@ -69,8 +70,9 @@ def inspect(
     -------
     dict with keys
         format_version : 1
-        uri, array : where; array is null where the file is one
-        arrays : path, shape and dtype of every array there
+        uri, array : where, as given; array is null where the file is one
+        files : all of them
+        arrays : path, shape and dtype of every array of the first
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
@@ -84,20 +86,29 @@ def inspect(
     InputError
         When there is nothing that could be analysed.
     """
-    arrays = list_arrays(uri, storage_options)
+    uris = expanded(uri)
+    arrays = list_arrays(uris[0], storage_options)
     if array is None and len(arrays) > 1:
         wide = [item for item in arrays if len(item["shape"]) > 1]
         if not wide:
             raise InputError(
-                f"{without_credentials(uri)}: holds no array of two axes or more", "PCA needs samples and features."
+                f"{without_credentials(uris[0])}: holds no array of two axes or more", "PCA needs samples and features."
             )
         array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
-    source = open_source(uri, array, storage_options=storage_options)
-    layout = source.layout
+    layout = open_source(uris[0], array, storage_options=storage_options).layout
     if samples_axis is None:
         axis, reason = guess_samples_axis(layout)
     else:
         axis, reason = layout.axis_of(samples_axis), "as told"
+    problems = []
+    try:
+        source = open_joined(uris, axis, array=array, storage_options=storage_options)
+    except InputError as error:
+        if error.key != "input.gaps":
+            raise
+        problems.append(f"{error.message}. {error.remedy}")
+        source = open_joined(uris, axis, "allow", array=array, storage_options=storage_options)
+    layout = source.layout
     if len(layout.shape) < 2 or not layout.n_values:
         check_axis(layout, axis)  # raises: there is nothing to describe
     n_samples = layout.shape[axis]
@@ -105,7 +116,8 @@ def inspect(
     values = _values(source, axis, opened_bytes)
     facts: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "uri": without_credentials(uri),
+        "uri": without_secrets(uri if isinstance(uri, str) else list(uri)),
+        "files": without_secrets(uris),
         "array": array,
         "arrays": arrays,
         "shape": list(layout.shape),
@@ -124,7 +136,6 @@ def inspect(
         "latitudes": _latitudes(source, axis),
     }
     run_plan: RunPlan | None = None
-    problems = []
     try:
         asked = Asked(max(1, min(20, n_samples, n_features)))
         here = Workers(0, 1, memory_budget())
@@ -201,7 +212,7 @@ def _watch_out(
     n_samples = layout.shape[axis]
     n_features = layout.n_values // max(1, n_samples)
     better = by(better_chunks(layout, axis, "features" if n_features < n_samples else "samples"))
-    notes = []
+    notes = list(layout.remarks)
     if "check this" in reason:
         notes.append("which axis holds the samples is a guess: set input.samples_axis")
     if n_features < n_samples:
@@ -267,7 +278,10 @@ def as_text(facts: Mapping[str, Any]) -> str:
         shape += f" ({', '.join(dim or '?' for dim in facts['dims'])})"
     stored = "" if facts["stored_bytes"] is None else f", {describe_bytes(facts['stored_bytes'])} stored"
     chunks = "none: any part can be read" if facts["chunks"] is None else by(tuple(facts["chunks"]))
-    lines = [f"uri      {facts['uri']}"]
+    files = facts["files"]
+    lines = [f"uri      {facts['uri'] if isinstance(facts['uri'], str) else ' '.join(facts['uri'])}"]
+    if len(files) > 1:
+        lines.append(f"files    {len(files)}, joined along the samples, from {files[0]} to {files[-1]}")
     if facts["array"] is not None:
         others = [item for item in facts["arrays"] if item["path"] != facts["array"]]
         lines.append(f"array    {facts['array']}")
@@ -299,14 +313,15 @@ DEPENDS = ("preprocess.center",)
 """Keys whose default depends on another key: a value written down would not depend on it any more."""
 
 
-def starting_config(uri: str, facts: Mapping[str, Any]) -> str:
-    """A configuration for an inspected path or URL: every key, its meaning, and a value that runs."""
+def starting_config(uri: str | Sequence[str], facts: Mapping[str, Any]) -> str:
+    """A configuration for what was inspected: every key, its meaning, and a value that runs."""
     dims, axis = facts["dims"], facts["samples_axis"]
-    name = PurePosixPath(facts["uri"].rstrip("/")).name.split(".")[0] or "result"
+    first = facts["uri"] if isinstance(facts["uri"], str) else facts["uri"][0]
+    name = re.split(r"[.*?[]", PurePosixPath(first.rstrip("/")).name)[0].rstrip("-_") or "result"
     if facts["array"]:
         name += "-" + re.sub(r"\W+", "-", facts["array"].strip("/"))
     chosen: dict[str, Any] = {
-        "input.uri": uri,
+        "input.uri": uri if isinstance(uri, str) else list(uri),
         "input.array": facts["array"],
         "input.samples_axis": dims[axis] or axis,
         "preprocess.missing": "mean" if facts["values"] and facts["values"]["missing"] else "error",

@@ -516,7 +516,7 @@ def _relevant(config: Config) -> dict[str, Any]:
     """
     resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
-    for name in ("uri", "array", "samples_axis", "library", "storage_options", "read_seconds"):
+    for name in ("uri", "array", "samples_axis", "gaps", "library", "storage_options", "read_seconds"):
         del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
@@ -524,7 +524,7 @@ def _relevant(config: Config) -> dict[str, Any]:
 
 def _in_config(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of a run without what is not in its config: a result that is complete stays valid without its weights."""
-    weights = settings["preprocess"].get("sample_weights")
+    weights = settings.get("preprocess", {}).get("sample_weights")
     if weights is None:
         return settings
     kept = {name: value for name, value in weights.items() if name != "sha256"}

@@ -9,9 +9,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ByteSize,
     ConfigDict,
@@ -25,12 +26,11 @@ from dpca.errors import ConfigError
 from dpca.kernels.kernel import USES
 from dpca.numerics.dimension import RULES, Rule
 from dpca.numerics.panels import Missing, Scale
+from dpca.sources import Source, expanded, open_joined
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.credentials import HIDDEN, without_credentials
+from dpca.sources.joined_coordinates import Gaps
 from dpca.units import PLAIN, WALLTIME, walltime_seconds
-
-if TYPE_CHECKING:
-    from dpca.sources import Source
 
 DEFAULT_COMPONENTS = 20
 LEAST_MEMORY = 2**20
@@ -55,10 +55,24 @@ Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
 """Paths, URLs and other text that may be written into a script."""
 
 
+def _found(given: str | list[str]) -> str | list[str]:
+    """The paths that match, in place of patterns: these are the input that a result records."""
+    uris = expanded(given)
+    return uris if len(uris) > 1 else uris[0]
+
+
 class Input(_Section):
     """Where the data are."""
 
-    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens.")]
+    uri: Annotated[
+        Text | Annotated[list[Text], Field(min_length=1)],
+        AfterValidator(_found),
+        Field(
+            description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens. Files that follow each other along the samples, "
+            "such as one a year, are joined: a list of them, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
+            "(sst_10 is before sst_9)."
+        ),
+    ]
     array: Annotated[
         str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
     ] = None
@@ -66,6 +80,13 @@ class Input(_Section):
         int | str,
         Field(description="The axis of samples: a number or a dimension's name; all other axes are feature axes."),
     ] = 0
+    gaps: Annotated[
+        Gaps,
+        Field(
+            description="Of files that are joined, times have to increase from file to file. error: none may be missing, either: "
+            "a step between two files is at most 1.5 times the largest step within files; allow: it may be larger."
+        ),
+    ] = "error"
     absent_chunks: Annotated[
         Literal["fill", "error"],
         Field(
@@ -100,19 +121,29 @@ class Input(_Section):
         Raises
         ------
         InputError
-            As `dpca.sources.open_source` does.
+            As `dpca.sources.open_joined` does.
         """
-        from dpca.sources import open_source
-
-        return open_source(
-            self.uri,
-            self.array,
-            self.absent_chunks,
-            self.storage_options,
-            self.missing_values,
-            self.read_seconds,
-            self.library,
+        return open_joined(
+            self.uris,
+            self.samples_axis,
+            self.gaps,
+            array=self.array,
+            absent_chunks=self.absent_chunks,
+            storage_options=self.storage_options,
+            missing_values=self.missing_values,
+            read_seconds=self.read_seconds,
+            library=self.library,
         )
+
+    @property
+    def uris(self) -> list[str]:
+        """The paths and URLs, one or more."""
+        return [self.uri] if isinstance(self.uri, str) else self.uri
+
+    @property
+    def paths(self) -> list[Path]:
+        """Those that are on this machine."""
+        return [Path(uri) for uri in self.uris if "://" not in uri]
 
 
 class ArrayFile(_Section):
@@ -412,6 +443,7 @@ _AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
 ALLOWED = {
     "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "preprocess.filters.mask": "an array {uri: PATH}",
+    "input.uri": "text without control characters (such as line breaks), or a list of such text,",
     "input.samples_axis": "an integer such as 0, or a dimension's name",
     "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
     "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
@@ -495,11 +527,14 @@ def _check_place(config: Config) -> None:
                 "Leave it out.",
                 key="compute.workers",
             )
-    uri, path = config.input.uri, config.output.path
-    if "://" not in uri and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
-        raise ConfigError(
-            f"output.path is {path}, which lies in {uri}, the input", "Choose another output.path.", key="output.path"
-        )
+    path = config.output.path
+    for uri in config.input.paths:
+        if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
+            raise ConfigError(
+                f"output.path is {path}, which lies in {uri}, the input",
+                "Choose another output.path.",
+                key="output.path",
+            )
 
 
 def _kernels_of(model: Model) -> Sequence[str]:

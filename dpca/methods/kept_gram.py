@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Config, Preprocess
+from dpca.config.schema import Config, Preprocess, without_secrets
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of
+from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
@@ -98,8 +99,8 @@ def check_same(result: Result, config: Config) -> None:
         if changes:
             raise _of_other_values(result, changes, changes[0].partition(":")[0])
     recorded, current = before["input"], config.input
-    if _place(recorded["uri"]) != _place(current.uri):
-        change = differences(without_credentials(recorded["uri"]), without_credentials(current.uri), "input.uri")
+    if [*map(_place, expanded(recorded["uri"]))] != [*map(_place, current.uris)]:
+        change = differences(without_secrets(recorded["uri"]), without_secrets(current.uri), "input.uri")
         raise _of_other_values(result, change, "input.uri")
     axis, n_axes = current.samples_axis, len(result.manifest["input"]["shape"])
     if recorded["samples_axis"] != axis and not (isinstance(axis, int) and axis % n_axes == result.samples_axis):

@@ -10,7 +10,7 @@ from dpca.errors import DataError, InputError
 from dpca.methods.passes import not_exact
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.preprocess import is_beyond_float64
-from dpca.slabs import placed
+from dpca.slabs import Cuts, placed
 from dpca.sources import Source
 
 ROWS_BYTES = 2**25
@@ -35,11 +35,10 @@ def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
             key="input.uri",
         )
     n, across = layout.shape[axis], layout.shape[1 - axis]
-    chunk, (factor, offset) = layout.chunk_shape[axis], layout.packing
-    step = chunk * max(1, ROWS_BYTES // (8 * chunk * max(1, across)))
+    factor, offset = layout.packing
+    blocks = Cuts.of(n, layout.chunks[axis]).coarsen(max(1, ROWS_BYTES // (8 * max(1, across))))
     with source.open() as reader:
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
+        for rows in blocks.within(slice(0, n)):
             region = placed((slice(0, across), slice(0, across)), axis, rows)
             raw = reader.read(region)
             if raw.dtype.kind in "iu" and is_beyond_float64(raw, layout.marked(raw)).any():
@@ -49,7 +48,7 @@ def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
             values = values * factor + offset
             if not np.isfinite(values).all():
                 at = np.argwhere(~np.isfinite(values))[0]
-                at[axis] += start
+                at[axis] += rows.start
                 raise DataError(
                     f"{layout.name}: the value at index {at.tolist()} is not finite",
                     "A kernel is defined for every two samples: compute what is missing, or leave those samples out.",

@@ -57,6 +57,7 @@ def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
             f"chunks of {by(better_chunks(layout, plan.samples_axis, plan.keeps))} would do with {describe_memory(better)}."
         )
+    remedy += "".join(f" {remark[0].upper()}{remark[1:]}." for remark in layout.remarks)
     return OverBudgetError(
         f"{layout.name}: the smallest plan takes {describe_memory(process.peak_bytes)} of memory{on} (most in "
         f"{stage.name}, for {largest.name}: {describe_memory(largest.bytes * largest.count)}), but the budget is "

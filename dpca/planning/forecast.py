@@ -326,7 +326,7 @@ def _rates(rates: Rates, m: int) -> dict[str, float]:
 
 def _advice(run: RunPlan, layout: Layout, output_bytes: int, output_path: str) -> list[str]:
     """Suggestions that would make the run cheaper, if any."""
-    sentences = []
+    sentences = list(layout.remarks)
     plan, process = run.plan, run.tightest
     better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
     if run.reading == "copy":

@@ -96,7 +96,7 @@ def _where(manifest: dict[str, Any]) -> str:
     """What is needed besides the config to run it again."""
     if manifest["input"]["kind"] in ("numpy", "dask"):
         return ", with the data, which were in memory, stored and named as its input"
-    return "" if "://" in manifest["config"]["input"]["uri"] else " where its input is"
+    return "" if "://" in str(manifest["config"]["input"]["uri"]) else " where its input is"
 
 
 def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: str) -> str:

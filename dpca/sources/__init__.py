@@ -7,9 +7,11 @@ of the file) or in `as_source` (by type).
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ from dpca.errors import InputError
 from dpca.sources.anndata_layout import IN_PARTS
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
+from dpca.sources.credentials import without_credentials
+from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
 
 if TYPE_CHECKING:
@@ -28,11 +32,69 @@ if TYPE_CHECKING:
     from dpca.sources.zarr_array import ZarrSource
     from dpca.sources.zarr_store import Library
 
-__all__ = ["Layout", "Reader", "Region", "Source", "as_source", "list_arrays", "open_source"]
+__all__ = [
+    "Layout",
+    "Reader",
+    "Region",
+    "Source",
+    "as_source",
+    "expanded",
+    "list_arrays",
+    "open_joined",
+    "open_source",
+]
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
 _CONVERT = {".npz": "numpy.load({!r})['NAME']", ".csv": "numpy.loadtxt({!r}, delimiter=',')"}
+
+
+def expanded(uris: str | Sequence[str]) -> list[str]:
+    """Paths and URLs, with the paths that match in place of a pattern, such as data/sst_*.nc, sorted by name as text.
+
+    A pattern that nothing matches stays: `open_source` refuses it. A path that exists is no pattern.
+    """
+    found = []
+    for uri in [uris] if isinstance(uris, str) else uris:
+        matching = sorted(glob(uri, recursive=True)) if _is_pattern(uri) else []
+        found += matching or [uri]
+    return found
+
+
+def _is_pattern(uri: str) -> bool:
+    return "://" not in uri and has_magic(uri) and not os.path.exists(uri)
+
+
+def open_joined(uris: Sequence[str], samples_axis: int | str = 0, gaps: Gaps = "error", **how: Any) -> Source:
+    """Open the arrays at paths or URLs as one, joined along the samples in this order; a single one is opened as it is.
+
+    Parameters
+    ----------
+    uris : as `expanded` gives them
+    samples_axis, gaps : as for `dpca.sources.joining.join`
+    how : further arguments of `open_source`, the same for all
+
+    Raises
+    ------
+    InputError
+        As `open_source` does for each; when one is named twice; when one does not fit the others.
+    """
+    if len(uris) == 1:
+        return open_source(uris[0], **how)
+    before: dict[str, str] = {}
+    for uri in uris:
+        place = uri if "://" in uri else os.path.realpath(uri)
+        if place in before:
+            raise InputError(
+                f"{without_credentials(uri)}: is there twice"
+                + (f", also as {before[place]}" if before[place] != uri else ""),
+                "Name each file once in input.uri.",
+                key="input.uri",
+            )
+        before[place] = uri
+    from dpca.sources.joining import join
+
+    return join([open_source(uri, **how) for uri in uris], samples_axis, gaps)
 
 
 def open_source(
@@ -97,6 +159,15 @@ def _kind(uri: str) -> str:
                     f"Set input.uri: {parent} and input.array: {Path(uri).relative_to(parent)}.",
                     key="input.uri",
                 )
+        if _is_pattern(uri):
+            before = re.match(r"[^*?[]*/", uri)
+            folder = os.path.abspath(before[0] if before else ".")
+            there = "" if os.path.isdir(folder) else ", which does not exist"
+            raise InputError(
+                f"{uri}: no file matches this pattern, looked for in {folder}{there}",
+                "Check input.uri; patterns have *, ? and [...], as in a shell.",
+                key="input.uri",
+            )
         if uri.startswith("~"):
             raise InputError(f"{uri}: does not exist", "~ is not expanded: write the whole path.", key="input.uri")
         raise InputError(

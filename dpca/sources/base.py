@@ -74,6 +74,10 @@ class Layout:
     """Seconds without a slab read after which storage counts as hanging."""
     packing: tuple[float, float] = (1.0, 0.0)
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
+    units: str = ""
+    """Units of the values, by the source's own attributes."""
+    remarks: tuple[str, ...] = ()
+    """What to know of its storage before a run, in sentences."""
 
     def __post_init__(self) -> None:
         dims = self.dims or (None,) * len(self.shape)
@@ -350,8 +354,8 @@ class Source(ABC):
         return None
 
     @property
-    def place(self) -> tuple[str, str | None] | None:
-        """Path, and array inside, with which `open_source` opens it again; None where values are in memory or computed."""
+    def place(self) -> tuple[str | list[str], str | None] | None:
+        """Path or paths, and array inside, with which a config's input opens it again; None where values are in memory or computed."""
         return None
 
     # Only for arrays that Dask computes.

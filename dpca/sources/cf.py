@@ -20,7 +20,7 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     """Fields of a Layout that the attributes of an array determine.
 
     The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
-    valid_range (2.5.1); and _Unsigned, with which netCDF marks integers that its format has no type for
+    valid_range (2.5.1); units (3.1); and _Unsigned, with which netCDF marks integers that its format has no type for
     (NetCDF Users Guide, appendix A).
 
     Parameters
@@ -32,7 +32,7 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     InputError
         When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
     """
-    given = _Attributes(array, attributes, dtype)
+    given, units = _Attributes(array, attributes, dtype), _text(attributes.get("units"))
     names = ("_FillValue", "missing_value")
     marks = [float(mark) for name in names for mark in given.as_meant(given.numbers(name))]
     return {
@@ -41,6 +41,7 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
         "missing_values": as_stored(marks, given.meant),
         "packing": given.packing,
         "valid_range": given.valid_range,
+        "units": units if isinstance(units, str) else "",
     }
 
 

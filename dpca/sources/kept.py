@@ -98,7 +98,7 @@ class KeptSource(Source):
         return self._source.state(region)
 
     @property
-    def place(self) -> tuple[str, str | None] | None:
+    def place(self) -> tuple[str | list[str], str | None] | None:
         return self._source.place
 
 

@@ -170,11 +170,13 @@ def differences(before: Any, after: Any, name: str = "") -> list[str]:
         ]
     if before == after:
         return []
-    if name.endswith("modified_ns"):
+    file, _, fact = name.rpartition(".")
+    of = f"{file.removeprefix('files.')}: " if file else ""
+    if fact == "modified_ns":
         was, now = (_moment(value) for value in (before, after))
-        return [f"the file was written at {was}, now at {now} (a copy keeps its time by cp -p or rsync -t)"]
-    if name.endswith("chunks_sha256"):
-        return ["sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
+        return [f"{of}the file was written at {was}, now at {now} (a copy keeps its time by cp -p or rsync -t)"]
+    if fact == "chunks_sha256":
+        return [f"{of}sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
     return [f"{name}: {_shown(before)}, now {_shown(after)}"]
 
 

@@ -97,6 +97,8 @@ def test_all_errors_are_told_at_once():
         ("input: x.npy\noutput: {path: y}\n", "c.yaml:1:8: input is 'x.npy', but a mapping of keys is allowed", "Write input: {uri: PATH}."),
         ("input: {uri: x}\n", "c.yaml:1:1: output.path is missing", "Set output.path."),
         ("input:\noutput: {path: y}\n", "c.yaml:1:1: input.uri is missing", "Set input.uri."),
+        ("input: {uri: [x, 5]}\noutput: {path: y}\n", "c.yaml:1:14: input.uri is ['x', 5], but text without control characters (such as line breaks), or a list of such text, is allowed", ""),
+        ("input: {uri: []}\noutput: {path: y}\n", "c.yaml:1:9: input.uri is [], but text without", ""),
         ("input: {uri: x, 1: x}\noutput: {path: y}\n", "c.yaml:1:17: unknown key input.1 (allowed: uri, array, ", ""),
         ("input: {uri: x, missing_values: -999}\noutput: {path: y}\n", "input.missing_values is -999, but a list of numbers such as [-999] (NaN counts as missing anyway) is allowed", ""),
         ("input: {uri: x, missing_values: [.nan]}\noutput: {path: y}\n", "input.missing_values is [nan], but a list of numbers such as [-999]", ""),

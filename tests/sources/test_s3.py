@@ -8,7 +8,7 @@ import pytest
 import zarr
 from zarr.storage import MemoryStore, WrapperStore
 
-from dpca.sources import open_source
+from dpca.sources import open_joined, open_source
 from dpca.sources.zarr_array import ZarrSource
 from dpca.sources.zarr_store import REQUESTS
 from tests.commands.calls import X, dpca
@@ -58,6 +58,7 @@ def stored(endpoint):
     group.create_array("holes", shape=X.shape, chunks=(12, 20, 7), dtype="f4", fill_value=2)[..., :7] = 1
     for key, value in local._store_dict.items():
         system.pipe_file(f"climate/x.zarr/{key}", value.to_bytes())
+        system.pipe_file(f"climate/y.zarr/{key}", value.to_bytes())
 
 
 def config(how, array="field", **output):
@@ -78,6 +79,14 @@ def test_a_run_from_s3_has_the_bits_of_one_from_here(how, array):
     assert dpca("run", config(how, array)) == 0
     assert dpca("run", "c.yaml", "--set", "input={uri: x.zarr}", "--set", "output.path=near") == 0
     assert bits("far") == bits("near")
+
+
+def test_arrays_at_several_urls_are_joined(how):
+    source = open_joined(["s3://climate/x.zarr", "s3://climate/y.zarr"], array="field", **how)
+    with source.open() as reader:
+        reader.will_read([(slice(0, 24), slice(0, 20), slice(0, 30))])
+        read = reader.read((slice(0, 24), slice(0, 20), slice(0, 30)))
+        np.testing.assert_array_equal(read, np.concatenate([X, X]))
 
 
 def test_new_samples_from_s3(how):

@@ -1,0 +1,223 @@
+"""The coordinates of arrays that are joined along the samples: those of features are equal, times increase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from dpca.errors import InputError
+from dpca.sources.base import Layout, Reader, Source
+from dpca.sources.coordinate import Coordinate, Parts, difference
+from dpca.sources.joined import Along
+from dpca.sources.times import Conversion, TimeUnits, is_time, shown
+
+Gaps = Literal["error", "allow"]
+
+GAP = 1.5
+"""A step in time from one file to the next is a gap if it is larger than the largest step within files, times this."""
+REMEDY = "Take it out of input.uri, or make it like the others."
+
+
+def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = REMEDY) -> None:
+    """Refuse the first file that has something else than most of them; `having` says in words what each has."""
+    (usual, count), *others = Counter(having).most_common()
+    if others:
+        wrong = next(number for number, has in enumerate(having) if has != usual)
+        like = layouts[having.index(usual)].name + (f" and {count - 1} more have" if count > 1 else " has")
+        raise InputError(f"{layouts[wrong].name}: has {having[wrong]}, but {like} {usual}", remedy, key="input.uri")
+
+
+def compared(sources: Sequence[Source], axis: int, gaps: Gaps) -> tuple[Along | None, list[Conversion]]:
+    """The coordinate of all samples, and what converts that of each file, after all coordinates have been compared.
+
+    Raises
+    ------
+    InputError
+        Names the file that does not fit; the key is input.gaps if only a gap is in the way.
+    """
+    found: list[_Samples | None] = []
+    with sources[0].open() as first:
+        for source in sources:
+            with source.open() as reader:
+                _check_features(first, reader, axis)
+                found.append(_Samples.of(first, reader, axis))
+    layouts = [source.layout for source in sources]
+    having = ["no coordinate of the samples" if one is None else "a coordinate of the samples" for one in found]
+    check_same(layouts, having)
+    files = [one for one in found if one is not None]
+    if not files:
+        return None, [Conversion()] * len(sources)
+    times = [one.times for one in files if one.times is not None]
+    found_gaps = list(_gaps(layouts, times, files[0].attributes)) if times else []
+    if found_gaps and gaps == "error":
+        raise InputError(
+            found_gaps[0], "Add the file that is missing between them, or set input.gaps: allow.", key="input.gaps"
+        )
+    return _joined(files), [one.conversion for one in files]
+
+
+def _check_features(first: Reader, reader: Reader, axis: int) -> None:
+    """Refuse features whose coordinates are not those of the first file."""
+    for number in range(len(reader.layout.shape)):
+        ours, theirs = first.coordinate(number), reader.coordinate(number)
+        if number == axis or ours is theirs is None:
+            continue
+        if ours is None or theirs is None:
+            has, other = ("a", "none") if ours is None else ("no", "one")
+            raise InputError(
+                f"{reader.layout.name}: has {has} coordinate along axis {number}, but {first.layout.name} has {other}",
+                REMEDY,
+                key="input.uri",
+            )
+        if differ := difference(theirs, ours):
+            raise InputError(
+                f"{reader.layout.name}: feature {differ.index} along {ours.name!r} is {differ.found!r}, but {first.layout.name} "
+                f"has {differ.expected!r} there ({differ.count} differ)",
+                REMEDY,
+                key="input.uri",
+            )
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The coordinate of the samples of one file."""
+
+    name: str
+    dtype: Any
+    parts: Parts
+    attributes: Mapping[str, Any]
+    conversion: Conversion
+    times: _Extent | None
+    """None if they are no times."""
+
+    @classmethod
+    def of(cls, first: Reader, reader: Reader, axis: int) -> _Samples | None:
+        """The coordinate of a file, if it has one; times are read, and have to increase."""
+        ours, theirs = first.coordinate(axis), reader.coordinate(axis)
+        if ours is None or theirs is None:
+            return None
+        timed, conversion = is_time(ours.attributes), Conversion()
+        if ours.text != theirs.text or timed != is_time(theirs.attributes):
+            kind, other = (_kind(coordinate) for coordinate in (theirs, ours))
+            raise InputError(
+                f"{reader.layout.name}: has {kind} along {theirs.name!r}, but {first.layout.name} has {other}",
+                REMEDY,
+                key="input.uri",
+            )
+        if timed:
+            conversion = _conversion(first.layout, ours, reader.layout, theirs)
+        times = _Extent.of(reader.layout, theirs, conversion, ours.attributes) if timed else None
+        return cls(ours.name, theirs.values.dtype, theirs.parts, ours.attributes, conversion, times)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether values are numbers, rather than text."""
+        return bool(self.dtype.kind in "biuf")
+
+    @property
+    def converted(self) -> Any:
+        """The dtype of its values in the units of the first file."""
+        return self.conversion(np.empty(0, self.dtype)).dtype if self.numbers else self.dtype
+
+
+def _kind(coordinate: Coordinate) -> str:
+    return "times" if is_time(coordinate.attributes) else "names" if coordinate.text else "numbers"
+
+
+def _conversion(layout: Layout, ours: Coordinate, other: Layout, theirs: Coordinate) -> Conversion:
+    """What converts times to those of the first file."""
+    written, expected = (
+        " ".join(str(times.attributes[key]) for key in ("units", "calendar") if key in times.attributes)
+        for times in (theirs, ours)
+    )
+    if written == expected:
+        return Conversion()
+    units, into = TimeUnits.of(theirs.attributes), TimeUnits.of(ours.attributes)
+    conversion = units.to(into) if units and into else None
+    if conversion is None:
+        raise InputError(
+            f"{other.name}: has times in {written!r}, which can't be converted to those of {layout.name}, {expected!r}",
+            "Give all files times in one calendar, in units from weeks to nanoseconds since a date.",
+            key="input.uri",
+        )
+    return conversion
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """The times of one file, in the units of the first."""
+
+    first: Any
+    last: Any
+    step: Any
+    """The largest step; 0 for one sample."""
+
+    @classmethod
+    def of(cls, layout: Layout, times: Coordinate, conversion: Conversion, into: Mapping[str, Any]) -> _Extent:
+        """The extent of times, which have to increase; `into` has the units that they are converted to."""
+        first, before, step = None, np.empty(0), 0
+        for piece, stored in times.pieces():
+            converted = conversion(stored)
+            converted = converted.astype(np.int64 if converted.dtype.kind in "iu" else np.float64)
+            first = converted[0] if first is None else first
+            values = np.concatenate([before.astype(converted.dtype), converted])
+            steps = np.diff(values)
+            if not (steps > 0).all():
+                at = int(np.argmin(steps > 0))
+                raise InputError(
+                    f"{layout.name}: the times of its samples do not increase: sample {piece.start - len(before) + at + 1} is of "
+                    f"{shown(values[at + 1], into)}, and the one before it of {shown(values[at], into)}",
+                    "Sort its samples by time, and keep each once (sortby and drop_duplicates of xarray).",
+                    key="input.uri",
+                )
+            before, step = values[-1:], max(step, steps.max(initial=0))
+        return cls(first, before[0], step)
+
+
+def _gaps(layouts: Sequence[Layout], times: Sequence[_Extent], into: Mapping[str, Any]) -> Iterator[str]:
+    """The gaps between files, in sentences; files whose times do not follow each other are refused."""
+    steps = [after.first - before.last for before, after in pairwise(times)]
+    within = max(extent.step for extent in times)
+    usual = within or np.median(steps)  # files of one sample have no steps within them
+    for (layout, other), (before, after), step in zip(pairwise(layouts), pairwise(times), steps, strict=True):
+        place = (
+            f"{other.name}: begins at {shown(after.first, into)}, but {layout.name}, before it, ends at "
+            f"{shown(before.last, into)}"
+        )
+        if not step > 0:
+            swapped = after.last < before.first
+            raise InputError(
+                place + ("" if swapped else f": they overlap, up to {shown(min(after.last, before.last), into)}"),
+                "List the files in the order of their times; those of a pattern are sorted by name, as text."
+                if swapped
+                else "Leave out the samples, or the file, that are there twice.",
+                key="input.uri",
+            )
+        if step > GAP * usual:
+            what = "largest step within files" if within else "usual step"
+            yield f"{place}: there is a gap of {step:g} {str(into['units']).split()[0]}, and the {what} is {usual:g}"
+
+
+def _joined(files: Sequence[_Samples]) -> Along:
+    """The coordinate of all samples: numbers of a type that holds those of all files, or text."""
+    first, dtypes = files[0], [one.converted for one in files]
+    dtype = dtypes[0]
+    if any(other != dtype for other in dtypes):
+        dtype = np.result_type(*dtypes) if first.numbers else np.dtype(object)
+    parts = [one.parts for one in files]
+    return Along(
+        first.name,
+        dtype,
+        # A part that begins and ends anywhere may need two chunks of a file for what would be one.
+        Parts(
+            max(part.width for part in parts),
+            max(part.chunk for part in parts),
+            2 * max(part.chunk_bytes for part in parts),
+        ),
+        dict(first.attributes),
+    )
