@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
+from dpca.sources.calendars import datetimes
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.store.arrays import SPECTRAL
-from dpca.store.names import moments, names_along, sample_names
+from dpca.store.names import names_along, sample_names
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 from dpca.system import durable
@@ -165,7 +166,7 @@ def _npz(result: Result, path: Path, _: Any) -> None:
             if array.text:
                 put(name, np.array(np.asarray(array[...]).tolist(), str))
                 continue
-            dates = moments(array[...], array.attributes) if array.dims == (name,) else None
+            dates = datetimes(array[...], array.attributes) if array.dims == (name,) else None
             if dates is not None:
                 put(name, dates)
                 continue

@@ -17,7 +17,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quality, Scree
@@ -174,6 +174,7 @@ def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | Non
         axes.set_ylabel(f"score {number}")
         axes.yaxis.set_major_locator(MaxNLocator(3))
     panels[-1].set_xlabel(_text(axis.label))
+    _mark(panels[-1].xaxis, axis, 8)
     return _svg(figure, "order")
 
 
@@ -208,8 +209,8 @@ def of_component(
         )
         panel.set_facecolor(MISSING)
         panel.set(xlabel=_text(across.label), ylabel=_text(down.label))
-        panel.xaxis.set_major_locator(MaxNLocator(4))
-        panel.yaxis.set_major_locator(MaxNLocator(4))
+        _mark(panel.xaxis, across, 4)
+        _mark(panel.yaxis, down, 4)
     figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=30)
     return _svg(figure, f"component{number}")
 
@@ -251,7 +252,7 @@ def _line(number: int, component: Component, view: Picture, axis: Axis) -> str:
         axes.stem(at, values, linefmt=COLORS[0], markerfmt="o", basefmt=" ")
     axes.axhline(0, color=INK, linewidth=0.5)
     axes.set(xlabel=_text(axis.label), ylabel=f"component {number}")
-    axes.xaxis.set_major_locator(MaxNLocator(8))
+    _mark(axes.xaxis, axis, 8)
     return _svg(figure, f"component{number}")
 
 
@@ -280,6 +281,17 @@ def _grouped(number: int, component: Component, view: Picture, axis: Axis, group
         xlabel=f"{_text(axis.label)}, by group", ylabel=f"|component {number}|", xlim=(0, groups.length), ylim=(0, None)
     )
     return _svg(figure, f"component{number}")
+
+
+def _mark(ticks: Any, axis: Axis, most: int) -> None:
+    """Mark an axis at round numbers; a time where years begin, or, if it is shorter, with dates."""
+    years = axis.years(most)
+    if years:
+        ticks.set_ticks(list(years), list(years.values()))
+        return
+    ticks.set_major_locator(MaxNLocator(most if axis.time is None else min(most, 5)))
+    if axis.time is not None:
+        ticks.set_major_formatter(FuncFormatter(lambda position, _: axis.date(position)))
 
 
 def _extent(down: Axis, across: Axis, view: Picture) -> tuple[tuple[float, float, float, float], bool]:

@@ -7,7 +7,8 @@ value of largest magnitude in it, so that no peak is lost, whatever the size of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.numerics.dimension import Eigenvalues, noise_edge
+from dpca.sources.calendars import dates, needs_cftime, number_of
 from dpca.store.gram import keeps_gram, read_gram, read_products
 from dpca.store.names import names_along
 from dpca.store.results import Result
@@ -38,6 +40,7 @@ READ_BYTES = 16 * 10**9
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
 MOST_GROUPS = 100
+ROUND_YEARS = tuple(factor * 10**power for power in range(5) for factor in (1, 2, 5))
 MATRIX = 400
 """Largest number of rows of the drawn similarity matrix; of more samples, every k-th is drawn."""
 
@@ -109,6 +112,8 @@ class Axis:
     values: F64 | None = None
     """Every `step`-th value of the coordinate."""
     step: int = 1
+    time: Mapping[str, Any] | None = None
+    """Attributes of the coordinate, if its numbers are dates."""
 
     @property
     def known(self) -> bool:
@@ -120,6 +125,26 @@ class Axis:
         if self.values is not None and (len(self.values), self.step) == (length, step):
             return self.values
         return step * np.arange(length, dtype=np.float64)
+
+    def years(self, most: int) -> dict[float, str]:
+        """Where round years begin along a time, at most so many, and their names; empty if fewer than two begin."""
+        if self.time is None or (ends := dates(np.array([self.first, self.last]), self.time)) is None:
+            return {}
+        begin, end = sorted(int(text[0] + text[1:].partition("-")[0]) for text in ends)  # a year may be negative
+        low, high = sorted(float(position) for position in (self.first or 0.0, self.last or 0.0))
+        pitch = next((pitch for pitch in ROUND_YEARS if (end - begin) / pitch < most), ROUND_YEARS[-1])
+        found = {}
+        for year in range(begin + -begin % pitch, end + 1, pitch):
+            with suppress(InputError):  # some calendars have no year 0
+                date = f"{'-' * (year < 0)}{abs(year):04d}-01-01"
+                found[number_of(date, self.time, self.label)] = str(year)
+        found = {position: year for position, year in found.items() if low <= position <= high}
+        return found if len(found) > 1 else {}
+
+    def date(self, position: float) -> str:
+        """A position as a date; as a number where it is none."""
+        told = None if self.time is None else dates(np.array([position]), self.time)
+        return f"{position:g}" if told is None else told[0]
 
     def edges(self, length: int) -> tuple[float, float]:
         """Edges of an image of `length` entries, half a step beyond the first and the last."""
@@ -264,9 +289,16 @@ def axis_of(
         last = values[-1:]
     if signs - {1.0} and signs - {-1.0}:
         return Axis(dim or fallback)  # not monotonic: its values are names, not positions
-    units = coordinate.attributes.get("units")
-    positions = np.concatenate(kept)
-    return Axis(f"{dim} ({units})" if units else str(dim), float(positions[0]), float(last[0]), positions, step)
+    positions, attributes = np.concatenate(kept), coordinate.attributes
+    first, end = float(positions[0]), float(last[0])
+    if dates(np.array([first, end]), attributes) is not None:
+        return Axis(str(dim), first, end, positions, step, attributes)
+    units = attributes.get("units")
+    if needs_cftime(attributes):
+        units = (
+            f"{units}, calendar {attributes.get('calendar', 'standard')}: cftime, not installed, would tell the dates"
+        )
+    return Axis(f"{dim} ({units})" if units else str(dim), first, end, positions, step)
 
 
 def groups_of(labels: NDArray[Any]) -> Groups:

@@ -1,5 +1,7 @@
 """What a report shows, against dense NumPy."""
 
+import sys
+
 import numpy as np
 import pytest
 import zarr
@@ -136,6 +138,40 @@ def test_axes_have_coordinates_where_these_are_positions():
     assert lat.edges(5) == (75, -75)
     assert not findings.axis_of(result, "id", "").known
     assert not findings.axis_of(result, None, "feature axis 0").known
+
+
+@pytest.mark.parametrize(
+    ("calendar", "days", "years", "tenth"),
+    [
+        ("standard", 365.25, {"1991", "1992", "1993", "1994"}, "1990-05-26"),
+        ("noleap", 365, {"1991", "1992", "1993", "1994"}, "1990-05-26"),
+        ("360_day", 3600, {"2000", "2010", "2020", "2030"}, "1990-05-26"),
+        ("360_day", 1, set(), "1990-05-26"),
+    ],
+)
+def test_an_axis_of_time_is_marked_with_years_or_dates(calendar, days, years, tenth):
+    pytest.importorskip("cftime")
+    axis = findings.axis_of(along_time(calendar, 15 + np.arange(5) * days), "time", "")
+    assert axis.label == "time"
+    marks = axis.years(5)
+    assert set(marks.values()) == years
+    assert all(axis.date(position) == f"{year}-01-01" for position, year in marks.items())
+    assert axis.date(145.0) == tenth
+    assert axis.date(np.pi) == "3.14159"
+
+
+def test_an_axis_of_time_without_cftime_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cftime", None)
+    axis = findings.axis_of(along_time("noleap", np.arange(5.0)), "time", "")
+    assert axis.label == "time (days since 1990-01-01, calendar noleap: cftime, not installed, would tell the dates)"
+    assert (axis.years(5), axis.date(2.0)) == ({}, "2")
+
+
+def along_time(calendar, values):
+    store = {}
+    time = zarr.create_group(store).create_array("time", data=values, dimension_names=("time",))
+    time.attrs.update(units="days since 1990-01-01", calendar=calendar)
+    return Result(None, {}, Arrays(store, "r", None), "r")
 
 
 @given(st.integers(1, 400), st.integers(1, 60), st.sampled_from(["rising", "falling", "neither", "repeated"]))

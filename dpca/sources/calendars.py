@@ -1,0 +1,220 @@
+"""Dates of time axes: numbers in units of time since a date (CF conventions, 4.4), in calendars of the world and of models.
+
+Years of 365, 366 or 360 days, and dates before 1583, are counted by cftime, which only this file knows (extra `netcdf`).
+Without it they stay numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+
+MOST_SECONDS, TICK = 1e12, 1e-4
+"""The largest distance from the beginning of a count that is taken for a date; the error of sums of fractions of a day."""
+FIRST_YEAR = 1583
+"""From this year on, the calendars of the world agree."""
+_FIRST_DAY = np.datetime64("1582-10-15")
+"""With this day the calendar that CF calls standard becomes the Gregorian one."""
+_YEAR_0 = np.datetime64("0000-01-01")
+_MIXED, _PROLEPTIC = ("standard", "gregorian"), ("proleptic_gregorian",)
+_SINCE = re.compile(
+    r"(day|hour|minute|second)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d:\d\d)(?::00(?:\.0)?)?)?(?: ?(?:UTC|Z))?"
+)
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_STEPS = {"D": ("days", 86400.0), "s": ("seconds", 1.0), "ms": ("milliseconds", 1e-3)}
+_ISO = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?")
+
+
+@dataclass(frozen=True)
+class _Count:
+    """A count of time: so many seconds a unit, from so many seconds after a midnight."""
+
+    unit: float
+    midnight: Any
+    """numpy.datetime64 in days, or cftime.datetime."""
+    after: float
+
+    def ticks(self, values: NDArray[Any]) -> tuple[str, NDArray[np.int64]] | None:
+        """Whole days, seconds or milliseconds after midnight, the coarsest that keep the stored precision; None for finer times."""
+        counted = values.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            seconds = counted * self.unit + self.after
+            if not (np.abs(seconds) < MOST_SECONDS).all():
+                return None
+        stored_to = np.spacing(np.abs(values)) * self.unit if values.dtype.kind == "f" else 0.0
+        for name, (_, step) in _STEPS.items():
+            ticks = np.round(seconds / step)
+            if (np.abs(ticks * step - seconds) <= np.maximum(stored_to, TICK)).all():
+                return name, ticks.astype(np.int64)
+        return None
+
+
+def datetimes(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.datetime64] | None:
+    """Dates and times of a coordinate as NumPy has them, exactly; None for other units, and in calendars of models.
+
+    They are in days, seconds or milliseconds: the coarsest unit that keeps the stored precision. None also for times
+    finer than a millisecond, and for dates that the calendar does not share with NumPy's, which is Gregorian at all times.
+
+    Parameters
+    ----------
+    values : numbers, along one axis
+    attributes : `units`, such as days since 1850-01-01, and `calendar`; standard if absent
+    """
+    count, calendar = _of_the_world(attributes), _calendar(attributes)
+    if values.dtype.kind not in "iuf" or calendar not in (*_MIXED, *_PROLEPTIC):
+        return None
+    if count is not None and (found := count.ticks(values)) is not None:
+        name, ticks = found
+        moments: NDArray[np.datetime64] = count.midnight.astype(f"datetime64[{name}]") + ticks
+    else:
+        texts = _of_cftime(values, attributes)
+        if texts is None:
+            return None
+        moments = np.array(texts, "datetime64")
+    return moments if calendar in _PROLEPTIC or (moments >= _FIRST_DAY).all() else None
+
+
+def dates(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | None:
+    """Dates and times of a coordinate as ISO 8601 writes them, 1999-02-30 also, where years have 360 days; None for other units.
+
+    None also for times finer than a millisecond, and where cftime is needed and not installed (`needs_cftime`).
+
+    Parameters
+    ----------
+    values, attributes : as for `datetimes`
+    """
+    moments = datetimes(values, attributes)
+    if moments is None or (moments < _YEAR_0).any():  # negative years are no ISO 8601 as NumPy writes them
+        return _of_cftime(values, attributes)
+    return [str(moment) for moment in moments]
+
+
+def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:
+    """The number of a date in the units of a coordinate: what `dates` writes, read back.
+
+    Parameters
+    ----------
+    date : 1999-02-28, or 1999-02-28T12:00:00
+    attributes : as for `datetimes`
+    name : of the coordinate, in errors
+
+    Raises
+    ------
+    InputError
+        When it is no date of the calendar, the units are no time since a date, or cftime is needed and not installed.
+    """
+    units, calendar = attributes.get("units"), _calendar(attributes)
+    if not _is_time(attributes):
+        raise InputError(f"{name}: {date!r} is a date, but the units are {units!r}", "Give a number in these units.")
+    counts = (_of_the_world(attributes), _of_models(attributes))
+    written = _ISO.fullmatch(date.strip())
+    for count in counts:
+        if count is None or written is None:
+            continue
+        with suppress(ValueError, OverflowError), _unwarned():
+            days, time = _days_after(count.midnight, written[1]), [float(part or 0) for part in written.groups()[1:]]
+            before = isinstance(count.midnight, np.datetime64) and count.midnight + days < _FIRST_DAY
+            if not (before and calendar in _MIXED) and time[0] < 24 and max(time[1:]) < 60:
+                seconds = 86400 * days + 3600 * time[0] + 60 * time[1] + time[2]
+                return float((seconds - count.after) / count.unit)
+    if counts == (None, None) and needs_cftime(attributes):
+        raise InputError(
+            f"{name}: dates of calendar {calendar}, {units}, need cftime, which is not installed",
+            f"pip install cftime, or give a number of {units}.",
+        )
+    raise InputError(
+        f"{name}: {date!r} is no date of calendar {calendar}, in which its numbers are {units}",
+        "Write 1999-02-28 or 1999-02-28T12:00:00, a day that the calendar has.",
+    )
+
+
+def needs_cftime(attributes: Mapping[str, Any]) -> bool:
+    """Whether a coordinate is a time whose dates only cftime can tell, and cftime is not installed."""
+    known = _of_the_world(attributes) is not None
+    of_no_length = str(attributes.get("units")).strip().startswith("month") and _calendar(attributes) != "360_day"
+    return _is_time(attributes) and not known and not of_no_length and find_spec("cftime") is None
+
+
+def _is_time(attributes: Mapping[str, Any]) -> bool:
+    return " since " in str(attributes.get("units", ""))
+
+
+def _calendar(attributes: Mapping[str, Any]) -> str:
+    return str(attributes.get("calendar", "standard")).strip().lower()
+
+
+def _of_the_world(attributes: Mapping[str, Any]) -> _Count | None:
+    """The count of units that NumPy's own calendar can tell; None for others."""
+    match = _SINCE.fullmatch(str(attributes.get("units", "")).strip())
+    if match is None or _calendar(attributes) not in (*_MIXED, *_PROLEPTIC):
+        return None
+    unit, date, time = match.groups()
+    year, month, day = (int(part) for part in date.split("-"))
+    if year < FIRST_YEAR:
+        return None
+    hour, minute = (int(part) for part in (time or "00:00").split(":"))
+    try:
+        midnight = np.datetime64(f"{year:04d}-{month:02d}-{day:02d}", "D")
+    except ValueError:  # 30 February
+        return None
+    return _Count(_SECONDS[unit], midnight, 3600 * hour + 60 * minute)
+
+
+def _of_models(attributes: Mapping[str, Any]) -> _Count | None:
+    """The count of units that cftime can tell; None for others, and without cftime."""
+    if not _is_time(attributes) or find_spec("cftime") is None:
+        return None
+    import cftime
+
+    with suppress(ValueError, OverflowError), _unwarned():
+        how = {"calendar": _calendar(attributes), "only_use_cftime_datetimes": True}
+        begin, following = cftime.num2date(np.array([0, 1]), str(attributes["units"]).strip(), **how)
+        midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
+        return _Count((following - begin).total_seconds(), midnight, (begin - midnight).total_seconds())
+    return None
+
+
+def _of_cftime(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | None:
+    count = _of_models(attributes)
+    if count is None or values.dtype.kind not in "iuf" or (found := count.ticks(values)) is None:
+        return None
+    name, ticks = found
+    with suppress(ValueError, OverflowError), _unwarned():
+        moments = (count.midnight + timedelta(**{_STEPS[name][0]: tick}) for tick in ticks.tolist())
+        if name == "D":
+            return [moment.isoformat().partition("T")[0] for moment in moments]
+        return [moment.isoformat(timespec="seconds" if name == "s" else "milliseconds") for moment in moments]
+    return None
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without cftime's warnings of years before 1, which CF does not know in some calendars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _days_after(midnight: Any, date: str) -> int:
+    """The days from one day to another of the same calendar.
+
+    Raises
+    ------
+    ValueError
+        When the calendar has no such day.
+    """
+    if isinstance(midnight, np.datetime64):
+        return int((np.datetime64(date, "D") - midnight).astype(np.int64))
+    year, month, day = (int(part) for part in date.rsplit("-", 2))
+    return int((midnight.replace(year=year, month=month, day=day) - midnight).days)
