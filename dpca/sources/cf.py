@@ -1,4 +1,4 @@
-"""What the attributes of an array say about its values: the CF conventions, and _Unsigned of netCDF."""
+"""What the attributes of an array, or of a coordinate, say about its values: the CF conventions, and _Unsigned of netCDF."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import base64
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
+from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, Coordinate, Parts, Vector
 from dpca.sources.missing import EVERY, as_stored
 
 
@@ -45,6 +46,27 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     }
 
 
+def coordinate_of(name: str, vector: Vector, attributes: Mapping[str, Any]) -> Coordinate:
+    """A stored coordinate: its values, unpacked where scale_factor or add_offset say so, and the texts that describe it.
+
+    Raises
+    ------
+    InputError
+        When values can't be unpacked by scale_factor or add_offset.
+    """
+    if vector.dtype.kind in "iuf":
+        factor, offset = _Attributes(vector.name, attributes, vector.dtype).packing
+        if (factor, offset) != (1.0, 0.0):
+            read, dtype = vector.read, np.dtype(np.float64)
+            parts = Parts.of(dtype, vector.parts.chunk)
+            vector = replace(
+                vector, dtype=dtype, read=lambda piece: np.multiply(read(piece), factor) + offset, parts=parts
+            )
+    texts = {key: text_of(attributes[key]) for key in COORDINATE_ATTRIBUTES if key in attributes}
+    kept = {key: text for key, text in texts.items() if isinstance(text, str)}
+    return Coordinate(name, vector, vector.parts, kept)
+
+
 @dataclass(frozen=True)
 class _Attributes:
     """The attributes of an array."""
@@ -56,7 +78,7 @@ class _Attributes:
     @property
     def meant(self) -> np.dtype[Any]:
         """The type of the values: integers of the other signedness, where _Unsigned says so."""
-        marked = str(_text(self.attributes.get("_Unsigned"))).lower()
+        marked = str(text_of(self.attributes.get("_Unsigned"))).lower()
         other = {("i", "true"): "u", ("u", "false"): "i"}.get((self.dtype.kind, marked))
         return self.dtype if other is None else np.dtype(f"{self.dtype.byteorder}{other}{self.dtype.itemsize}")
 
@@ -79,7 +101,7 @@ class _Attributes:
 
     def numbers(self, name: str) -> NDArray[Any]:
         """The numbers of an attribute; none if it has others or is absent."""
-        attribute = _text(self.attributes.get(name, ()))
+        attribute = text_of(self.attributes.get(name, ()))
         if isinstance(attribute, str):
             decoded = _encoded(attribute) if name == "_FillValue" else ""
             if decoded == "" and _reads_as_number(attribute):
@@ -101,7 +123,7 @@ class _Attributes:
     def _number(self, name: str, otherwise: float, allowed: str) -> float:
         if name not in self.attributes:
             return otherwise
-        values = np.empty(0) if isinstance(_text(self.attributes[name]), str) else self.numbers(name)
+        values = np.empty(0) if isinstance(text_of(self.attributes[name]), str) else self.numbers(name)
         if values.size != 1 or not np.isfinite(values[0]) or (name == "scale_factor" and not values[0]):
             raise self._refused(name, allowed)
         return float(values[0])
@@ -116,13 +138,13 @@ class _Attributes:
 
     def _refused(self, name: str, allowed: str) -> InputError:
         return InputError(
-            f"{self.array}: attribute {name} is {_text(self.attributes[name])!r}, but {allowed} is allowed",
+            f"{self.array}: attribute {name} is {text_of(self.attributes[name])!r}, but {allowed} is allowed",
             "Correct the attribute where the data are made, or delete it.",
             key="input.uri",
         )
 
 
-def _text(value: Any) -> Any:
+def text_of(value: Any) -> Any:
     """An attribute, as str if it is text: HDF5 also has bytes, and arrays of one element."""
     value = value[0] if isinstance(value, np.ndarray) and value.size == 1 else value
     return value.decode(errors="replace") if isinstance(value, bytes) else value

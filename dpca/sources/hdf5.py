@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside, without_parts
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
-from dpca.sources.cf import cf_attributes
-from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.cf import cf_attributes, coordinate_of, text_of
+from dpca.sources.coordinate import TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
 
@@ -99,13 +99,12 @@ class _Hdf5Reader(Reader):
             return None
         if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
             return None
-        attributes = {key: _text(scale.attrs[key]) for key in COORDINATE_ATTRIBUTES if key in scale.attrs}
         try:
             values = _vector_of(scale, f"{self.layout.name}, coordinate {name}")
         except VectorTooLarge as cause:
             self.left_out.append(str(cause))
             return None
-        return Coordinate(name, values, values.parts, attributes)
+        return coordinate_of(name, values, scale.attrs)
 
 
 class Hdf5Source(Source):
@@ -294,7 +293,7 @@ def _filters(dataset: h5py.Dataset) -> str:
     """Names of a dataset's filters, in HDF5's own order."""
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(number) for number in range(properties.get_nfilters())]
-    return ", ".join(_text(name).split(";")[0] or f"filter {code}" for code, _, _, name in filters) or "none"
+    return ", ".join(text_of(name).split(";")[0] or f"filter {code}" for code, _, _, name in filters) or "none"
 
 
 def _divisible(dataset: h5py.Dataset) -> bool:
@@ -520,7 +519,3 @@ def _scale(dataset: h5py.Dataset, axis: int) -> tuple[str, Any]:
 
 def _last(name: str | None) -> str:
     return (name or "").rsplit("/", 1)[-1]
-
-
-def _text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -24,8 +24,8 @@ from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
-from dpca.sources.cf import cf_attributes
-from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.cf import cf_attributes, coordinate_of
+from dpca.sources.coordinate import PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
@@ -180,9 +180,7 @@ class _ZarrReader(Reader):
             return None
         if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
             return None
-        attributes = attributes_of(array)
-        kept = {key: attributes[key] for key in COORDINATE_ATTRIBUTES if key in attributes}
-        return Coordinate(dim, values, values.parts, kept)
+        return coordinate_of(dim, values, attributes_of(array))
 
 
 class ZarrSource(Source):
