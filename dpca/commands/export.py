@@ -123,22 +123,11 @@ def _exists(file: Path) -> OutputExistsError:
 
 def _netcdf(result: Result, path: Path, _: Any) -> None:
     import h5netcdf  # noqa: F401  what xarray writes with
-    import xarray
 
-    def plain(attributes: dict[str, Any]) -> dict[str, Any]:  # NetCDF has no booleans
-        return {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
+    from dpca.store.labelled import dataset_of
 
-    # Not xarray.open_zarr, which takes a missing chunk for zeros.
-    variables = {
-        name: (
-            array.dims,
-            array[...] if array.text or not array.ndim else array.lazy(),
-            plain(array.attributes),
-        )
-        for name, array in result.arrays.items()
-    }
-    dataset = xarray.decode_cf(xarray.Dataset(variables, attrs=plain(result.arrays.attributes)), decode_times=False)
-    dataset.to_netcdf(path, engine="h5netcdf")
+    # With numbers, units and calendar as they are in the result: whoever opens the file decodes them.
+    dataset_of(result, decode_times=False).to_netcdf(path, engine="h5netcdf")
 
 
 def _hdf5(result: Result, path: Path, _: Any) -> None:

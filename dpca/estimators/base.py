@@ -35,7 +35,7 @@ from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Missing, Scale
 from dpca.planning.runplan import RunPlan, Scratch
-from dpca.sources import Source, as_source
+from dpca.sources import Source, as_source, is_data_array
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.directory import ARRAYS, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -73,6 +73,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Value of model.kind in a configuration."""
     _with_features: ClassVar[tuple[str, ...]]
     """Arrays with feature axes that are attributes, named with an underscore at the end."""
+    _labels: Any = None
+    """`dpca.store.labelled.Labels` of X of the fit, if it was a DataArray."""
     _carried_bytes: ClassVar[int] = 256 * 2**20
     """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 
@@ -95,6 +97,70 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _save(self, path: Path) -> Path:
         return save_result(self._result, path, self._changeable)
+
+    def to_xarray(self) -> Any:
+        """The fit as an xarray.Dataset (extra `export`): the arrays of a result, along the dimensions of X.
+
+        Its variables have the names that they have in a result: scores (whitened if `whiten`), components, mean, scale,
+        singular_values, explained_variance, explained_variance_ratio, eigenvalues and others. If X of the fit was a
+        DataArray, they have all of its coordinates that lie along samples alone or features alone, with attributes, and
+        mean has the attributes of X. A result that was loaded has the coordinates that it kept, one for each dimension,
+        and its dates are decoded.
+
+        Returns
+        -------
+        Dataset of NumPy arrays; of a result on disk, arrays of more than 1 MiB are Dask arrays
+
+        Raises
+        ------
+        NotFittedError, InputError
+            When there is no fit, or xarray is not installed.
+        """
+        check_is_fitted(self)
+        try:
+            from dpca.store.labelled import dataset_of, labelled
+        except ImportError as cause:
+            raise InputError(f"to_xarray needs {cause.name}, which is not installed", "pip install xarray.") from cause
+        dataset = dataset_of(self._result, self._changeable)
+        return dataset if self._labels is None else labelled(dataset, self._result.dims, self._labels)
+
+    def _labelled(self, X: Any, values: NDArray[np.float64], name: str) -> Any:
+        """Values of the samples of X; with their coordinates if X is a DataArray."""
+        if not is_data_array(X):
+            return values
+        from dpca.store.labelled import Labels
+
+        return Labels.of(X, self._axis_among(X.dims)).of_samples(values, name)
+
+    def _matrix(self, scores: Any, n_components: int) -> NDArray[np.float64]:
+        """Scores, (n_samples, n_components), that were given as an array or a DataArray."""
+        if is_data_array(scores):
+            from dpca.store.labelled import scores_in
+
+            scores = scores_in(scores)
+        matrix = np.asarray(scores, np.float64)
+        if matrix.ndim != 2 or matrix.shape[1] != n_components:
+            raise InputError(
+                f"scores have shape {matrix.shape}, but the fit has {n_components} components",
+                f"Give an array of shape (n_samples, {n_components}).",
+            )
+        return matrix
+
+    def _restored(self, scores: Any, values: Any) -> Any:
+        """Samples of these scores; a DataArray like that of the fit if the scores are one."""
+        if not is_data_array(scores):
+            return values
+        from dpca.store.labelled import Labels
+
+        return (self._labels or Labels.of_result(self._result)).restored(values, scores)
+
+    def _keep_labels(self, X: Any) -> None:
+        """Keep what X of the fit has beside its values, if it is a DataArray."""
+        self._labels = None
+        if is_data_array(X):
+            from dpca.store.labelled import Labels
+
+            self._labels = Labels.of(X, self._result.samples_axis)
 
     def report(self, path: str | os.PathLike[str], labels: Any = None) -> Path:
         """Write a report of the fit, one HTML file (extra `report`).
@@ -305,6 +371,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The samples axis of new samples: by name if their axes have names, otherwise as in the fit."""
         named = isinstance(self.samples_axis, str) and any(source.layout.dims)
         return source.layout.axis_of(self.samples_axis) if named else self._result.samples_axis
+
+    def _axis_among(self, dims: Sequence[Any]) -> int:
+        """The same for axes that have names."""
+        return dims.index(self.samples_axis) if isinstance(self.samples_axis, str) else self._result.samples_axis
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X, after scikit-learn's checks of tables: names and number of features, sparse, complex and text data."""

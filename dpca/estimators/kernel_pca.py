@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model
 from dpca.config.schema import Input
-from dpca.errors import ConfigError, InputError
+from dpca.errors import ConfigError
 from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
@@ -170,13 +170,17 @@ class KernelPCA(Streaming):
             self._fitted(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:
-        """Fit to X and return its scores, (n_samples, n_components); no further read."""
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit to X and return its scores, as `transform` does; no further read."""
         with in_python():
-            return self._fitted(X).spectrum.scaled
+            return self._labelled(X, self._fitted(X).spectrum.scaled, "scores")
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: Any) -> Any:
         """Scores of new samples, (n_samples, n_components) float64: one read of them and of the training data.
+
+        Returns
+        -------
+        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples
 
         Raises
         ------
@@ -188,7 +192,8 @@ class KernelPCA(Streaming):
         check_is_fitted(self)
         source = as_source(self._validated(X, reset=False))
         with in_python():
-            return self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
+            found = self._of_matrix(source) if self.kernel == "precomputed" else self._against_training(source)
+            return self._labelled(X, found, "scores")
 
     def inverse_transform(self, X: Any) -> Any:
         """Pre-images of scores, in the layout of the fit: one read of the training data.
@@ -198,11 +203,12 @@ class KernelPCA(Streaming):
 
         Parameters
         ----------
-        X : (n_samples, n_components) scores
+        X : (n_samples, n_components) scores; or a DataArray of them, whose dimensions are the samples' and `component`
 
         Returns
         -------
-        NumPy array if X of the fit was one, otherwise a lazy Dask array of files in `store`
+        NumPy array if X of the fit was in memory, otherwise a lazy Dask array of files in `store`; for a DataArray one of
+        these in a DataArray, as by `PCA.inverse_transform`
 
         Raises
         ------
@@ -214,14 +220,15 @@ class KernelPCA(Streaming):
             raise NotFittedError(
                 f"inverse_transform of kernel {self.kernel!r} needs fit_inverse_transform=True, which was not set"
             )
-        scores = np.asarray(X, np.float64)
-        if scores.ndim != 2 or scores.shape[1] != len(self.eigenvalues_):
-            raise InputError(
-                f"scores have shape {scores.shape}, but the fit has {len(self.eigenvalues_)} components",
-                f"Give an array of shape (n_samples, {len(self.eigenvalues_)}).",
-            )
+        scores = self._matrix(X, len(self.eigenvalues_))
         with in_python():
-            return self._preimages(scores)
+            return self._restored(X, self._preimages(scores))
+
+    def to_xarray(self) -> Any:
+        dataset = super().to_xarray()
+        if self._case is None:
+            return dataset
+        return dataset.isel(kernel_case=self._case, component=slice(len(self.eigenvalues_)))
 
     @property
     def _n_features_out(self) -> int:
@@ -286,8 +293,7 @@ class KernelPCA(Streaming):
 
     def _fitted(self, X: Any) -> KernelDecomposition:
         self._check_parameters()
-        X = self._validated(X, reset=True)
-        source = as_source(X)
+        source = as_source(self._validated(X, reset=True))
         if isinstance(source, MemorySource) and self.copy_X:
             source = source.copied()
         executor, kernels = of_client(self.client), self._kernels()
@@ -308,6 +314,7 @@ class KernelPCA(Streaming):
         training = Training(source, result.samples_axis, result.name, result.manifest["fingerprint"])
         self._adopt(result, kernel, training, in_memory)
         self.eigenvectors_ = found.spectrum.vectors
+        self._keep_labels(X)
         return found
 
     def _plan(
@@ -416,7 +423,7 @@ class KernelPCA(Streaming):
     ) -> None:
         """Set the fitted attributes."""
         self._result, self._in_memory = result, in_memory
-        self._kernel, self._training = kernel, training
+        self._kernel, self._training, self._case = kernel, training, case
         self.mean_: Any
         self.scale_: Any
         self.weights_: Any

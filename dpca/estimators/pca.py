@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
-from dpca.errors import InputError, OverBudgetError, PrecisionError
+from dpca.errors import OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
@@ -163,12 +163,16 @@ class PCA(Streaming):
         self._fit(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:
-        """Fit to X and return its scores, (n_samples, n_components); no further read."""
-        return self._fit(X).scores
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit to X and return its scores, as `transform` does; no further read."""
+        return self._labelled(X, self._fit(X).scores, "scores")
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: Any) -> Any:
         """Scores of new samples, (n_samples, n_components) float64: one read of them.
+
+        Returns
+        -------
+        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples
 
         Raises
         ------
@@ -176,10 +180,10 @@ class PCA(Streaming):
             When X has other features than the fit.
         """
         scores, _ = self._projected(X)
-        return scores / self._whitening if self.whiten else scores
+        return self._labelled(X, scores / self._whitening if self.whiten else scores, "scores")
 
-    def score_samples(self, X: Any) -> NDArray[np.float64]:
-        """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them.
+    def score_samples(self, X: Any) -> Any:
+        """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
 
         With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I,
         whose inverse and determinant need no d x d matrix (Woodbury):
@@ -204,7 +208,7 @@ class PCA(Streaming):
         likelihood: NDArray[np.float64] = -0.5 * (
             d * np.log(2 * np.pi) + log_determinant + (z2 / signal[kept]).sum(axis=1) + outside
         )
-        return likelihood
+        return self._labelled(X, likelihood, "log_likelihood")
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of the samples under probabilistic PCA (`score_samples`)."""
@@ -290,31 +294,32 @@ class PCA(Streaming):
 
         Parameters
         ----------
-        X : (n_samples, n_components) scores, whitened if `whiten`
+        X : (n_samples, n_components) scores, whitened if `whiten`; or a DataArray of them, whose dimensions are the
+            samples' and `component`
 
         Returns
         -------
-        NumPy array, or a lazy Dask array if components_ is one, with samples along the samples axis of the fit
+        NumPy array, or a lazy Dask array if components_ is one, with samples along the samples axis of the fit; for a
+        DataArray one of these in a DataArray, with the coordinates of its samples, and the name, attributes and
+        coordinates of features of X of the fit
         """
         check_is_fitted(self)
-        scores = np.asarray(X, np.float64)
-        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
-            raise InputError(
-                f"scores have shape {scores.shape}, but the fit has {self.n_components_} components",
-                f"Give an array of shape (n_samples, {self.n_components_}).",
-            )
+        scores = self._matrix(X, self.n_components_)
         if self.whiten:
             scores = scores * self._whitening
         none = self.weights_ == 0  # such a feature is its mean
         back = np.where(none, 0.0, self.scale_ / np.where(none, 1.0, self.weights_))
         if isinstance(self.components_, np.ndarray):
             centred = np.tensordot(scores, self.components_, axes=1)
-            return np.moveaxis(centred * back + self.mean_, 0, self._result.samples_axis)
-        import dask.array as da
+        else:
+            import dask.array as da
 
-        components = self.components_.rechunk({0: -1})
-        centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
-        return da.moveaxis(centred * back + self.mean_, 0, self._result.samples_axis)
+            components = self.components_.rechunk({0: -1})
+            centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
+        samples = centred * back + self.mean_
+        axes = [*range(1, samples.ndim)]
+        axes.insert(self._result.samples_axis, 0)
+        return self._restored(X, samples.transpose(axes))
 
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof, **self._limits)
@@ -357,6 +362,7 @@ class PCA(Streaming):
                 found = decompose(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
             self._adopt(self._recorded(source, run_plan, found, executor, seconds, peak), in_memory)
+        self._keep_labels(X)
         return found
 
     def _asked(self) -> dict[str, Any]:

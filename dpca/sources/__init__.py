@@ -39,6 +39,7 @@ __all__ = [
     "Source",
     "as_source",
     "expanded",
+    "is_data_array",
     "list_arrays",
     "open_joined",
     "open_source",
@@ -224,6 +225,11 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in arrays]
 
 
+def is_data_array(data: Any) -> bool:
+    """Whether an object is an xarray.DataArray, which none can be where xarray is not imported."""
+    return "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray)
+
+
 def _check_array(data: Any) -> None:
     """Refuse an object that is not an array: a path, a group, a file or a dictionary of arrays."""
     if isinstance(data, str | os.PathLike):
@@ -238,6 +244,13 @@ def _check_array(data: Any) -> None:
             "Give its matrix: adata.X, or adata.layers['NAME']."
             if dense
             else f"Give its matrix, dense: adata.X.toarray() in memory, or, {IN_PARTS}.",
+        )
+    if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].Dataset):
+        variables = ", ".join(repr(name) for name in islice(data.data_vars, 12)) or "none"
+        raise InputError(
+            f"X is an xarray.Dataset with variables {variables}, but one array is allowed",
+            "Give one of them, X['NAME']; or, where all have the same dimensions, X.to_dataarray() holds them side by side, "
+            "for which scale='std' makes their units comparable.",
         )
     if isinstance(data, Mapping) or ("zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Group)):
         held = ", ".join(str(name) for name in islice(data.keys(), 12))
@@ -260,7 +273,7 @@ def as_source(data: Any) -> Source:
     _check_array(data)
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}
-    if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray):
+    if is_data_array(data):
         from dpca.sources.xarray_labels import labels_of
 
         (dims, coordinates), data = labels_of(data), data.data

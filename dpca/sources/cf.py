@@ -33,7 +33,7 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     InputError
         When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
     """
-    given, units = _Attributes(array, attributes, dtype), _text(attributes.get("units"))
+    given, units = _Attributes(array, attributes, dtype), text_of(attributes.get("units"))
     names = ("_FillValue", "missing_value")
     marks = [float(mark) for name in names for mark in given.as_meant(given.numbers(name))]
     return {

@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.sources.calendars import dates
+
 _SECONDS = {
     **dict.fromkeys(("week",), Fraction(604800)),
     **dict.fromkeys(("day", "d"), Fraction(86400)),
@@ -100,14 +102,10 @@ class TimeUnits:
 
 
 def shown(value: Any, attributes: Mapping[str, Any]) -> str:
-    """A time in words: a date of the Gregorian calendar, or, of a model's calendar, the number and its units."""
-    units = TimeUnits.of(attributes)
-    if units is not None and units.calendar == "standard" and np.isfinite(value):
-        seconds = units.epoch + Fraction(np.asarray(value).item()) * units.seconds - 86400 * _UNIX
-        if abs(seconds) < 2**53:
-            date = np.datetime64(round(seconds), "s")
-            return str(date).removesuffix("T00:00:00")
-    return f"{np.asarray(value).item()} {attributes.get('units', '')}"
+    """A time in words: a date, or, where the calendar is not known here, the number and its units."""
+    number = np.asarray(value)
+    written = dates(number.reshape(1), attributes) if number.dtype.kind in "iuf" else None
+    return f"{number.item()} {attributes.get('units', '')}" if written is None else written[0]
 
 
 def _days(calendar: str, year: int, month: int, day: int) -> int | None:
@@ -127,9 +125,6 @@ def _days(calendar: str, year: int, month: int, day: int) -> int | None:
     year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
     number = 365 * year + year // 4 + (153 * month + 2) // 5 + day
     return number - year // 100 + year // 400 + 2 if gregorian else number
-
-
-_UNIX = _days("proleptic_gregorian", 1970, 1, 1) or 0
 
 
 def _east(zone: str) -> int:

@@ -1,4 +1,4 @@
-"""Names and coordinates of the axes of an xarray.DataArray: the only file that knows xarray's conventions."""
+"""Names and coordinates of the axes of an xarray.DataArray, as files have them (`dpca.store.labelled` gives them back)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate]]:
     for axis, dim in enumerate(data.dims):
         if dim not in data.coords:
             continue
-        with suppress(ValueError, TypeError, OverflowError):  # of a type that can't be stored
-            encoded = encode_cf_variable(data.coords[dim].variable)
+        with suppress(ValueError, TypeError, OverflowError, NotImplementedError):  # can't be stored, like a MultiIndex
+            variable = data.coords[dim].variable.copy(deep=False)
+            # Of how it was stored only the units of time: not packed again.
+            variable.encoding = {
+                key: variable.encoding[key] for key in ("units", "calendar") if key in variable.encoding
+            }
+            encoded = encode_cf_variable(variable)
             values = np.asarray(encoded.values)
             if values.dtype.kind in "biuf" or all(isinstance(value, str) for value in values):
-                kept = {key: encoded.attrs[key] for key in COORDINATE_ATTRIBUTES if key in encoded.attrs}
+                kept = {
+                    key: encoded.attrs[key] for key in COORDINATE_ATTRIBUTES if isinstance(encoded.attrs.get(key), str)
+                }
                 coordinates[axis] = Coordinate(str(dim), values, Parts.of(values.dtype), kept)
     return tuple(str(dim) for dim in data.dims), coordinates

@@ -115,9 +115,10 @@ def test_it_is_scikit_learns_pca_for_every_kind_of_input(tmp_path, whiten):
         np.testing.assert_allclose(np.asarray(restored), reference.inverse_transform(reference.transform(x)), atol=1e-9)
         assert (fitted.n_samples_, fitted.n_features_in_, fitted.n_components_) == (20, 1500, 5)
         lazy = kind != "numpy"
-        for array in (fitted.components_, fitted.mean_, restored):
+        labelled = kind == "xarray"
+        for array in (fitted.components_, fitted.mean_, restored.data if labelled else restored):
             assert isinstance(array, da.Array if lazy else np.ndarray)
-        assert isinstance(scores, np.ndarray)
+        assert isinstance(scores, xr.DataArray if labelled else np.ndarray)
 
 
 def test_feature_axes_come_back_as_they_went_in():

@@ -1,0 +1,158 @@
+"""Results, scores and samples as objects of xarray: what names and coordinates a DataArray came with, it leaves with.
+
+Only this file and `dpca.sources.xarray_labels`, which reads them, know xarray (extra `export`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.conventions import decode_cf_variable
+
+from dpca.errors import InputError
+from dpca.store.arrays import Dims
+from dpca.store.results import Result
+
+COMPONENT = "component"
+HELD_BYTES = 2**20
+"""Larger arrays of a result on disk are opened as Dask arrays."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a DataArray has beside its values."""
+
+    dims: tuple[Hashable, ...]
+    samples_axis: int
+    coordinates: xr.Dataset
+    """Coordinates along samples alone, along features alone, and of no axis, with their indexes; no data."""
+    name: Hashable | None = None
+    attributes: Mapping[Any, Any] | None = None
+
+    @classmethod
+    def of(cls, data: xr.DataArray, samples_axis: int) -> Self:
+        """The labels of a DataArray. A coordinate along samples and features at once belongs to neither, and is left out."""
+        samples = data.dims[samples_axis]
+        both = [name for name, values in data.coords.items() if samples in values.dims and values.ndim > 1]
+        return cls(data.dims, samples_axis, data.coords.to_dataset().drop_vars(both), data.name, dict(data.attrs))
+
+    @classmethod
+    def of_result(cls, result: Result) -> Self:
+        """The labels that a result keeps: names of axes, and coordinates along them."""
+        dims = result.dims.placed(result.samples_axis)
+        return cls(dims, result.samples_axis, dataset_of(result, only=dims))
+
+    @property
+    def samples(self) -> tuple[Hashable, str]:
+        """The name of the samples' axis here, and in scores, where `component` is another's."""
+        return self.dims[self.samples_axis], Dims.of(tuple(map(str, self.dims)), self.samples_axis).sample
+
+    def of_samples(self, values: NDArray[Any], name: str) -> xr.DataArray:
+        """Values of samples, (n_samples,) or (n_samples, n_components), with the coordinates of the samples."""
+        here, there = self.samples
+        others = [dim for dim in self.dims if dim != here]
+        coordinates = _renamed(self.coordinates.drop_dims(others, errors="ignore"), {here: there})
+        dims = (there, COMPONENT)[: values.ndim]
+        coords = coordinates.drop_vars(COMPONENT, errors="ignore").coords
+        return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+    def restored(self, values: Any, scores: xr.DataArray) -> xr.DataArray:
+        """Samples that were restored from scores, in the layout of the fit, with the coordinates of the scores."""
+        here, there = self.samples
+        (given,) = (dim for dim in scores.dims if dim != COMPONENT)
+        dim = here if given == there else given
+        of_samples = scores.coords.to_dataset().drop_dims(COMPONENT, errors="ignore")
+        of_features = self.coordinates.drop_dims([here], errors="ignore")
+        coordinates = of_features.assign_coords(_renamed(of_samples, {given: dim}).coords)
+        dims = [*self.dims[: self.samples_axis], dim, *self.dims[self.samples_axis + 1 :]]
+        restored = xr.DataArray(values, dims=dims, coords=coordinates.coords, attrs=self.attributes)
+        return restored.rename(self.name)  # else it would have the name of a Dask array
+
+
+def scores_in(data: xr.DataArray) -> NDArray[np.float64]:
+    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are.
+
+    Raises
+    ------
+    InputError
+        When `component` is not one of two dimensions.
+    """
+    if data.ndim != 2 or COMPONENT not in data.dims:
+        raise InputError(
+            f"scores have dimensions {data.dims}, but two are allowed, the samples' and {COMPONENT!r}",
+            "Name them so, with rename; give a single sample as isel(NAME=[0]).",
+        )
+    return np.asarray(data.transpose(..., COMPONENT), np.float64)
+
+
+def dataset_of(
+    result: Result,
+    values: Mapping[str, NDArray[Any]] | None = None,
+    only: Collection[str] | None = None,
+    decode_times: bool = True,
+) -> xr.Dataset:
+    """A result as a Dataset, as xarray.open_zarr shows it, but with an error where a chunk is missing.
+
+    Parameters
+    ----------
+    values : used instead of the stored values of some arrays
+    only : the names of the arrays; None for all
+    decode_times : whether numbers with units of time become dates, of NumPy or of cftime; where neither can, they stay
+        numbers, as they are with decode_times=False
+
+    Returns
+    -------
+    Dataset of NumPy arrays; of Dask arrays where a result on disk has more than `HELD_BYTES`
+    """
+    given, variables = values or {}, {}
+    for name in result.arrays if only is None else result.arrays.keys() & only:
+        array = result.arrays[name]
+        held = result.path is None or array.text or not array.ndim or array.nbytes <= HELD_BYTES
+        content = given[name] if name in given else array[...] if held else array.lazy()
+        variables[name] = (array.dims, content, _plain(array.attributes))
+    dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
+    return _dated(dataset) if decode_times else dataset
+
+
+def labelled(dataset: xr.Dataset, dims: Dims, labels: Labels) -> xr.Dataset:
+    """The Dataset of a fit, of a result with these names of axes, with all that the DataArray of the fit came with."""
+    names = dict(zip(labels.dims, dims.placed(labels.samples_axis), strict=False))
+    coordinates = _renamed(labels.coordinates, names)
+    unfit = [
+        name
+        for name, values in coordinates.coords.items()
+        if name in dataset.data_vars
+        or not {*values.dims} <= {*dataset.dims}
+        or (name in dataset.dims and not values.ndim)
+    ]
+    dataset = dataset.assign_coords(coordinates.drop_vars(unfit).coords)
+    if "mean" in dataset:
+        dataset["mean"].attrs.update(labels.attributes or {})
+    return dataset
+
+
+def _dated(dataset: xr.Dataset) -> xr.Dataset:
+    decoded = {}
+    for name, values in dataset.coords.items():
+        if " since " in str(values.attrs.get("units", "")):
+            with suppress(ValueError, OverflowError, ImportError):
+                decoded[name] = decode_cf_variable(
+                    name, values.variable.to_base_variable(), decode_timedelta=False
+                ).load()
+    return dataset.assign_coords(decoded)
+
+
+def _renamed(dataset: xr.Dataset, names: Mapping[Hashable, Hashable]) -> xr.Dataset:
+    """The Dataset with other names of dimensions, and of the coordinates that are called so."""
+    return dataset.rename({old: new for old, new in names.items() if old != new and old in dataset.dims})
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that NetCDF can hold: it has no booleans."""
+    return {key: int(value) if isinstance(value, bool) else value for key, value in attributes.items()}
