@@ -100,6 +100,14 @@ def dates(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | No
     return [str(moment) for moment in moments]
 
 
+def as_names(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str]:
+    """The values of a coordinate as text: dates where its attributes say that they are."""
+    told = dates(values, attributes)
+    if told is not None:
+        return told
+    return [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
+
+
 def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:
     """The number of a date in the units of a coordinate: what `dates` writes, read back.
 

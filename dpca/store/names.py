@@ -1,4 +1,4 @@
-"""The names of samples and features of a result: from coordinates, with dates along time."""
+"""The names of samples and features of a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpca.sources.calendars import dates
+from dpca.sources.calendars import as_names
 from dpca.store.results import Result
 
 
@@ -22,7 +22,4 @@ def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
         return [str(number) for number in numbers]
     whole = len(numbers) == coordinate.values.shape[0]
     stored = np.asarray(coordinate.values[...] if whole else [coordinate.values[number] for number in numbers])
-    told = dates(stored, coordinate.attributes)
-    if told is not None:
-        return told
-    return [f"{value:g}" if coordinate.values.dtype.kind == "f" else str(value) for value in stored]
+    return as_names(stored, coordinate.attributes)
