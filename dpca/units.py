@@ -35,6 +35,11 @@ def by(shape: tuple[int, ...]) -> str:
     return " x ".join(f"{length:,}" for length in shape)
 
 
+def of_stored(n_stored: int | None) -> str:
+    """What follows a number of samples where they were chosen: of 400."""
+    return "" if n_stored is None else f" of {n_stored:,}"
+
+
 def enough(n_bytes: int) -> str:
     """A memory budget of at least `n_bytes`, as written in a config."""
     return f"{-(-n_bytes // 2**20)} MiB" if n_bytes < 2**33 else f"{-(-n_bytes // 2**30)} GiB"

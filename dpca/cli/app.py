@@ -30,6 +30,7 @@ from dpca.cli.printing import patient_streams, print_applied, print_finished, sa
 if TYPE_CHECKING:
     from dpca.commands.apply import Place
     from dpca.commands.export import Format
+    from dpca.config.schema import Input
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -151,6 +152,7 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
     """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
 
     Several files, or a pattern in quotes, are joined along the samples.
+    URI may be a YAML file with the keys of a config's input, too.
 
     \b
     Example: dpca inspect data/faces.zarr
@@ -158,7 +160,7 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
     from dpca.commands.inspection import as_text
     from dpca.commands.inspection import inspect as look
 
-    inspected = look(_one_or_all(uri), array, _axis(samples_axis))
+    inspected = look(_given(uri), array, _axis(samples_axis))
     click.echo(json.dumps(inspected, indent=2) if as_json else as_text(inspected))
 
 
@@ -171,6 +173,7 @@ def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None) -> N
     """Print a config for what lies at a path or URL: ready to run, every key explained.
 
     Several files, or a pattern in quotes, are joined along the samples.
+    URI may be a YAML file with the keys of a config's input, too.
 
     \b
     Example: dpca init data/faces.zarr > faces.yaml
@@ -178,8 +181,9 @@ def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None) -> N
     from dpca.commands.inspection import inspect as look
     from dpca.commands.inspection import starting_config
 
-    inspected = look(_one_or_all(uri), array, _axis(samples_axis))
-    click.echo(starting_config(_one_or_all(uri), inspected))
+    given = _given(uri)
+    inspected = look(given, array, _axis(samples_axis))
+    click.echo(starting_config(given, inspected))
     for sentence in inspected["watch_out"]:
         click.echo(f"dpca: note: {sentence}", err=True)
 
@@ -260,9 +264,13 @@ def reconstruct(
 @click.argument("result", type=PATH)
 @click.option("--out", type=PATH, help="The file; report.html in the result if left out.")
 @click.option(
-    "--labels", metavar="URI", type=URI, help="A label for each sample: Zarr, HDF5, .npy, or text with one a line."
+    "--labels",
+    metavar="URI",
+    type=URI,
+    help="A label for each sample, instead of those in the result: Zarr, HDF5, .npy, text with one a line, or a table.",
 )
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
+@click.option("--labels-column", metavar="NAME", help="Which column of a table, .csv or .tsv.")
 @click.option(
     "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, in runs, such as chromosomes."
 )
@@ -273,6 +281,7 @@ def report(
     out: Path | None,
     labels: str | None,
     labels_array: str | None,
+    labels_column: str | None,
     groups: str | None,
     groups_array: str | None,
 ) -> None:
@@ -294,13 +303,12 @@ def report(
             f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
         ) from cause
     _check_with(
-        ("--labels-array", labels_array, "--labels", labels), ("--groups-array", groups_array, "--groups", groups)
+        ("--labels-array", labels_array, "--labels", labels),
+        ("--labels-column", labels_column, "--labels", labels),
+        ("--groups-array", groups_array, "--groups", groups),
     )
     opened = open_result(result)
-    asked = opened.manifest["config"]["model"].get("labels")
-    if labels is None and asked:
-        labels, labels_array = asked["uri"], asked["array"]
-    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples)
+    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     divided = None if groups is None else read_labels(groups, groups_array, math.prod(opened.feature_shape), "features")
     click.echo(write_report(opened, values, out, divided))
 
@@ -314,12 +322,24 @@ def report(
     help="csv: the scores, with the samples' names, and the spectrum, as tables.",
 )
 @click.option("--out", type=PATH, help="The file; beside the result if left out.")
-@click.option("--labels", metavar="URI", type=URI, help="Of csv and anndata: a label for each sample.")
+@click.option(
+    "--labels",
+    metavar="URI",
+    type=URI,
+    help="Of csv and anndata: a label for each sample, instead of those in the result.",
+)
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
+@click.option("--labels-column", metavar="NAME", help="Which column of a table, .csv or .tsv.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @debug_option
 def export(
-    result: Path, to: Format, out: Path | None, labels: str | None, labels_array: str | None, overwrite: bool
+    result: Path,
+    to: Format,
+    out: Path | None,
+    labels: str | None,
+    labels_array: str | None,
+    labels_column: str | None,
+    overwrite: bool,
 ) -> None:
     """A result in a format that other programs open.
 
@@ -330,11 +350,13 @@ def export(
     from dpca.sources.labels import read_labels
     from dpca.store.results import open_result
 
-    _check_with(("--labels-array", labels_array, "--labels", labels))
+    _check_with(
+        ("--labels-array", labels_array, "--labels", labels), ("--labels-column", labels_column, "--labels", labels)
+    )
     if labels is not None and to not in ("csv", "anndata"):
         raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
     opened = open_result(result)
-    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples)
+    values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     for path in write(opened, to, out, values, overwrite):
         click.echo(path)
 
@@ -416,8 +438,13 @@ def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
             raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
 
 
-def _one_or_all(given: tuple[str, ...]) -> str | list[str]:
-    return given[0] if len(given) == 1 else list(given)
+def _given(given: tuple[str, ...]) -> str | list[str] | Input:
+    """Paths and URLs as they are; of a YAML file the input that it describes."""
+    from dpca.config.loading import is_config, load_input
+
+    if len(given) > 1:
+        return list(given)
+    return load_input(given[0]) if is_config(given[0]) else given[0]
 
 
 def _axis(given: str | None) -> int | str | None:
@@ -461,7 +488,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 _OF_INPUT = {"input.array": "--array", "input.samples_axis": "--samples-axis", "input.uri": "the path"}
-_OF_LABELS = {"model.labels.array": "--labels-array", "model.labels": "--labels"}
+_OF_LABELS = {
+    "model.labels.array": "--labels-array",
+    "model.labels.column": "--labels-column",
+    "model.labels": "--labels",
+}
 _OF_PLACE = {"compute.cluster.scheduler": "--scheduler", "compute.memory": "--memory"}
 _OF_SAMPLES = {
     "input.array": "array, in a YAML file,",

@@ -85,6 +85,7 @@ def print_finished(finished: Finished) -> None:
     """Print the spectrum, the verdict and the place of the result; its notes on stderr."""
     from dpca.store.directory import REPORT
     from dpca.store.results import open_result
+    from dpca.units import of_stored
 
     result = open_result(finished.path)
     certificate, manifest = result.certificate, result.manifest
@@ -99,7 +100,7 @@ def print_finished(finished: Finished) -> None:
     if manifest["keeps_data"]:  # or keeps a part of them, where keeping more would have taken longer
         reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
     click.echo(
-        f"{n_samples} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
+        f"{n_samples}{of_stored(manifest['input'].get('n_stored'))} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
         f"{finished.seconds:.1f} s; result: {finished.path}"
     )
     if (finished.path / REPORT).exists():

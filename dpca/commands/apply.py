@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.aside import building, check_same_fit, forgetting
-from dpca.config.loading import load_input
+from dpca.config.loading import is_config, load_input
 from dpca.config.schema import Input, without_secrets
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
@@ -136,7 +135,7 @@ def transform(
             projector.check_unchanged()
         check_same_fit(fit, aside)
         outputs.finish()
-    notes = [f"coordinate left out: {reason}" for reason in left_out]
+    notes = [*source.notes, *(f"coordinate left out: {reason}" for reason in left_out)]
     return Applied(Path(out), (n_samples, projector.n_components), (*notes, *_of_no_value(sorted(written.zero))))
 
 
@@ -297,7 +296,12 @@ def _restorer(
 
 def _training(fit: Result, given: str | None) -> Input | None:
     """The place of the training data now, if it was given."""
-    return None if given is None else _input_of(fit, given)
+    if given is None:
+        return None
+    as_fitted = fit.manifest["config"]["input"]
+    chosen = {name: as_fitted.get(name) for name in ("samples", "sample_names")}
+    where = _input_of(fit, given)
+    return where if is_config(given) else Input.model_validate({**where.model_dump(), **chosen})
 
 
 def _training_path(fit: Result, given: str | None) -> list[Path]:
@@ -322,10 +326,10 @@ def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> N
 
 def _input_of(fit: Result, given: str) -> Input:
     """The input of new samples, from a URI or a YAML file."""
-    if given.endswith((".yaml", ".yml")) and os.path.isfile(given):
+    if is_config(given):
         return load_input(given)
     as_fitted = fit.manifest["config"]["input"]
-    names = ["samples_axis", "gaps", "absent_chunks", "missing_values"]
+    names = ["samples_axis", "gaps", "feature_shape", "absent_chunks", "missing_values"]
     if as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names if name in as_fitted})

@@ -53,7 +53,7 @@ def export(
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
         and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same
     out : the file; for csv the beginning of both names, without .csv; beside the result if None
-    labels : (n_samples,), for the table of csv and the observations of anndata
+    labels : (n_samples,), for the table of csv and the observations of anndata; those in the result if None
 
     Returns
     -------
@@ -68,6 +68,7 @@ def export(
     OverBudgetError
         When AnnData would take more memory than half of what is free.
     """
+    labels = result.labels if labels is None else labels
     place = result.place.with_name(result.place.name + SUFFIXES[to]) if out is None else out
     if to == "csv" and place.suffix == ".csv":
         place = place.with_suffix("")

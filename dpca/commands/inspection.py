@@ -23,12 +23,12 @@ from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
 from dpca.slabs import split
-from dpca.sources import expanded, list_arrays, open_joined, open_source
+from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.credentials import without_credentials
 from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget
-from dpca.units import by, describe_bytes, describe_memory
+from dpca.units import by, describe_bytes, describe_memory, of_stored
 
 FORMAT_VERSION = 1
 SAMPLE_NAMES = frozenset(
@@ -51,7 +51,7 @@ WORDS = frozenset(
 
 
 def inspect(
-    uri: str | Sequence[str],
+    given: str | Sequence[str] | Input,
     array: str | None = None,
     samples_axis: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -61,9 +61,9 @@ def inspect(
 
     Parameters
     ----------
-    uri, array, storage_options : where it is: paths, patterns or URLs of files that are joined along the samples; without
-        `array`, the largest of the first file with two axes or more
-    samples_axis : instead of the guess
+    given, array, storage_options : where it is: paths, patterns or URLs of files that are joined along the samples; without
+        `array`, the largest of the first file with two axes or more. Or the section `input` of a config, which says more of it
+    samples_axis : instead of the guess, or of what the section says
     opened_bytes : largest size of a chunk that is read for a look at its values
 
     Returns
@@ -75,6 +75,7 @@ def inspect(
         arrays : path, shape and dtype of every array of the first
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
+        n_stored : number of samples in storage, if some of them were chosen; else null
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
             stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
         latitudes : name of the feature axis that has latitudes, null if there is none, or more than one
@@ -86,7 +87,12 @@ def inspect(
     InputError
         When there is nothing that could be analysed.
     """
-    uris = expanded(uri)
+    uri = given.uri if isinstance(given, Input) else given
+    uris, section = expanded(uri), dict[str, Any]()
+    if isinstance(given, Input):
+        section = given.model_dump()
+        samples_axis = given.samples_axis if samples_axis is None else samples_axis
+        array, storage_options = array or given.array, given.storage_options
     arrays = list_arrays(uris[0], storage_options)
     if array is None and len(arrays) > 1:
         wide = [item for item in arrays if len(item["shape"]) > 1]
@@ -95,20 +101,20 @@ def inspect(
                 f"{without_credentials(uris[0])}: holds no array of two axes or more", "PCA needs samples and features."
             )
         array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
-    layout = open_source(uris[0], array, storage_options=storage_options).layout
+    reason = "as told"
     if samples_axis is None:
-        axis, reason = guess_samples_axis(layout)
-    else:
-        axis, reason = layout.axis_of(samples_axis), "as told"
+        samples_axis, reason = guess_samples_axis(open_source(uris[0], array, storage_options=storage_options).layout)
+    section |= {"uri": uris, "array": array, "samples_axis": samples_axis, "storage_options": storage_options or {}}
     problems = []
     try:
-        source = open_joined(uris, axis, array=array, storage_options=storage_options)
+        source = Input.model_validate(section).open()
     except InputError as error:
         if error.key != "input.gaps":
             raise
         problems.append(f"{error.message}. {error.remedy}")
-        source = open_joined(uris, axis, "allow", array=array, storage_options=storage_options)
+        source = Input.model_validate({**section, "gaps": "allow"}).open()
     layout = source.layout
+    axis = layout.axis_of(samples_axis)
     if len(layout.shape) < 2 or not layout.n_values:
         check_axis(layout, axis)  # raises: there is nothing to describe
     n_samples = layout.shape[axis]
@@ -131,6 +137,7 @@ def inspect(
         "samples_axis": axis,
         "samples_axis_reason": reason,
         "n_samples": n_samples,
+        "n_stored": layout.n_stored,
         "n_features": n_features,
         "values": values,
         "latitudes": _latitudes(source, axis),
@@ -292,7 +299,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
         f"values   {shape} {facts['dtype']}, {describe_bytes(facts['bytes'])}{stored}",
         f"chunks   {chunks}" + (f", in shards of {by(tuple(facts['shards']))}" if facts["shards"] else ""),
         f"codec    {facts['codec']}",
-        f"samples  axis {facts['samples_axis']}: {facts['n_samples']:,} samples of {facts['n_features']:,} features "
+        f"samples  axis {facts['samples_axis']}: {facts['n_samples']:,}{of_stored(facts['n_stored'])} samples of {facts['n_features']:,} features "
         f"({facts['samples_axis_reason']})",
     ]
     values = facts["values"]
@@ -313,17 +320,21 @@ DEPENDS = ("preprocess.center",)
 """Keys whose default depends on another key: a value written down would not depend on it any more."""
 
 
-def starting_config(uri: str | Sequence[str], facts: Mapping[str, Any]) -> str:
-    """A configuration for what was inspected: every key, its meaning, and a value that runs."""
+def starting_config(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str:
+    """A configuration for what was inspected: every key, its meaning, and a value that runs; options of a URL are left out."""
     dims, axis = facts["dims"], facts["samples_axis"]
+    if isinstance(given, Input):
+        where = given.model_dump(exclude={"storage_options"})
+    else:
+        where = {"uri": given if isinstance(given, str) else list(given)}
     first = facts["uri"] if isinstance(facts["uri"], str) else facts["uri"][0]
     name = re.split(r"[.*?[]", PurePosixPath(first.rstrip("/")).name)[0].rstrip("-_") or "result"
     if facts["array"]:
         name += "-" + re.sub(r"\W+", "-", facts["array"].strip("/"))
     chosen: dict[str, Any] = {
-        "input.uri": uri if isinstance(uri, str) else list(uri),
+        **{f"input.{key}": value for key, value in where.items()},
         "input.array": facts["array"],
-        "input.samples_axis": dims[axis] or axis,
+        "input.samples_axis": where.get("samples_axis", dims[axis] or axis),
         "preprocess.missing": "mean" if facts["values"] and facts["values"]["missing"] else "error",
         "preprocess.weights": "sqrt_cos_lat" if facts["latitudes"] else None,
         "output.path": _free(f"results/{name}"),
@@ -333,7 +344,7 @@ def starting_config(uri: str | Sequence[str], facts: Mapping[str, Any]) -> str:
         "preprocess.weights": f"Chosen here since {facts['latitudes']} holds latitudes: null would count all cells alike.",
     }
     lines = [
-        f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,} samples of {facts['n_features']:,} features",
+        f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,}{of_stored(facts['n_stored'])} samples of {facts['n_features']:,} features",
         f"# (samples: {facts['samples_axis_reason']}).",
     ]
     for sentence in facts["watch_out"]:

@@ -27,7 +27,7 @@ from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
-from dpca.sources.labels import read_labels
+from dpca.sources.labels import LABELS, labels_of
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
@@ -114,8 +114,11 @@ def prepared(
                     keep_gram=config.output.gram,
                     settled=None if before is None else settled_of(before, directory),
                 )
-            named = config.model.labels
-            labels = None if named is None else read_labels(named.uri, named.array, run_plan.plan.n_samples)
+            labels = None
+            if (named := config.model.labels) is not None:
+                # Of an earlier result it is not known which samples were chosen.
+                of = source if gram is None or config.input.samples is None else config.input.open()
+                labels = labels_of(of, run_plan.plan.samples_axis, named.at(LABELS), named.key)
         yield Prepared(source, model, run_plan, scratch, components, of_features, labels, gram), executor
 
 

@@ -39,6 +39,7 @@ from dpca.methods.record import changes_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
+from dpca.store.arrays import Dims
 from dpca.store.directory import ResultDirectory
 from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
@@ -149,7 +150,7 @@ def run(
         progress.finish("done", open_result(directory.path).certificate["verdict"])
         seconds = time.perf_counter() - began
         if config.output.report:
-            _report(directory.path, ready, progress)
+            _report(directory.path, progress)
     return Finished(directory.path, seconds)
 
 
@@ -248,6 +249,10 @@ class _UnderWay:
         """Compute what is asked for; refuse data that changed meanwhile."""
         outputs = Outputs(SyncedStore(self.directory.staged_arrays(self.begun.run).absolute()))
         decomposition = _decompose(self.loaded.config, self.ready, outputs, self.runner, self.scratch.copy)
+        if self.ready.labels is not None:
+            dims = Dims.of(self.ready.source.layout.dims, decomposition.plan.samples_axis)
+            outputs.write_labels(self.ready.labels, dims.sample)
+            outputs.finish()
         _check_unchanged(self.begun, self.ready, self.ledger)
         return decomposition
 
@@ -298,7 +303,7 @@ class _UnderWay:
         return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
 
 
-def _report(place: Path, ready: Prepared, progress: Progress) -> None:
+def _report(place: Path, progress: Progress) -> None:
     """Write report.html; if that fails, the result is complete without it."""
     try:
         from dpca.report.page import write_report
@@ -307,7 +312,7 @@ def _report(place: Path, ready: Prepared, progress: Progress) -> None:
         return
     progress.say("drawing report.html")
     try:
-        write_report(open_result(place), ready.labels)
+        write_report(open_result(place))
     except Exception as error:
         progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
 
@@ -512,11 +517,11 @@ def goes_on(place: Path, overwrite: bool) -> bool:
 def _relevant(config: Config) -> dict[str, Any]:
     """The settings that decide the result: not where it is computed, nor where data are read and written.
 
-    The fingerprint tells which data they are, and which of their axes holds the samples.
+    The fingerprint tells which data they are, which of their axes holds the samples, and which samples were chosen.
     """
     resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
-    for name in ("uri", "array", "samples_axis", "gaps", "library", "storage_options", "read_seconds"):
+    for name in ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds"):
         del resolved["input"][name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved

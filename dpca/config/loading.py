@@ -147,6 +147,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     return loaded
 
 
+def is_config(given: str) -> bool:
+    """Whether an argument is a YAML file with the keys of an input, and no input itself."""
+    return given.endswith((".yaml", ".yml")) and Path(given).is_file()
+
+
 def load_input(path: str | Path) -> Input:
     """Read the section `input` from a YAML file: that of a config, or its keys alone.
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -31,6 +33,9 @@ from dpca.sources.base import READ_SECONDS
 from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.sources.joined_coordinates import Gaps
 from dpca.units import PLAIN, WALLTIME, walltime_seconds
+
+if TYPE_CHECKING:
+    from dpca.sources.labels import Place
 
 DEFAULT_COMPONENTS = 20
 LEAST_MEMORY = 2**20
@@ -61,6 +66,35 @@ def _found(given: str | list[str]) -> str | list[str]:
     return uris if len(uris) > 1 else uris[0]
 
 
+Label = Annotated[Text, BeforeValidator(lambda given: given.isoformat() if isinstance(given, date) else given)]
+"""A value of a coordinate as text; YAML reads a day without quotes as a date."""
+
+
+class Range(_Section):
+    """A range of numbers, counted from 0."""
+
+    start: Annotated[int | None, Field(ge=0, description="The first; null for 0.")] = None
+    stop: Annotated[int | None, Field(ge=0, description="The first that is left out; null to go to the end.")] = None
+    step: Annotated[int | None, Field(ge=1, description="How far apart; null for 1.")] = None
+
+
+class Names(_Section):
+    """A name for each, in the order of the array."""
+
+    uri: Annotated[
+        Text,
+        Field(description="Zarr, HDF5, .npy, a text file with one a line, or a table: .csv or .tsv with a header."),
+    ]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+    column: Annotated[Text | None, Field(description="Name of the column of a table.")] = None
+
+    def at(self, key: str) -> Place:
+        """Their place, for what reads them; `key` is that of this section."""
+        from dpca.sources.labels import Place
+
+        return Place(self.uri, self.array, self.column, key)
+
+
 class Input(_Section):
     """Where the data are."""
 
@@ -87,6 +121,29 @@ class Input(_Section):
             "a step between two files is at most 1.5 times the largest step within files; allow: it may be larger."
         ),
     ] = "error"
+    samples: Annotated[
+        Text | list[int | Label] | Range | None,
+        Field(
+            description="Which samples, in this order: a list of numbers from 0 or of labels (values of their coordinate as text; of "
+            "a time as much as no other shares), a range such as {start: 0, stop: 100, step: 2}, or a file of integers, of a mask, or "
+            "of text with one a line. null: all."
+        ),
+    ] = None
+    sample_names: Annotated[
+        Names | None,
+        Field(
+            description="Names of all samples in storage, from a file of their own, in place of those that the input has."
+        ),
+    ] = None
+    feature_names: Annotated[
+        Names | None, Field(description="Names of the features, where they have one axis, from a file of their own.")
+    ] = None
+    feature_shape: Annotated[
+        Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2)] | None,
+        Field(
+            description="Shape of the features of a sample, such as [112, 92] of images that are stored flattened, in C order."
+        ),
+    ] = None
     absent_chunks: Annotated[
         Literal["fill", "error"],
         Field(
@@ -115,15 +172,26 @@ class Input(_Section):
         ),
     ] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _axis_beside_folded_ones(cls, values: Any) -> Any:
+        """Count the samples axis of two from the end that is not folded, where the other one becomes several."""
+        if isinstance(values, dict) and values.get("feature_shape") is not None:
+            axis = values.get("samples_axis", 0)
+            return {**values, "samples_axis": {1: -1, -2: 0}.get(axis, axis)}
+        return values
+
     def open(self) -> Source:
-        """The source of the array.
+        """The source of the array, with the samples, names and features as they are asked for.
 
         Raises
         ------
         InputError
-            As `dpca.sources.open_joined` does.
+            As `dpca.sources.open_joined` and `dpca.sources.views.viewed` do.
         """
-        return open_joined(
+        from dpca.sources.views import viewed
+
+        source = open_joined(
             self.uris,
             self.samples_axis,
             self.gaps,
@@ -133,6 +201,14 @@ class Input(_Section):
             missing_values=self.missing_values,
             read_seconds=self.read_seconds,
             library=self.library,
+        )
+        names = {key: getattr(self, key) for key in ("sample_names", "feature_names")}
+        return viewed(
+            source,
+            self.samples_axis,
+            feature_shape=self.feature_shape,
+            samples=slice(*self.samples.model_dump().values()) if isinstance(self.samples, Range) else self.samples,
+            **{key: place and place.at(f"input.{key}") for key, place in names.items()},
         )
 
     @property
@@ -236,11 +312,16 @@ Degree = Annotated[float, Field(ge=0)]
 _SWEEP = Field(min_length=1)
 
 
-class Labels(_Section):
-    """A label for each sample."""
+class Labels(Names):
+    """A label for each sample: where samples are chosen, for each in storage."""
 
-    uri: Annotated[Text, Field(description="Zarr, HDF5, .npy, or a text file with one label per line.")]
-    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+    key: Annotated[
+        Text | None,
+        Field(
+            description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
+            "are in the order of the samples."
+        ),
+    ] = None
 
 
 class Model(_Section):
@@ -308,8 +389,8 @@ class Model(_Section):
     labels: Annotated[
         Labels | None,
         Field(
-            description="A label for each sample. It colours the report; for kernel_pca, the result tells how often a sample's "
-            "nearest neighbour in the scores has the same label."
+            description="A label for each sample, which goes into the result. It colours the report; for kernel_pca, the result "
+            "tells how often a sample's nearest neighbour in the scores has the same label."
         ),
     ] = None
 
@@ -445,6 +526,8 @@ ALLOWED = {
     "preprocess.filters.mask": "an array {uri: PATH}",
     "input.uri": "text without control characters (such as line breaks), or a list of such text,",
     "input.samples_axis": "an integer such as 0, or a dimension's name",
+    "input.samples": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",
+    "input.feature_shape": "a list of two integers or more, each of 1 or more, such as [112, 92]",
     "input.missing_values": "a list of numbers such as [-999] (NaN counts as missing anyway)",
     "compute.cluster": "local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...}",
     "compute.workers": "auto or an integer of 1 or more",
@@ -467,6 +550,8 @@ _WRITE_AMOUNT = "Write a number with a point, and a unit; 1 MiB is the least."
 REMEDIES = {
     "input": "Write input: {uri: PATH}.",
     "output": "Write output: {path: DIRECTORY}.",
+    "input.sample_names": "Write sample_names: {uri: PATH}.",
+    "input.feature_names": "Write feature_names: {uri: PATH}.",
     "model.labels": "Write labels: {uri: PATH}.",
     "preprocess.weights": "Write weights: {uri: PATH}.",
     "preprocess.sample_weights": "Write sample_weights: {uri: PATH}.",
@@ -593,6 +678,13 @@ def _check_precomputed(config: Config) -> None:
             "Leave out precomputed, or the others.",
             key="model.kernel",
         )
+    for key in ("samples", "feature_shape"):
+        if getattr(config.input, key) is not None:
+            raise ConfigError(
+                f"input.{key} is set, but the input is a kernel matrix, whose rows and columns are the samples",
+                "Leave it out, and give the matrix of the samples that are wanted.",
+                key=f"input.{key}",
+            )
     plain_of = {name: field.default for name, field in Preprocess.model_fields.items()} | {"center": False}
     for key, plain in plain_of.items():
         if getattr(preprocess, key) != plain:

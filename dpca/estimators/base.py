@@ -167,7 +167,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        labels : (n_samples,), by which samples are coloured
+        labels : (n_samples,), by which samples are coloured; those in a result that was loaded if None
 
         Raises
         ------

@@ -47,7 +47,12 @@ class RecordedSource(Source):
         names, self._result = result.dims.placed(result.samples_axis), result
         self._fingerprint = result.manifest["fingerprint"]
         self.layout = Layout(
-            recorded["name"], tuple(recorded["shape"]), np.dtype(recorded["dtype"]), (1,) * len(names), dims=names
+            recorded["name"],
+            tuple(recorded["shape"]),
+            np.dtype(recorded["dtype"]),
+            (1,) * len(names),
+            dims=names,
+            n_stored=recorded.get("n_stored"),
         )
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
@@ -87,7 +92,10 @@ def check_same(result: Result, config: Config) -> None:
         )
     asked, plain = config.model_dump(), Preprocess().model_dump()  # an earlier version had fewer keys
     for part, names in (
-        ("input", ("array", "absent_chunks", "missing_values")),
+        (
+            "input",
+            ("array", "samples", "sample_names", "feature_names", "feature_shape", "absent_chunks", "missing_values"),
+        ),
         ("preprocess", ("scale", "missing", "weights", "filters")),
         ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
     ):

@@ -67,6 +67,7 @@ def manifest_of(
             "shape": list(layout.shape),
             "dtype": layout.dtype.str,
             "decoded_bytes": layout.bytes,
+            "n_stored": layout.n_stored,
             "samples_axis": found.plan.samples_axis,
         },
         "plan": {**asdict(run_plan.plan), "n_tiles": run_plan.plan.n_tiles, "n_slabs": run_plan.plan.n_slabs},
@@ -108,6 +109,7 @@ def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[st
         if process.budget.lowered
     )
     notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
+    notes.extend(source.notes)
     if counts["absent_chunks"]:
         notes.append(
             f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "

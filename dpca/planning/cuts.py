@@ -52,6 +52,12 @@ def check_axis(layout: Layout, samples_axis: int | str) -> int:
             "PCA needs at least one value per sample besides the samples axis.",
             key="input.uri",
         )
+    if layout.shape[axis] < 2 and layout.n_stored is not None:
+        raise InputError(
+            f"{layout.name}: input.samples chooses {layout.shape[axis]} of {layout.n_stored:,} samples, but PCA needs at least 2",
+            "Choose more, or leave it out for all.",
+            key="input.samples",
+        )
     if layout.shape[axis] < 2:
         raise InputError(
             f"{layout.name}: has {layout.shape[axis]} sample(s) along axis {axis} of shape {layout.shape}, "

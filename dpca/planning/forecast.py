@@ -18,7 +18,7 @@ from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
 from dpca.sources.base import Layout, Source
 from dpca.store.gram import shapes
 from dpca.system.machine import free_disk
-from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough
+from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
 
 FORMAT_VERSION = 1
 LISTED_BYTES = 2**20
@@ -74,7 +74,7 @@ def forecast(
         format_version : 1
         fits : true
         input : name, shape, dtype, chunks, codec, decoded bytes
-        n_samples, n_features, working_dtype
+        n_samples, n_features, working_dtype; n_stored, the number of samples in storage where some were chosen
         n_components : or the largest possible number, where the spectrum decides
         kernels : number of kernels; null for PCA
         reading : columns, anywhere, parts or copy; and what that means
@@ -115,6 +115,7 @@ def forecast(
             "bytes": layout.bytes,
         },
         "n_samples": n,
+        "n_stored": layout.n_stored,
         "n_features": d,
         "n_components": k,
         "kernels": model.kernels.n_cases if model.kernels else None,
@@ -373,7 +374,7 @@ def as_text(document: dict[str, Any]) -> str:
     rates = document["time"]["rates"]
     lines = [
         f"input    {data['name']}: {by(tuple(data['shape']))} {data['dtype']}{chunks}, {describe_bytes(data['bytes'])}",
-        f"         {document['n_samples']:,} samples, {document['n_features']:,} features, {document['n_components']} "
+        f"         {document['n_samples']:,}{of_stored(document['n_stored'])} samples, {document['n_features']:,} features, {document['n_components']} "
         + ("components" if document["kernels"] is None else f"components of each of {document['kernels']} kernels"),
         f"solver   {document['solver_reason']}",
         f"reading  {document['reading']['meaning']}",

@@ -33,7 +33,7 @@ def write_report(
 
     Parameters
     ----------
-    labels : (n_samples,), which colour the samples
+    labels : (n_samples,), which colour the samples; those in the result if None
     out : the file; report.html in the directory of the result if None
     groups : (n_features,), consecutive labels that divide the one axis of features, such as chromosomes
 
@@ -50,7 +50,7 @@ def write_report(
         (files("dpca.report") / "page.html.j2").read_text(encoding="utf-8")
     )
     place = result.place / REPORT if out is None else out
-    text = template.render(document(result, labels, groups))
+    text = template.render(document(result, result.labels if labels is None else labels, groups))
     with writing(str(place)):
         durable.write(place, lambda file: file.write(text.encode()))
     return place

@@ -78,6 +78,8 @@ class Layout:
     """Units of the values, by the source's own attributes."""
     remarks: tuple[str, ...] = ()
     """What to know of its storage before a run, in sentences."""
+    n_stored: int | None = None
+    """Number of samples in storage, where some of them were chosen."""
 
     def __post_init__(self) -> None:
         dims = self.dims or (None,) * len(self.shape)
@@ -328,6 +330,10 @@ class Source(ABC):
     """The place of X. It holds plain values that are sent to a worker; files are opened there."""
 
     layout: Layout
+    notes: tuple[str, ...] = ()
+    """What the user must know about it, in sentences."""
+    chosen: NDArray[np.int64] | None = None
+    """The numbers in storage of the samples, where some of them were chosen."""
 
     @abstractmethod
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:

@@ -1,8 +1,9 @@
-"""A label for each sample, or each feature, from a file of its own."""
+"""A label or a name for each sample, or each feature, from a file of its own."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,45 +11,140 @@ from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError
 from dpca.sources import list_arrays
+from dpca.sources.base import Source
+from dpca.sources.calendars import as_names
+from dpca.sources.columns import column_of, matched
+from dpca.sources.coordinate import Parts, Vector
 from dpca.sources.credentials import without_credentials
 
+LABELS = "model.labels"
 
-def read_labels(uri: str, array: str | None, length: int, of: str = "samples") -> NDArray[Any]:
-    """Labels, (length,): numbers or strings from Zarr, HDF5 or .npy, or the lines of a text file.
+
+@dataclass(frozen=True)
+class Place:
+    """Where labels or names are."""
+
+    uri: str
+    """Zarr, HDF5, .npy, a text file with one a line, or a table: .csv or .tsv."""
+    array: str | None = None
+    """Path of the array inside."""
+    column: str | None = None
+    """Name of the column of a table."""
+    key: str = LABELS
+    """The key of the configuration that says so, for errors."""
+
+    @property
+    def shown(self) -> str:
+        return without_credentials(self.uri)
+
+
+def read_labels(
+    uri: str, array: str | None, length: int, of: str = "samples", column: str | None = None
+) -> NDArray[Any]:
+    """Labels, (length,): numbers or strings. Parameters as in `Place`.
 
     Raises
     ------
     InputError
         When they can't be read, or there is not one for each of the samples or features.
     """
-    shown = without_credentials(uri)
+    place = Place(uri, array, column)
+    labels = _plain(open_labels(place, length, of)[...])
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise InputError(
+            f"{place.shown}: the label of number {int(np.argmax(np.isnan(labels)))} of the {of} is NaN",
+            f"Give each of the {of} a label.",
+            place.key,
+        )
+    return labels
+
+
+def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -> NDArray[Any]:
+    """Labels of the samples of a source, (n_samples,).
+
+    Parameters
+    ----------
+    axis : of the samples
+    ids : column of a table with the samples' names, by which rows are found; None where there is a label for each sample
+        in storage, in their order
+
+    Raises
+    ------
+    InputError
+        As `read_labels` does; when the samples have no names, or one is not in the table.
+    """
+    if ids is None:
+        n_stored = source.layout.n_stored or source.layout.shape[axis]
+        labels = read_labels(place.uri, place.array, n_stored, column=place.column)
+        return labels if source.chosen is None else labels[source.chosen]
+    if place.column is None:
+        raise InputError(
+            f"{place.shown}: key is {ids!r}, but no column of labels is named", f"Set {place.key}.column.", place.key
+        )
+    names = names_of(source, axis)
+    if names is None:
+        raise InputError(
+            f"{place.shown}: key is {ids!r}, but the samples of {source.layout.name} have no names to find there",
+            f"Give them names with input.sample_names, or leave {place.key}.key out if rows are in their order.",
+            f"{place.key}.key",
+        )
     try:
-        labels = _read(uri, array, of)
-        if labels.shape == (length,):
-            labels = _plain(labels[...])
+        return matched(place.uri, place.column, ids, names, place.key)
+    except (OSError, ValueError) as cause:
+        raise _unreadable(place, cause) from cause
+
+
+def names_of(source: Source, axis: int) -> list[str] | None:
+    """The names along an axis as text, if the source has a coordinate there."""
+    with source.open() as reader:
+        coordinate = reader.coordinate(axis)
+        return None if coordinate is None else as_names(np.asarray(coordinate.values[...]), coordinate.attributes)
+
+
+def open_labels(place: Place, length: int, of: str = "samples") -> Vector:
+    """Labels as stored, (length,), which are read when they are indexed.
+
+    Raises
+    ------
+    InputError
+        As `read_labels` does.
+    """
+    labels = open_values(place, of)
+    if labels.shape != (length,):
+        header = labels.shape == (length + 1,) and labels.dtype.kind == "T" and os.path.isfile(place.uri)
+        raise InputError(
+            f"{place.shown}: holds labels of shape {labels.shape}, but there are {length:,} {of}"
+            + (" (is the first line a header?)" if header else ""),
+            f"Give a label for each of the {of}, in their order, without a header.",
+            place.key,
+        )
+    return labels
+
+
+def open_values(place: Place, of: str = "samples") -> Vector:
+    """The values of an array or of a text file, however many there are.
+
+    Raises
+    ------
+    InputError
+        When they can't be read.
+    """
+    try:
+        return _open(place, of)
     except DpcaError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise InputError(
-            f"{shown}: labels can't be read{f' from {array}' if array else ''}: {_reason(cause)}",
-            "Name a Zarr array, an HDF5 dataset (and model.labels.array), a .npy or a text file with a label a line.",
-            key="model.labels",
-        ) from cause
-    if labels.shape != (length,):
-        header = labels.shape == (length + 1,) and labels.dtype.kind == "U"
-        raise InputError(
-            f"{shown}: holds labels of shape {labels.shape}, but there are {length:,} {of}"
-            + (" (is the first line a header?)" if header else ""),
-            f"Give a label for each of the {of}, in their order, without a header.",
-            key="model.labels",
-        )
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise InputError(
-            f"{shown}: the label of number {int(np.argmax(np.isnan(labels)))} of the {of} is NaN",
-            f"Give each of the {of} a label.",
-            "model.labels",
-        )
-    return np.asarray(labels)
+        raise _unreadable(place, cause) from cause
+
+
+def _unreadable(place: Place, cause: Exception) -> DpcaError:
+    if isinstance(cause, DpcaError):
+        return cause
+    return InputError(
+        f"{place.shown}: labels can't be read{f' from {place.array}' if place.array else ''}: {_reason(cause)}",
+        f"Name a Zarr array, an HDF5 dataset (and {place.key}.array), a .npy, a text file with a label a line, or a table.",
+        place.key,
+    )
 
 
 def _reason(cause: Exception) -> str:
@@ -60,8 +156,8 @@ def _reason(cause: Exception) -> str:
     return str(cause)
 
 
-def _read(uri: str, array: str | None, of: str) -> Any:
-    """Labels as stored; except for lines of text, they are read when they are indexed."""
+def _open(place: Place, of: str) -> Vector:
+    uri, array = place.uri, place.array
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
@@ -72,44 +168,33 @@ def _read(uri: str, array: str | None, of: str) -> Any:
         if array is not None and isinstance(node, zarr.Group):
             node = None if leaves(array) else node.get(array)
         if not isinstance(node, zarr.Array):
-            raise _which(uri, array)
-        return vector_of(node, uri)
+            raise _which(place)
+        return vector_of(node, place.shown)
     with open(uri, "rb") as file:
         head = file.read(8)
     if head.startswith(b"\x93NUMPY"):
         from dpca.sources.npy import header_of
 
-        header_of(uri)
-        return np.load(uri, mmap_mode="r", allow_pickle=False)
+        shape, _, dtype, _ = header_of(uri)
+        return Vector(
+            uri, shape, dtype, lambda piece: np.load(uri, mmap_mode="r", allow_pickle=False)[piece], Parts.of(dtype)
+        )
     if head == b"\x89HDF\r\n\x1a\n":
         from dpca.sources.hdf5 import read_vector
 
         stored = None if array is None else read_vector(uri, array)
         if stored is None:
-            raise _which(uri, array)
+            raise _which(place)
         return stored
-    with open(uri, encoding="utf-8") as text:
-        lines = [line.strip() for line in text]
-    while lines and not lines[-1]:
-        lines.pop()
-    if "" in lines:
-        number = lines.index("")
-        raise InputError(
-            f"{uri}: line {number + 1} is empty, so {of[:-1]} {number} has no label",
-            f"Give each of the {of} a label, one a line, without a header.",
-            key="model.labels",
-        )
-    return np.array(lines)
+    return column_of(uri, place.column, of, place.key)
 
 
-def _which(uri: str, array: str | None) -> InputError:
+def _which(place: Place) -> InputError:
     """The error for a group if no array is named, or the named one is absent."""
-    held = ", ".join(item["path"] for item in list_arrays(uri)[:12]) or "no array"
-    problem = "which array?" if array is None else f"has no array {array!r};"
+    held = ", ".join(item["path"] for item in list_arrays(place.uri)[:12]) or "no array"
+    problem = "which array?" if place.array is None else f"has no array {place.array!r};"
     return InputError(
-        f"{without_credentials(uri)}: {problem} it holds {held}",
-        "Set model.labels.array to one of them.",
-        key="model.labels.array",
+        f"{place.shown}: {problem} it holds {held}", f"Set {place.key}.array to one of them.", key=f"{place.key}.array"
     )
 
 

@@ -22,10 +22,10 @@ from zarr.storage import LocalStore
 from dpca.errors import StorageError, writing
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
 from dpca.sources.base import describe
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
-from dpca.store.stored import Stored, described
+from dpca.store.stored import LABELS, Stored, described
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -304,6 +304,10 @@ class Outputs:
                 dimension_names=(dim,),
             )
             array.with_config({"write_empty_chunks": True})[:] = np.array(values, object)
+
+    def write_labels(self, labels: NDArray[Any], dim: str) -> None:
+        """Write a label for each sample, (n_samples,), along their dimension."""
+        self.write_coordinate(LABELS, Coordinate(LABELS, labels, Parts.of(labels.dtype)), dim)
 
     def write_coordinate(self, name: str, coordinate: Coordinate, dim: str | None = None) -> None:
         """Copy a coordinate under the name of its dimension, or another array along the dimension `dim`."""

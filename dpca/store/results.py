@@ -20,7 +20,7 @@ from dpca.store.arrays import Dims
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import RESTORE, Arrays
+from dpca.store.stored import LABELS, RESTORE, Arrays
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 
@@ -89,6 +89,14 @@ class Result:
         """Names of its axes."""
         features = self.arrays["mean"].dims if "mean" in self.arrays else ()
         return Dims(self.arrays["scores"].dims[-2], features)
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The label of each sample, (n_samples,), if the run had any."""
+        if LABELS not in self.arrays:
+            return None
+        stored = self.arrays[LABELS]
+        return np.array(stored[...].tolist()) if stored.text else np.asarray(stored[...])
 
     @property
     def n_components(self) -> int:

@@ -19,13 +19,14 @@ from dpca.sources.coordinate import Coordinate
 from dpca.sources.zarr_array import parts_of
 from dpca.sources.zarr_store import watched
 
+LABELS = "labels"
 RESERVED_DIMS = frozenset(
     {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
     | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
     | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
     | {"gram_sketch", "gram_norms2", "random_column"}
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
-    | {"effective_rank", "neighbour_accuracy"}
+    | {"effective_rank", "neighbour_accuracy", LABELS}
 )
 RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
 MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})

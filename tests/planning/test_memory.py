@@ -142,6 +142,22 @@ def test_a_run_takes_no_more_memory_than_planned(case):
     assert_kept(peak, idle_bytes(), planned)
 
 
+SOME = np.random.default_rng(0).permutation(100)[:70].tolist()
+VIEWS = {
+    "samples of zarr": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), f"samples={SOME}"),
+    "samples of npy": (lambda: npy_of(WIDE), f"samples={SOME}"),
+    "samples of tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "samples={step: 3}"),
+    "features in their shape": (lambda: zarr_of(WIDE), "feature_shape=[400, 1000]"),
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_views_take_no_more_memory_than_planned(case):
+    make, keys = VIEWS[case]
+    peak, planned, _ = measured_run(make(), "1 GiB", "--set", f"input.{keys}")
+    assert_kept(peak, idle_bytes(), planned)
+
+
 @pytest.mark.parametrize("solver", ["tsqr", "auto"])
 def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(solver):
     """Rank 5 of 10 components: auto looks for the others with every solver that it has."""

@@ -1,0 +1,48 @@
+"""The views of an array that a configuration asks for, one over the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpca.sources.base import Source
+from dpca.sources.choice import Samples, chosen_samples
+from dpca.sources.folded import FoldedSource
+from dpca.sources.labels import Place
+from dpca.sources.named import NamedSource, feature_axis
+from dpca.sources.selected import SelectedSource
+
+
+def viewed(
+    source: Source,
+    samples_axis: int | str,
+    *,
+    feature_shape: Sequence[int] | None = None,
+    feature_names: Place | None = None,
+    sample_names: Place | None = None,
+    samples: Samples | None = None,
+) -> Source:
+    """A source with features in another shape, with names, and with some of its samples.
+
+    Parameters
+    ----------
+    samples_axis : of the array; of what is returned, too, where it is 0, -1 or a name
+    feature_shape : of its one axis of features
+    feature_names, sample_names : their places
+    samples : the ones to take (`dpca.sources.choice`)
+
+    Raises
+    ------
+    InputError
+        When one of them does not fit the array.
+    """
+    if feature_shape is not None:
+        source = FoldedSource(source, source.layout.axis_of(samples_axis), feature_shape)
+    if feature_names is not None:
+        axis = feature_axis(source.layout, source.layout.axis_of(samples_axis), feature_names.key)
+        source = NamedSource(source, axis, feature_names, "features")
+    if sample_names is not None:
+        source = NamedSource(source, source.layout.axis_of(samples_axis), sample_names, "samples")
+    if samples is not None:
+        axis = source.layout.axis_of(samples_axis)
+        source = SelectedSource(source, axis, chosen_samples(source, axis, samples))
+    return source
