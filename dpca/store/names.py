@@ -21,5 +21,6 @@ def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
     if coordinate is None:
         return [str(number) for number in numbers]
     whole = len(numbers) == coordinate.values.shape[0]
-    stored = np.asarray(coordinate.values[...] if whole else [coordinate.values[number] for number in numbers])
+    values = coordinate.values
+    stored = values[...][list(numbers)] if whole else np.asarray([values[number] for number in numbers])
     return as_names(stored, coordinate.attributes)

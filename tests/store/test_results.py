@@ -262,4 +262,6 @@ def test_names_along_time_are_dates(units, calendar, values, names):
     array.attrs["units"] = units
     if calendar:
         array.attrs["calendar"] = calendar
-    assert names_along(Result(None, {}, Arrays(store, "r", None), "r"), "time", range(len(values))) == names
+    result, numbers = Result(None, {}, Arrays(store, "r", None), "r"), range(len(values))
+    assert names_along(result, "time", numbers) == names
+    assert names_along(result, "time", numbers[::-1]) == names[::-1]
