@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, InputError
 from dpca.kernels.kernel import USES
 from dpca.numerics.dimension import RULES, Rule
 from dpca.numerics.panels import Missing, Scale
@@ -95,6 +95,17 @@ class Names(_Section):
         return Place(self.uri, self.array, self.column, key)
 
 
+class Features(_Section):
+    """The features that are read."""
+
+    column: Annotated[
+        Text,
+        Field(
+            description="A boolean column of AnnData's table of features, such as highly_variable: those are read for which it is true."
+        ),
+    ]
+
+
 class Input(_Section):
     """Where the data are."""
 
@@ -144,6 +155,13 @@ class Input(_Section):
             description="Shape of the features of a sample, such as [112, 92] of images that are stored flattened, in C order."
         ),
     ] = None
+    features: Annotated[
+        Features | None,
+        Field(
+            description="The features that are read, of a matrix of AnnData: {column: NAME}, a boolean column of its table of them, such as "
+            "highly_variable. null: all."
+        ),
+    ] = None
     absent_chunks: Annotated[
         Literal["fill", "error"],
         Field(
@@ -187,7 +205,8 @@ class Input(_Section):
         Raises
         ------
         InputError
-            As `dpca.sources.open_joined` and `dpca.sources.views.viewed` do.
+            As `dpca.sources.open_joined` and `dpca.sources.views.viewed` do; or when the axis of samples is that of which
+            features are chosen.
         """
         from dpca.sources.views import viewed
 
@@ -201,7 +220,14 @@ class Input(_Section):
             missing_values=self.missing_values,
             read_seconds=self.read_seconds,
             library=self.library,
+            column=None if self.features is None else self.features.column,
         )
+        if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
+            raise InputError(
+                f"{source.layout.name}: samples lie along axis 1, of which input.features chooses some",
+                "Leave input.features out, or set input.samples_axis: 0.",
+                key="input.features",
+            )
         names = {key: getattr(self, key) for key in ("sample_names", "feature_names")}
         return viewed(
             source,

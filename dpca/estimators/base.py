@@ -377,14 +377,26 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return dims.index(self.samples_axis) if isinstance(self.samples_axis, str) else self._result.samples_axis
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        """X, after scikit-learn's checks of tables: names and number of features, sparse, complex and text data."""
+        """X, after scikit-learn's checks of tables: names and number of features, complex and text data; sparse ones as CSR or CSC."""
         table = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "iloc") or hasattr(X, "tocsr")
         # scikit-learn would use masked entries as values.
         if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X
         return validate_data(
-            self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1, ensure_min_features=1
+            self,
+            X,
+            reset=reset,
+            accept_sparse=("csr", "csc"),
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=1,
+            ensure_min_features=1,
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _n_components(self) -> NComponents:
         asked: Any = self.n_components

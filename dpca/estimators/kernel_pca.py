@@ -36,6 +36,7 @@ from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source, as_source
 from dpca.sources.memory import MemorySource
+from dpca.sources.sparse import SparseSource
 from dpca.sources.weights import FeatureWeights
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
@@ -294,10 +295,10 @@ class KernelPCA(Streaming):
     def _fitted(self, X: Any) -> KernelDecomposition:
         self._check_parameters()
         source = as_source(self._validated(X, reset=True))
-        if isinstance(source, MemorySource) and self.copy_X:
+        if self.copy_X and isinstance(source, MemorySource | SparseSource) and source.in_memory:
             source = source.copied()
         executor, kernels = of_client(self.client), self._kernels()
-        in_memory = isinstance(source, MemorySource)
+        in_memory = source.in_memory
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
         weights = None if self.kernel == "precomputed" else self._weights_of(source)
@@ -485,7 +486,7 @@ class KernelPCA(Streaming):
         training = self._training
         assert training is not None
         training.check_unchanged()
-        in_memory = isinstance(training.source, MemorySource)
+        in_memory = training.source.in_memory
         executor = of_client(self.client)
         kernel = replace(self._kernel, inverse=self.fit_inverse_transform, ridge=self.alpha)
         restorer = FromTraining(self._result, self._features, kernel, scores, training)

@@ -26,7 +26,6 @@ from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
 from dpca.planning.search import plan_run
 from dpca.sources import as_source
-from dpca.sources.memory import MemorySource
 from dpca.store.fitted import Fitted
 from dpca.store.results import Result
 from dpca.system.machine import memory_budget, watched_memory
@@ -344,7 +343,7 @@ class PCA(Streaming):
         self._check_parameters()
         source = as_source(self._validated(X, reset=True))
         executor = of_client(self.client)
-        in_memory = isinstance(source, MemorySource)
+        in_memory = source.in_memory
         model = Model(
             n_components=self._n_components(),
             rules=self._rules(),

@@ -94,7 +94,10 @@ def check_same(result: Result, config: Config) -> None:
     for part, names in (
         (
             "input",
-            ("array", "samples", "sample_names", "feature_names", "feature_shape", "absent_chunks", "missing_values"),
+            (
+                *("array", "samples", "sample_names", "features", "feature_names", "feature_shape"),
+                *("absent_chunks", "missing_values"),
+            ),
         ),
         ("preprocess", ("scale", "missing", "weights", "filters")),
         ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),

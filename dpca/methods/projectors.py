@@ -29,7 +29,7 @@ from dpca.numerics.preprocess import F64
 from dpca.planning.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
-from dpca.sources.zarr_array import ZarrSource
+from dpca.sources.zarr_array import open_zarr
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
 from dpca.store.gram import read_products, rung_of
@@ -301,7 +301,7 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
     """
     if result.path is not None and result.manifest.get("training") and moved_to is None:
         # The copy lies beside the arrays, also after the result was moved.
-        copy = ZarrSource.at(str(result.path.absolute() / TRAINING), absent_chunks="damage")
+        copy = open_zarr(str(result.path.absolute() / TRAINING), absent_chunks="damage")
         return Training(copy, result.samples_axis, result.name, None)
     where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
     try:

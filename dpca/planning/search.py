@@ -146,8 +146,7 @@ def plan_run(
 
 def _keeping_data(run: RunPlan, source: Source) -> RunPlan:
     """A plan that keeps the data in memory, if the tasks share memory and the data are not there already."""
-    in_memory = not source.held((1,) * len(source.layout.shape)) or source.blocks
-    if in_memory or run.copy is not None or len(run.processes) > 1:
+    if source.in_memory or source.blocks or run.copy is not None or len(run.processes) > 1:
         return run
     data = Array("data, kept for the passes that follow", source.layout.bytes)
     stages = tuple(

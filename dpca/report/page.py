@@ -94,7 +94,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
 
 def _where(manifest: dict[str, Any]) -> str:
     """What is needed besides the config to run it again."""
-    if manifest["input"]["kind"] in ("numpy", "dask"):
+    if manifest["input"]["kind"].endswith(("numpy", "dask")):
         return ", with the data, which were in memory, stored and named as its input"
     return "" if "://" in str(manifest["config"]["input"]["uri"]) else " where its input is"
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.anndata_layout import IN_PARTS
+from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
@@ -27,9 +27,6 @@ from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
 
 if TYPE_CHECKING:
-    from dpca.sources.hdf5 import Hdf5Source
-    from dpca.sources.npy import NpySource
-    from dpca.sources.zarr_array import ZarrSource
     from dpca.sources.zarr_store import Library
 
 __all__ = [
@@ -106,6 +103,7 @@ def open_source(
     missing_values: Sequence[float] = (),
     read_seconds: float = READ_SECONDS,
     library: Library = "fsspec",
+    column: str | None = None,
 ) -> Source:
     """Open the array at a path or URL. Its content tells the format, not its suffix.
 
@@ -116,18 +114,20 @@ def open_source(
     missing_values : stored values that mark a missing value, besides NaN and those that the file itself declares
     read_seconds : seconds without a slab read after which storage counts as hanging
     library : the library that opens a URL, with storage_options
+    column : boolean column of AnnData's table of features that chooses some; None for all
 
     Raises
     ------
     InputError
-        When nothing is there, when the format is unknown, or when the array is absent or ambiguous.
+        When nothing is there, when there is no such column, when the format is unknown, or when the array is absent or ambiguous.
     """
     uri = os.fspath(uri)
     kind = _kind(uri)
     if kind == "zarr":
-        from dpca.sources.zarr_array import ZarrSource
+        from dpca.sources.zarr_array import open_zarr
 
-        return _marked(ZarrSource.at(uri, array, absent_chunks, storage_options, library), missing_values, read_seconds)
+        source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column)
+        return _marked(source, missing_values, read_seconds)
     if kind == "npy":
         from dpca.sources.npy import NpySource
 
@@ -135,13 +135,19 @@ def open_source(
             raise InputError(
                 f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
             )
+        if column is not None:
+            raise InputError(
+                f"{uri}: is no AnnData container, so no table has column {column!r}",
+                "Leave input.features out.",
+                key="input.features",
+            )
         return _marked(NpySource(uri), missing_values, read_seconds)
-    from dpca.sources.hdf5 import Hdf5Source
+    from dpca.sources.hdf5 import open_hdf5
 
-    return _marked(Hdf5Source(uri, array, absent_chunks), missing_values, read_seconds)
+    return _marked(open_hdf5(uri, array, absent_chunks, column), missing_values, read_seconds)
 
 
-def _marked(source: ZarrSource | NpySource | Hdf5Source, markers: Sequence[float], read_seconds: float) -> Source:
+def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> Source:
     """The source with further markers of missing values, and a time limit on reads."""
     layout = source.layout
     markers = as_stored([*layout.missing_values, *markers], layout.dtype)
@@ -238,12 +244,9 @@ def _check_array(data: Any) -> None:
             "Open it: zarr.open_array('x.zarr'), h5py.File('x.h5')['name'], numpy.load('x.npy', mmap_mode='r').",
         )
     if "anndata" in sys.modules and isinstance(data, sys.modules["anndata"].AnnData):
-        dense = hasattr(data.X, "__array__")
         raise InputError(
-            "X is an AnnData object, but an array is allowed",
-            "Give its matrix: adata.X, or adata.layers['NAME']."
-            if dense
-            else f"Give its matrix, dense: adata.X.toarray() in memory, or, {IN_PARTS}.",
+            "X is an AnnData object, but a matrix is allowed",
+            "Give its matrix: fit(adata.X), or fit(adata.layers['NAME']).",
         )
     if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].Dataset):
         variables = ", ".join(repr(name) for name in islice(data.data_vars, 12)) or "none"
@@ -260,7 +263,9 @@ def _check_array(data: Any) -> None:
 
 
 def as_source(data: Any) -> Source:
-    """The source of an array in Python: NumPy, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
+    """The source of an array in Python: NumPy, scipy.sparse, Dask, zarr.Array, h5py.Dataset or xarray.DataArray.
+
+    Sparse matrices of AnnData on disk are taken as well: a group of zarr or h5py, or what a backed AnnData has in its place.
 
     Anything else is passed to numpy.asarray, as scikit-learn does. Packages that are not imported yet
     are not imported here: no object can come from them.
@@ -270,6 +275,20 @@ def as_source(data: Any) -> Source:
     InputError
         When the dtype is refused, or the object is not an array but holds arrays.
     """
+    if type(data).__module__.startswith("anndata."):  # a sparse matrix of a backed AnnData
+        data = getattr(data, "group", data)
+    if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Group) and (matrix := Sparse.of(data)):
+        from dpca.sources import zarr_array
+
+        return zarr_array.of_group(data, matrix)
+    if "h5py" in sys.modules and isinstance(data, sys.modules["h5py"].Group) and (matrix := Sparse.of(data)):
+        from dpca.sources import hdf5
+
+        return hdf5.of_group(data, matrix)
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(data):
+        from dpca.sources.sparse import SparseSource
+
+        return SparseSource.of(data)
     _check_array(data)
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}

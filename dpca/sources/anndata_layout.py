@@ -1,10 +1,11 @@
-"""The layout of AnnData in HDF5 and Zarr: names of cells and genes beside a matrix, and sparse matrices.
+"""The layout of AnnData in HDF5 and Zarr: tables of cells and genes beside a matrix, and sparse matrices.
 
 Attributes of groups describe it (AnnData's "on-disk format"), so the anndata package is not needed.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -16,13 +17,12 @@ from dpca.errors import InputError
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
 """Names of the axes of such a matrix: AnnData's own words for the labels along them."""
 _MATRIX = re.compile(r"(?P<root>|.*?/)(?:X|layers/[^/]+|(?P<raw>raw/)X)")
-IN_PARTS = (
-    "where that is more than memory, copy it to a Zarr array, a thousand rows of anndata.io.sparse_dataset at a time"
-)
+SPARSE = ("csr_matrix", "csc_matrix")
+"""The encodings of sparse matrices: by rows, by columns."""
 
 
-def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, Any]]:
-    """Name of each axis of an AnnData matrix, with the array of labels along it; empty for any other array.
+def tables_beside(path: str, node: Callable[[str], Any]) -> dict[int, str]:
+    """Path of the table of each axis of an AnnData matrix, of its cells and of its genes; empty for any other array.
 
     Parameters
     ----------
@@ -32,20 +32,55 @@ def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, 
     match = _MATRIX.fullmatch(path.strip("/"))
     if match is None or _attributes(node(match["root"].rstrip("/"))).get("encoding-type") != "anndata":
         return {}
+    return {0: f"{match['root']}obs", 1: f"{match['root']}{match['raw'] or ''}var"}
+
+
+def names_beside(path: str, node: Callable[[str], Any]) -> dict[int, tuple[str, str]]:
+    """Name of each axis of an AnnData matrix, with the path of the labels along it; `path` and `node` as above."""
     labels = {}
-    for axis, (dim, table) in enumerate(((OBS_NAMES, "obs"), (VAR_NAMES, f"{match['raw'] or ''}var"))):
-        frame = match["root"] + table
-        index = _attributes(node(frame)).get("_index")
+    for axis, table in tables_beside(path, node).items():
+        index = _attributes(node(table)).get("_index")
         if isinstance(index, str) and ".." not in index:
-            labels[axis] = dim, node(f"{frame}/{index}")
+            labels[axis] = (OBS_NAMES, VAR_NAMES)[axis], f"{table}/{index}"
     return labels
+
+
+def column_beside(name: str, path: str, axis: int, column: str, node: Callable[[str], Any]) -> str:
+    """Path of a column of the table of an axis; `path` and `node` as above.
+
+    Parameters
+    ----------
+    name : of the matrix, for error messages
+
+    Raises
+    ------
+    InputError
+        When the matrix is not AnnData's, or its table has no such column.
+    """
+    table = tables_beside(path, node).get(axis)
+    if table is None:
+        raise InputError(
+            f"{name}: is no matrix of an AnnData container (X, layers/NAME, raw/X), so no table has column {column!r}",
+            "Leave input.features out, or name such a matrix in input.array.",
+            key="input.features",
+        )
+    order = _attributes(node(table)).get("column-order", ())
+    columns = [str(held) for held in (() if isinstance(order, str | bytes) else order)]
+    if column not in columns or ".." in column:
+        raise InputError(
+            f"{name}: {table} has no column {column!r}; it has {', '.join(columns[:12]) or 'none'}",
+            "Set input.features.column to a boolean one of them.",
+            key="input.features",
+        )
+    return f"{table}/{column}"
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """A sparse matrix: a group of the arrays data, indices and indptr, which is not read."""
+    """A sparse matrix: a group of the arrays data, indices and indptr."""
 
     shape: tuple[int, ...]
+    """Empty where its attribute is no shape of a matrix."""
     dtype: str
     """Its encoding, csr_matrix or csc_matrix, listed in place of an array's dtype."""
 
@@ -54,21 +89,13 @@ class Sparse:
         """The sparse matrix that a group of HDF5 or Zarr holds, or None."""
         attributes = _attributes(group)
         kind, shape = attributes.get("encoding-type"), attributes.get("shape", ())
-        if not isinstance(kind, str) or kind not in ("csr_matrix", "csc_matrix"):
+        if not isinstance(kind, str) or kind not in SPARSE:
             return None
-        return cls(tuple(int(length) for length in shape), kind)
-
-    def refused(self, uri: str, path: str) -> InputError:
-        """The error for a request to read it."""
-        read = f"anndata.{'read_h5ad' if os.path.isfile(uri) else 'read_zarr'}({uri!r})"
-        matrix = f"a.layers[{os.path.basename(path)!r}]" if "layers/" in path else "a.X"
-        raw = ".raw.to_adata()" if path.endswith("raw/X") else ""
-        return InputError(
-            f"{uri}: {path or 'what is there'} is a sparse matrix ({self.dtype}), and sparse matrices are not read",
-            f"Write it dense, in Python ({IN_PARTS}):\na = {read}{raw}\n{matrix} = {matrix}.toarray()\n"
-            "a.write_h5ad('dense.h5ad')",
-            key="input.array",
-        )
+        try:
+            lengths = tuple(operator.index(length) for length in shape)
+        except TypeError:
+            lengths = ()
+        return cls(lengths if len(lengths) == 2 and min(lengths) >= 0 else (), kind)
 
 
 def without_parts(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,13 +114,11 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None) -> str:
     Raises
     ------
     InputError
-        When there is none, when several could be meant, or when it is sparse.
+        When there is none, or when several could be meant.
     """
     wide = [path for path, item in arrays.items() if len(item.shape) > 1]
     named = array.strip("/") if array is not None else wide[0] if len(wide) == 1 else None
     if named is not None and named in arrays:
-        if isinstance(arrays[named], Sparse):
-            raise arrays[named].refused(uri, named)
         return named
     shapes = [
         f"{path} {item.shape}{' (sparse)' * isinstance(item, Sparse)}" for path, item in sorted(arrays.items())[:12]

@@ -364,6 +364,11 @@ class Source(ABC):
         """Path or paths, and array inside, with which a config's input opens it again; None where values are in memory or computed."""
         return None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether values are in the memory of this process."""
+        return False
+
     # Only for arrays that Dask computes.
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ from dpca.sources.cf import cf_attributes, coordinate_of, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
+from dpca.sources.selection import SelectedSource
+from dpca.sources.sparse import PARTS, SparseSource, choose
 
 MOST_VIRTUAL = 16
 """Deepest allowed nesting of virtual datasets: HDF5 follows them by recursion, on the stack."""
@@ -126,7 +129,7 @@ class Hdf5Source(Source):
         self._path, self._fill = os.fspath(path), absent_chunks == "fill"
         self._open: h5py.Dataset | None = None
         with _opened(self._path) as file:
-            self._array = self._find(file, array)
+            self._array = _find(self._path, file, array)
             dataset = file[self._array]
             self._behind = files_behind(dataset)
             self._check_inside(dataset)
@@ -141,12 +144,6 @@ class Hdf5Source(Source):
         source._behind = files_behind(dataset)
         source.layout = source._describe(dataset)
         return source
-
-    def _find(self, file: h5py.File, array: str | None) -> str:
-        with suppress(OSError):  # a link to a missing file
-            if array is not None and isinstance(file.get(array), h5py.Dataset):
-                return array
-        return chosen(self._path, arrays_of(file), array)
 
     def _check_inside(self, dataset: h5py.Dataset) -> None:
         """Refuse values that lie elsewhere: the author of the file could make dpca read any other file.
@@ -262,6 +259,77 @@ def _opened(path: str) -> h5py.File:
         raise InputError(
             f"{path}: not readable as HDF5: {cause}", "Check that the file is whole and that no one writes it."
         ) from cause
+
+
+def open_hdf5(
+    path: str | Path, array: str | None = None, absent_chunks: str = "fill", column: str | None = None
+) -> Hdf5Source | SparseSource | SelectedSource:
+    """The source of a dataset or sparse matrix of a file; the parameters, and errors, are those of `Hdf5Source`.
+
+    Parameters
+    ----------
+    column : of AnnData's table of features, which chooses some; None for all
+    """
+    path = os.fspath(path)
+    with _opened(path) as file:
+        found = _find(path, file, array)
+        node = partial(_node, file)
+        matrix = Sparse.of(node(found))
+        source: Hdf5Source | SparseSource = (
+            Hdf5Source(path, found, absent_chunks)
+            if matrix is None
+            else _sparse(node(found), matrix, lambda part: Hdf5Source(path, f"{found}/{part}", absent_chunks))
+        )
+        if column is None:
+            return source
+        return choose(source, found, column, node, _vector_of)
+
+
+def of_group(group: h5py.Group, matrix: Sparse) -> SparseSource:
+    """The source of a sparse matrix that is a group of an open file; within this process its datasets are used."""
+    return _sparse(group, matrix, lambda part: Hdf5Source.of(group[part]))
+
+
+def _sparse(group: h5py.Group, matrix: Sparse, source: Callable[[str], Hdf5Source]) -> SparseSource:
+    """The sparse matrix that a group is; `source` gives that of one of its datasets."""
+    path, node = group.file.filename, partial(_node, group.file)
+    name = f"{path}:{group.name.lstrip('/')}"
+    for part in PARTS:
+        if not isinstance(_node(group, part), h5py.Dataset):
+            raise InputError(
+                f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
+            )
+    found = names_beside(group.name, node).items()
+    names = {axis: (dim, partial(_labels, path, at)) for axis, (dim, at) in found if node(at) is not None}
+    return SparseSource(name, matrix, map(source, PARTS), names)
+
+
+def _find(path: str, file: h5py.File, array: str | None) -> str:
+    with suppress(OSError):  # a link to a missing file
+        if array is not None and isinstance(file.get(array), h5py.Dataset):
+            return array
+    return chosen(path, arrays_of(file), array)
+
+
+def _node(group: h5py.Group, path: str) -> Any:
+    """The group or dataset at a path; None where there is none, and where it or its values lie in another file."""
+    with suppress(OSError):  # a link to a missing file
+        found = group.get(path or "/")
+        if found is None or found.file.filename != group.file.filename:
+            return None
+        return None if isinstance(found, h5py.Dataset) and _elsewhere(found) else found
+    return None
+
+
+def _labels(path: str, array: str) -> Vector | None:
+    """Labels along an axis; None where they are neither text nor numbers, or lie in other files."""
+    with _opened(path) as file:
+        dataset = _node(file, array)
+        if not isinstance(dataset, h5py.Dataset):
+            return None
+        if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "biuf":
+            return None
+    return read_vector(path, array)
 
 
 def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
@@ -510,10 +578,10 @@ def _scale(dataset: h5py.Dataset, axis: int) -> tuple[str, Any]:
     scales = dataset.dims[axis]
     if len(scales):
         return _last(scales[0].name), scales[0]
-    with suppress(OSError):  # a link to a missing file
-        name, names = names_beside(dataset.name or "", lambda path: dataset.file.get(path or "/")).get(axis, ("", None))
-        if isinstance(names, h5py.Dataset) and names.file.filename == dataset.file.filename:
-            return name, names
+    node = partial(_node, dataset.file)
+    name, path = names_beside(dataset.name or "", node).get(axis, ("", ""))
+    if isinstance(names := node(path), h5py.Dataset):
+        return name, names
     return "", None
 
 

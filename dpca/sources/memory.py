@@ -51,6 +51,10 @@ class MemorySource(Source):
         """The same source over a copy of the array."""
         return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, self._coordinates)
 
+    @property
+    def in_memory(self) -> bool:
+        return True
+
     def restrict(self, region: Region) -> Self:
         part = object.__new__(type(self))
         part.layout, part._coordinates = self.layout, {}

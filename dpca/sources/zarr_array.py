@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Any, cast
 
@@ -30,6 +31,8 @@ from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
+from dpca.sources.selection import SelectedSource
+from dpca.sources.sparse import PARTS, SparseSource, choose
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
 from dpca.sources.zarr_codecs import last_codec
 from dpca.sources.zarr_store import (
@@ -227,40 +230,6 @@ class ZarrSource(Source):
             **cf_attributes(name, attributes, dtype),
         )
 
-    @classmethod
-    def at(
-        cls,
-        uri: str,
-        array: str | None = None,
-        absent_chunks: str = "fill",
-        storage_options: Mapping[str, Any] | None = None,
-        library: Library = "fsspec",
-    ) -> ZarrSource:
-        """The array at a path or URL.
-
-        Raises
-        ------
-        InputError
-            When nothing is there, when there is no such array, or when there are several and none is named.
-        """
-        shown, node = without_credentials(uri), open_node(uri, storage_options, library)
-        secrets = Secrets.of(uri, storage_options)
-        if isinstance(node, zarr.Array):
-            if array is not None:
-                raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
-            return cls(node, shown, absent_chunks, secrets)
-        try:
-            item = node.get(array) if array is not None and not leaves(array) else None
-        except BAD_METADATA as cause:
-            raise unknown(f"{shown}:{array}", cause) from cause
-        if isinstance(item, zarr.Array):
-            return cls(item, f"{shown}:{array}", absent_chunks, secrets)
-        if (sparse := Sparse.of(node)) is not None:
-            raise sparse.refused(shown, array or "")
-        arrays = arrays_of(node, shown)
-        path = chosen(shown, arrays, array)
-        return cls(cast("zarr.Array[Any]", arrays[path]), f"{shown}:{path}", absent_chunks, secrets)
-
     def like(self, layout: Layout) -> ZarrSource:
         """The same array with the layout of another: its markers of missing values, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
@@ -377,6 +346,80 @@ class ZarrSource(Source):
             yield "absent" if chunk is None else hashlib.sha256(chunk.to_bytes()).hexdigest()
 
 
+def open_zarr(
+    uri: str,
+    array: str | None = None,
+    absent_chunks: str = "fill",
+    storage_options: Mapping[str, Any] | None = None,
+    library: Library = "fsspec",
+    column: str | None = None,
+) -> ZarrSource | SparseSource | SelectedSource:
+    """The source of an array or sparse matrix at a path or URL.
+
+    Parameters
+    ----------
+    column : of AnnData's table of features, which chooses some; None for all
+
+    Raises
+    ------
+    InputError
+        When nothing is there, when there is no such array, or when there are several and none is named.
+    """
+    shown, node = without_credentials(uri), open_node(uri, storage_options, library)
+    secrets = Secrets.of(uri, storage_options)
+    if array is not None and isinstance(node, zarr.Array):
+        raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
+    if isinstance(node, zarr.Group) and (array is not None or Sparse.of(node) is None):
+        try:
+            item = node.get(array) if array is not None and not leaves(array) else None
+        except BAD_METADATA as cause:
+            raise unknown(f"{shown}:{array}", cause) from cause
+        path = array
+        if not isinstance(item, zarr.Array):
+            path = chosen(shown, arrays_of(node, shown), array)
+            item = node[path]
+        node, shown = item, f"{shown}:{path}"
+    source: ZarrSource | SparseSource
+    if isinstance(node, zarr.Array):
+        source = ZarrSource(node, shown, absent_chunks, secrets)
+    else:
+        matrix = Sparse.of(node)
+        assert matrix is not None
+        source = of_group(node, matrix, shown, absent_chunks, secrets)
+    if column is None:
+        return source
+    return choose(source, node.path, column, partial(_node, node.store), partial(vector_of, secrets=secrets))
+
+
+def of_group(
+    node: zarr.Group,
+    matrix: Sparse,
+    name: str = "the sparse matrix",
+    absent_chunks: str = "fill",
+    secrets: Secrets | None = None,
+) -> SparseSource:
+    """The source of a sparse matrix that is an open group; the parameters are those of `ZarrSource`."""
+    parts = []
+    for part in PARTS:
+        array = _node(node.store, f"{node.path}/{part}".lstrip("/"))
+        if not isinstance(array, zarr.Array):
+            raise InputError(
+                f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
+            )
+        parts.append(ZarrSource(array, f"{name}/{part}", absent_chunks, secrets))
+    names = {
+        axis: (dim, partial(_labels, array, f"{name}, coordinate {dim}", secrets))
+        for axis, (dim, array) in _names_beside(node.store, node.path).items()
+        if isinstance(array, zarr.Array)
+    }
+    return SparseSource(name, matrix, parts, names)
+
+
+def _labels(array: zarr.Array[Any], name: str, secrets: Secrets | None) -> Vector | None:
+    """Labels along an axis; None where they are neither text nor numbers."""
+    return vector_of(array, name, secrets) if getattr(array.dtype, "kind", "O") in "biufUT" else None
+
+
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
     """A small array beside the data, read in parts.
 
@@ -434,15 +477,17 @@ def _along(store: Store, path: str, axis: int, dim: str) -> zarr.Array[Any]:
 
 
 def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
-    """`names_beside` for an array in a store; invalid metadata count as absent."""
+    """`names_beside` for an array in a store, with the arrays in place of their paths."""
+    node = partial(_node, store)
+    return {axis: (name, node(at)) for axis, (name, at) in names_beside(path, node).items()}
 
-    def node(path: str) -> zarr.Array[Any] | zarr.Group | None:
-        try:
-            return zarr.open(store, path=path, mode="r")
-        except (FileNotFoundError, *BAD_METADATA):
-            return None
 
-    return names_beside(path, node)
+def _node(store: Store, path: str) -> zarr.Array[Any] | zarr.Group | None:
+    """The array or group at a path of a store; invalid metadata count as absent."""
+    try:
+        return zarr.open(store, path=path, mode="r")
+    except (FileNotFoundError, *BAD_METADATA):
+        return None
 
 
 def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
