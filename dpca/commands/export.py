@@ -20,10 +20,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.config.schema import Input
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
 from dpca.sources.calendars import datetimes
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
+from dpca.sources.selection import Selection
 from dpca.store.arrays import SPECTRAL
 from dpca.store.names import names_along, sample_names
 from dpca.store.results import Result
@@ -51,7 +53,8 @@ def export(
     to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays, dates as datetime64, and beside numbers
         that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
-        and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same
+        and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same. As scanpy
+        has it, features that input.features did not choose have components of zeros, by the table of the input
     out : the file; for csv the beginning of both names, without .csv; beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata; those in the result if None
 
@@ -188,23 +191,30 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
             f"{budget.origin}",
             "Export it as netcdf, which streams.",
         )
-    k = components.shape[0]
     table = pd.DataFrame(index=sample_names(result))
     if labels is not None:
         table["label"] = labels
     one_axis = len(result.dims.features) == 1
-    features = pd.DataFrame(
-        index=names_along(result, result.dims.features[0], range(n_features))
-        if one_axis
-        else map(str, range(n_features))
-    )
+    names = names_along(result, result.dims.features[0], range(n_features)) if one_axis else map(str, range(n_features))
+    features, loadings = pd.DataFrame(index=names), np.asarray(components[...]).reshape(components.shape[0], -1).T
+    column = None
+    if (whole := _all_features(result)) is not None:
+        selection, names = whole
+        column, chosen = selection.column, selection.positions
+        every = np.zeros((selection.length, loadings.shape[1]), loadings.dtype)
+        every[chosen] = loadings
+        features, loadings = pd.DataFrame(index=names), every
+        features[column] = np.isin(np.arange(selection.length), chosen)
+    params = {"zero_center": bool(result.manifest["config"]["preprocess"]["center"])}
+    chosen_by = {"use_highly_variable": column == "highly_variable", "mask_var": column}
     annotated = anndata.AnnData(
         obs=table,
         var=features,
         obsm={"X_pca": np.asarray(result.arrays["scores"][...])},
-        varm={"PCs": np.asarray(components[...]).reshape(k, -1).T},
+        varm={"PCs": loadings},
         uns={
             "pca": {
+                "params": {key: value for key, value in {**params, **chosen_by}.items() if value is not None},
                 "variance": np.asarray(result.arrays["explained_variance"][...]),
                 "variance_ratio": np.asarray(result.arrays["explained_variance_ratio"][...]),
             }
@@ -213,6 +223,30 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
     annotated.obs_names_make_unique()
     annotated.var_names_make_unique()
     annotated.write_h5ad(path)
+
+
+def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
+    """The choice of features of a result, and the names of all features that its input has; None where all were read.
+
+    Raises
+    ------
+    InputError
+        When the input is gone, or chooses other features by now.
+    """
+    asked = Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
+    if asked.features is None:
+        return None
+    source, whole = asked.open(), asked.model_copy(update={"features": None}).open()
+    selection = source.selection
+    if selection is None or selection.fingerprint != result.manifest["fingerprint"]["features"]:
+        raise InputError(
+            f"{source.layout.name}: column {asked.features.column!r} chooses other features than when {result.name} was made",
+            "Put the input back, or export the result as netcdf or hdf5.",
+        )
+    with whole.open() as reader:
+        names = reader.coordinate(selection.axis)
+        found = range(selection.length) if names is None else names.values[...].tolist()
+    return selection, list(map(str, found))
 
 
 _WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
 from dpca.units import is_plain
+
+if TYPE_CHECKING:
+    from dpca.sources.selection import Selection
 
 Region = tuple[slice, ...]
 """One slice, with both ends given, for every axis of the stored array."""
@@ -368,6 +371,11 @@ class Source(ABC):
     def in_memory(self) -> bool:
         """Whether values are in the memory of this process."""
         return False
+
+    @property
+    def selection(self) -> Selection | None:
+        """The chosen features, where not all of the stored ones are read."""
+        return None
 
     # Only for arrays that Dask computes.
 

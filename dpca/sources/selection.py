@@ -145,6 +145,10 @@ class SelectedSource(Source):
     def place(self) -> tuple[str | list[str], str | None] | None:
         return self._source.place
 
+    @property
+    def selection(self) -> Selection:
+        return self._selection
+
 
 class _SelectedReader(Reader):
     def __init__(self, layout: Layout, reader: Reader, selection: Selection) -> None:

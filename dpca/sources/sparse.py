@@ -108,6 +108,10 @@ class SparseSource(Source):
     def in_memory(self) -> bool:
         return self._data.in_memory
 
+    @property
+    def selection(self) -> Selection | None:
+        return self._selection
+
     def copied(self) -> SparseSource:
         """The same source over a copy of arrays in memory."""
         parts = (part.copied() for part in self._parts if isinstance(part, MemorySource))

@@ -10,7 +10,7 @@ import dpca
 # By the beginning of a test's name, parameters included.
 NOT_APPLICABLE = {
     "test_kernel_pca[": "a callable is of the Gram matrix here, not of two samples; tests/estimators/test_kernel_pca.py has the rest",
-    "test_kernel_pca_sparse": "sparse input is refused: centring makes it dense",
+    "test_kernel_pca_sparse": "the linear kernel has an inverse here without fit_inverse_transform: PCA's",
     "test_kernel_pca_raise_not_fitted_error": "the linear kernel has an inverse here without fit_inverse_transform: PCA's",
     "test_precomputed_kernel_not_psd[randomized": "an error of their randomized solver",
 }

@@ -92,6 +92,19 @@ def npy_of(shape, dtype="f4", order="C"):
     return "x.npy"
 
 
+def sparse_of(shape, kind, **how):
+    """A hundredth of the values are stored."""
+    lines, width = shape if kind == "csr" else shape[::-1]
+    each, rng = max(1, width // 100), np.random.default_rng(0)
+    with h5py.File("x.h5", "w") as file:
+        group = file.create_group("X")
+        group.attrs.update({"encoding-type": f"{kind}_matrix", "shape": shape})
+        group.create_dataset("data", data=rng.standard_normal(lines * each, "f4"), **how)
+        group.create_dataset("indices", data=rng.integers(0, width, lines * each, "i4"), **how)
+        group.create_dataset("indptr", data=np.arange(lines + 1) * each, **how)
+    return "x.h5"
+
+
 WIDE = (100, 400_000)
 TALL = (400_000, 100)
 
@@ -112,6 +125,13 @@ CASES = {
     "zarr of whole rows, copied": (lambda: zarr_of(WIDE, chunks=(1, 400_000)), "300 MiB", "copy"),
     "hdf5 gzip": (lambda: hdf5_of(WIDE, chunks=(100, 4096), compression="gzip", shuffle=True), "1 GiB", "columns"),
     "hdf5 contiguous": (lambda: hdf5_of(WIDE), "1 GiB", "columns"),
+    "sparse by rows, samples streamed": (
+        lambda: sparse_of((400_000, 400), "csr", compression="gzip"),
+        "1 GiB",
+        "columns",
+    ),
+    "sparse by columns, features streamed": (lambda: sparse_of((400, 100_000), "csc"), "1 GiB", "columns"),
+    "sparse by columns, copied": (lambda: sparse_of((400_000, 400), "csc", compression="lzf"), "300 MiB", "copy"),
     "hdf5 of whole rows, in parts": (lambda: hdf5_of(WIDE, chunks=(1, 400_000)), "300 MiB", "parts"),
     "hdf5 of whole rows, copied": (
         lambda: hdf5_of(WIDE, chunks=(1, 400_000), compression="lzf"),

@@ -192,8 +192,35 @@ def test_a_run_of_the_chosen_genes_says_so_and_is_that_of_them_alone(capsys):
     assert found._result.manifest["config"]["input"]["features"] == {"column": "variable"}
     assert dpca("transform", "r", "a.h5ad", "--out", "s.zarr") == 0
     np.testing.assert_allclose(zarr.open_group("s.zarr")["scores"][...], found.transform(X[:, 1:30:3]), atol=1e-5)
+    assert dpca("export", "r", "--to", "anndata") == 0
+    exported = anndata.read_h5ad("r.h5ad")
+    assert list(exported.var_names) == GENES[:30]
+    np.testing.assert_array_equal(exported.varm["PCs"][1:30:3], expected.components_.T)
+    assert not np.delete(exported.varm["PCs"], slice(1, 30, 3), axis=0).any()
+    assert exported.uns["pca"]["params"] == {"zero_center": True, "use_highly_variable": False, "mask_var": "variable"}
     assert dpca("run", "c.yaml", "--overwrite", "--set", "input.samples_axis=1") == 2
     assert "samples lie along axis 1, of which input.features chooses some" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_what_is_exported_is_what_scanpy_finds(kind):
+    scanpy = pytest.importorskip("scanpy")
+    made = with_columns(kind(X))
+    made.write_h5ad("a.h5ad")
+    with open("c.yaml", "w") as file:
+        file.write(
+            "input: {uri: a.h5ad, array: X, features: {column: variable}}\nmodel: {n_components: 3}\noutput: {path: r}\n"
+        )
+    assert dpca("run", "c.yaml") == 0
+    assert dpca("export", "r", "--to", "anndata") == 0
+    found = anndata.read_h5ad("r.h5ad")
+    scanpy.pp.pca(made, n_comps=3, mask_var="variable", svd_solver="arpack")
+    signs = np.sign((found.obsm["X_pca"] * made.obsm["X_pca"]).sum(axis=0))
+    np.testing.assert_allclose(found.obsm["X_pca"] * signs, made.obsm["X_pca"], atol=1e-4)
+    np.testing.assert_allclose(found.varm["PCs"] * signs, made.varm["PCs"], atol=1e-5)
+    for name in ("variance", "variance_ratio"):
+        np.testing.assert_allclose(found.uns["pca"][name], made.uns["pca"][name], rtol=1e-4)
+    assert found.uns["pca"]["params"] == made.uns["pca"]["params"]
 
 
 @pytest.mark.parametrize("kind", MATRICES)
