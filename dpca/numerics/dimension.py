@@ -8,7 +8,7 @@ no number: with smooth or unequal noise they would count dozens of noise compone
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -140,7 +140,7 @@ def mle(spectrum: Eigenvalues) -> int | str:
     variances = spectrum.values[:d] / n
     if variances[-1] <= 0:
         return spectrum.rank
-    evidence = [-math.inf, *(_log_evidence(variances, k, n) for k in range(1, d))]
+    evidence = [-math.inf, *_log_evidence(variances, n)]
     return max(1, int(np.argmax(evidence)))
 
 
@@ -233,20 +233,27 @@ def _leading(kept: NDArray[np.bool_]) -> int:
     return max(1, int(np.argmin(kept)) if not kept.all() else kept.size)
 
 
-def _log_evidence(spectrum: F64, k: int, n: int) -> float:
-    """log p(D | k) by Laplace's approximation."""
-    d = spectrum.size
-    prior = -k * math.log(2.0) + sum(
-        math.lgamma((d - i + 1) / 2) - math.log(math.pi) * (d - i + 1) / 2 for i in range(1, k + 1)
-    )
-    fitted = -0.5 * n * float(np.log(spectrum[:k]).sum())
-    noise = max(float(spectrum[k:].sum()) / (d - k), np.finfo(np.float64).tiny)
-    residual = -0.5 * n * (d - k) * math.log(noise)
-    m = d * k - k * (k + 1) / 2
-    volume = 0.5 * (m + k) * math.log(2 * math.pi)
-    inverse = 1.0 / np.append(spectrum[:k], np.full(d - k, noise))
-    hessian = 0.0
-    for i in range(k):
-        differences = (spectrum[i] - spectrum[i + 1 :]) * (inverse[i + 1 :] - inverse[i])
-        hessian += float(np.log(np.maximum(differences, np.finfo(np.float64).tiny)).sum()) + math.log(n) * (d - i - 1)
-    return prior + fitted + residual + volume - 0.5 * hessian - 0.5 * k * math.log(n)
+def _log_evidence(spectrum: F64, n: int) -> Iterator[float]:
+    """log p(D | k) by Laplace's approximation, for k from 1 to d - 1.
+
+    The determinant of the Hessian has a factor for each pair of a kept eigenvalue and a later one. Only those of the noise
+    change with k for pairs that were there before, so that all k take d^2 logarithms, where each k alone would.
+    """
+    d, tiny = spectrum.size, np.finfo(np.float64).tiny
+    prior = between = across = 0.0
+    for k in range(1, d):
+        kept, joining, left = spectrum[: k - 1], spectrum[k - 1], spectrum[k:]
+        prior += math.lgamma((d - k + 1) / 2) - math.log(math.pi) * (d - k + 1) / 2 - math.log(2.0)
+        fitted = -0.5 * n * float(np.log(spectrum[:k]).sum())
+        noise = max(float(left.sum()) / (d - k), tiny)
+        residual = -0.5 * n * (d - k) * math.log(noise)
+        m = d * k - k * (k + 1) / 2
+        volume = 0.5 * (m + k) * math.log(2 * math.pi)
+        between += _log_sum((kept - joining) * (1.0 / joining - 1.0 / kept))
+        across += _log_sum(joining - left) - _log_sum(kept - joining)
+        hessian = between + across + (d - k) * _log_sum(1.0 / noise - 1.0 / spectrum[:k]) + math.log(n) * m
+        yield prior + fitted + residual + volume - 0.5 * hessian - 0.5 * k * math.log(n)
+
+
+def _log_sum(factors: F64) -> float:
+    return float(np.log(np.maximum(factors, np.finfo(np.float64).tiny)).sum())
