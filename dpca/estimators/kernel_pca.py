@@ -158,7 +158,7 @@ class KernelPCA(Streaming):
 
         Parameters
         ----------
-        X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
+        X : NumPy array, scipy.sparse matrix, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
             Of two axes or more, one of them the samples'; or the kernel matrix.
         y : ignored
 

@@ -150,7 +150,7 @@ class PCA(Streaming):
 
         Parameters
         ----------
-        X : NumPy array, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
+        X : NumPy array, scipy.sparse matrix, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
             Of two axes or more, one of them the samples'. Masked arrays of NumPy and Dask have missing values.
         y : ignored
 
