@@ -205,18 +205,20 @@ def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
         effective_samples=asked.effective_samples,
         whiten=asked.whiten,
         kernels=kernels,
-        sample_weights=_sample_weights_of(preprocess.sample_weights),
+        sample_weights=_sample_weights_of(preprocess.sample_weights, source),
     )
 
 
-def _sample_weights_of(asked: SampleWeightsFile | None) -> SampleWeights | None:
-    """The weights of samples that a configuration names, read."""
+def _sample_weights_of(asked: SampleWeightsFile | None, of: Source) -> SampleWeights | None:
+    """The weights that a configuration names, read: of the samples of a source, or of all in storage where some are chosen."""
     if asked is None:
         return None
     source = asked.open()
     with source.open() as reader:
-        values = reader.read(tuple(slice(0, length) for length in source.layout.shape))
-        return SampleWeights(values.astype(np.float64), asked.kind, source.layout.name)
+        values = reader.read(tuple(slice(0, length) for length in source.layout.shape)).astype(np.float64)
+    if of.chosen is not None and values.shape == (of.layout.n_stored,):
+        values = values[of.chosen]
+    return SampleWeights(values, asked.kind, source.layout.name)
 
 
 def scratch_of(config: Config) -> Scratch:

@@ -319,7 +319,10 @@ class Preprocess(_Section):
         ),
     ] = None
     sample_weights: Annotated[
-        SampleWeightsFile | None, Field(description="A positive weight for each sample: {uri, array, kind}.")
+        SampleWeightsFile | None,
+        Field(
+            description="A positive weight for each sample, or for each in storage where some are chosen: {uri, array, kind}."
+        ),
     ] = None
     missing: Annotated[
         Missing,

@@ -104,3 +104,16 @@ def test_a_plan_counts_what_weights_take(here, capsys):
             stage["name"].startswith(("gram", "tsqr")) or stage["name"] == "components"
         )
     assert dpca("validate", "c.yaml") == 0
+
+
+def test_weights_of_all_samples_are_those_of_the_chosen_ones(here):
+    chosen = [7, 2, 9, 0]
+    np.save("some.npy", OF_SAMPLES[chosen])
+    which = ("--set", f"input.samples={chosen}", "--set", "preprocess.filters={mask: {uri: mask.npy}}")
+    assert dpca("run", "c.yaml", *which) == 0
+    some = ("--set", "preprocess.sample_weights.uri=some.npy", "--set", "output.path=some")
+    assert dpca("run", "c.yaml", *which, *some) == 0
+    for name in ("scores", "explained_variance"):
+        np.testing.assert_array_equal(
+            zarr.open_array(f"r/result.zarr/{name}")[...], zarr.open_array(f"some/result.zarr/{name}")[...]
+        )
