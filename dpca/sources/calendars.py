@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,9 +30,13 @@ _FIRST_DAY = np.datetime64("1582-10-15")
 _YEAR_0 = np.datetime64("0000-01-01")
 _MIXED, _PROLEPTIC = ("standard", "gregorian"), ("proleptic_gregorian",)
 _SINCE = re.compile(
-    r"(day|hour|minute|second)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d:\d\d)(?::00(?:\.0)?)?)?(?: ?(?:UTC|Z))?"
+    r"(week|day|hour|minute|(?:milli|micro|nano)?second)s? since (\d{4}-\d\d?-\d\d?)(?:[T ](\d\d:\d\d)(?::00(?:\.0)?)?)?(?: ?(?:UTC|Z))?"
 )
-_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1} | {
+    "millisecond": 1e-3,
+    "microsecond": 1e-6,
+    "nanosecond": 1e-9,
+}
 _STEPS = {"D": ("days", 86400.0), "s": ("seconds", 1.0), "ms": ("milliseconds", 1e-3)}
 _ISO = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?")
 
@@ -123,7 +128,7 @@ def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:
         When it is no date of the calendar, the units are no time since a date, or cftime is needed and not installed.
     """
     units, calendar = attributes.get("units"), _calendar(attributes)
-    if not _is_time(attributes):
+    if not is_time(attributes):
         raise InputError(f"{name}: {date!r} is a date, but the units are {units!r}", "Give a number in these units.")
     counts = (_of_the_world(attributes), _of_models(attributes))
     written = _ISO.fullmatch(date.strip())
@@ -147,14 +152,55 @@ def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:
     )
 
 
+@dataclass(frozen=True)
+class Conversion:
+    """The change of numbers from one unit of time to another: value * factor + shift."""
+
+    factor: Fraction = Fraction(1)
+    shift: Fraction = Fraction(0)
+
+    @property
+    def keeps_integers(self) -> bool:
+        """Whether integers stay integers."""
+        return self.factor.denominator == self.shift.denominator == 1
+
+    def __call__(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Numbers in the other unit: int64 if they are integers and stay so, else float64; as they are if nothing changes."""
+        if self == Conversion():
+            return values
+        if self.keeps_integers and values.dtype.kind in "iu":
+            return values.astype(np.int64) * int(self.factor) + int(self.shift)
+        return values.astype(np.float64) * float(self.factor) + float(self.shift)
+
+
+def conversion(attributes: Mapping[str, Any], into: Mapping[str, Any]) -> Conversion | None:
+    """What converts times to other units; None if their calendars differ, or one is not understood.
+
+    Parameters
+    ----------
+    attributes, into : of the times, and of times in the other units, as for `datetimes`
+    """
+    for count_of in (_of_the_world, _of_models):
+        ours, theirs = count_of(attributes), count_of(into)
+        if ours is None or theirs is None:
+            continue
+        with suppress(TypeError, ValueError), _unwarned():  # cftime does not subtract dates of two calendars
+            days = _days_between(ours.midnight, theirs.midnight)
+            unit, other = (Fraction(count.unit).limit_denominator(10**9) for count in (ours, theirs))
+            shift = 86400 * days + Fraction(ours.after) - Fraction(theirs.after)
+            return Conversion(unit / other, shift / other)
+    return None
+
+
 def needs_cftime(attributes: Mapping[str, Any]) -> bool:
     """Whether a coordinate is a time whose dates only cftime can tell, and cftime is not installed."""
     known = _of_the_world(attributes) is not None
     of_no_length = str(attributes.get("units")).strip().startswith("month") and _calendar(attributes) != "360_day"
-    return _is_time(attributes) and not known and not of_no_length and find_spec("cftime") is None
+    return is_time(attributes) and not known and not of_no_length and find_spec("cftime") is None
 
 
-def _is_time(attributes: Mapping[str, Any]) -> bool:
+def is_time(attributes: Mapping[str, Any]) -> bool:
+    """Whether the values of a coordinate are times, by its attributes."""
     return " since " in str(attributes.get("units", ""))
 
 
@@ -181,7 +227,7 @@ def _of_the_world(attributes: Mapping[str, Any]) -> _Count | None:
 
 def _of_models(attributes: Mapping[str, Any]) -> _Count | None:
     """The count of units that cftime can tell; None for others, and without cftime."""
-    if not _is_time(attributes) or find_spec("cftime") is None:
+    if not is_time(attributes) or find_spec("cftime") is None:
         return None
     import cftime
 
@@ -212,6 +258,12 @@ def _unwarned() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def _days_between(one: Any, other: Any) -> int:
+    """The days from the second midnight to the first, of the same calendar."""
+    difference = one - other
+    return int(difference.astype(np.int64)) if isinstance(difference, np.timedelta64) else int(difference.days)
 
 
 def _days_after(midnight: Any, date: str) -> int:

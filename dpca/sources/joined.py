@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from dpca.errors import StorageError
 from dpca.slabs import placed, split
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
+from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Coordinate, Parts, Vector
-from dpca.sources.times import Conversion
 
 KEPT_OPEN, KEPT_BYTES = 128, 2**27
 """Most files that a reader keeps open, and most memory that they take; others are opened for each read (1.5 ms in HDF5)."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Source
+from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.joined import Along
-from dpca.sources.times import Conversion, TimeUnits, is_time, shown
 
 Gaps = Literal["error", "allow"]
 
@@ -137,15 +137,25 @@ def _conversion(layout: Layout, ours: Coordinate, other: Layout, theirs: Coordin
     )
     if written == expected:
         return Conversion()
-    units, into = TimeUnits.of(theirs.attributes), TimeUnits.of(ours.attributes)
-    conversion = units.to(into) if units and into else None
-    if conversion is None:
+    found = conversion(theirs.attributes, ours.attributes)
+    if found is None:
+        lacks = any(needs_cftime(times.attributes) for times in (theirs, ours))
         raise InputError(
-            f"{other.name}: has times in {written!r}, which can't be converted to those of {layout.name}, {expected!r}",
-            "Give all files times in one calendar, in units from weeks to nanoseconds since a date.",
+            f"{other.name}: has times in {written!r}, which can't be converted to those of {layout.name}, {expected!r}"
+            + (": that needs cftime, which is not installed" if lacks else ""),
+            "pip install cftime."
+            if lacks
+            else "Give all files times in one calendar, in units from weeks to nanoseconds since a date.",
             key="input.uri",
         )
-    return conversion
+    return found
+
+
+def shown(value: Any, attributes: Mapping[str, Any]) -> str:
+    """A time in words: a date, or, where that is not known, the number and its units."""
+    number = np.asarray(value)
+    written = dates(number.reshape(1), attributes) if number.dtype.kind in "iuf" else None
+    return f"{number.item()} {attributes.get('units', '')}" if written is None else written[0]
 
 
 @dataclass(frozen=True)
