@@ -25,6 +25,7 @@ from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_
 from dpca.slabs import split
 from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
+from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_credentials
 from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget
@@ -43,6 +44,7 @@ SAMPLED_BYTES = 2**22
 SAMPLED_VALUES = 2**18
 OPENED_BYTES = 2**26
 MANY_SAMPLES = 20_000
+DAYS = 365.25
 WIDTH = 100
 PLAIN = re.compile(r"[A-Za-z/_][A-Za-z_][A-Za-z0-9./_-]*")
 WORDS = frozenset(
@@ -79,6 +81,7 @@ def inspect(
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
             stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
         latitudes : name of the feature axis that has latitudes, null if there is none, or more than one
+        samples_a_year : of samples along time, over two years or more; else null
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
 
@@ -141,6 +144,7 @@ def inspect(
         "n_features": n_features,
         "values": values,
         "latitudes": _latitudes(source, axis),
+        "samples_a_year": _samples_a_year(source, axis),
     }
     run_plan: RunPlan | None = None
     try:
@@ -152,12 +156,29 @@ def inspect(
     facts["reading"] = reading_of(run_plan, layout) if run_plan else None
     facts["peak_bytes"] = run_plan.tightest.peak_bytes if run_plan else None
     facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, run_plan)
+    if (facts["samples_a_year"] or 0) > 2:
+        facts["watch_out"].append(
+            f"there are about {facts['samples_a_year']:.3g} samples a year: where the seasons differ, the first components are "
+            "their cycle. Subtract the mean of each season before, if it is not what is looked for"
+        )
     if facts["latitudes"]:
         facts["watch_out"].append(
             f"{facts['latitudes']!r} holds latitudes: with preprocess.weights: sqrt_cos_lat cells count by their area, without "
             "it those near the poles as much as those at the equator"
         )
     return facts
+
+
+def _samples_a_year(source: Source, axis: int) -> float | None:
+    """How many samples a year has, where they lie along time, over two years or more; None for others."""
+    with source.open() as reader:
+        times = reader.coordinate(axis)
+        if times is None or not is_time(times.attributes) or times.text:
+            return None
+        ends = np.concatenate([times.values[0:1], times.values[-1:]]).astype(np.float64)
+    days = conversion(times.attributes, {**times.attributes, "units": "days since 2000-01-01"})
+    years = 0.0 if days is None else float(np.diff(days(ends))[0]) / DAYS
+    return (source.layout.shape[axis] - 1) / years if 2 <= years < np.inf else None
 
 
 def _latitudes(source: Source, axis: int) -> str | None:

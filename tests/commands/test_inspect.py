@@ -238,3 +238,37 @@ def test_names_that_yaml_would_take_for_something_else_are_quoted(name, capsys):
     group.create_array(name, data=X)
     group.create_array("small", data=X[:, :2, :2])
     assert load(started(capsys, "g.zarr")).config.input.array == name
+
+
+def test_fields_on_the_globe_are_known_and_their_config_runs_as_it_is(tmp_path, monkeypatch, capsys):
+    """Latitudes, land and a cycle of seasons, in a calendar of models."""
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("cftime")
+    monkeypatch.chdir(tmp_path)
+    values = random_array(0, (36, 6, 9), "f8")
+    values[:, 2, :4] = np.nan
+    time = np.arange(36) * 30.0 + 15
+    xr.DataArray(
+        values,
+        dims=("time", "lat", "lon"),
+        coords={
+            "time": ("time", time, {"units": "days since 1990-01-01", "calendar": "360_day"}),
+            "lat": ("lat", np.linspace(-75, 75, 6), {"units": "degrees_north"}),
+        },
+        name="t",
+    ).to_netcdf("t.nc", engine="h5netcdf")
+    facts = inspect("t.nc")
+    assert facts["latitudes"] == "lat"
+    assert facts["samples_a_year"] == pytest.approx(365.25 / 30)
+    assert facts["values"]["land"] == pytest.approx(4 / 54)
+    capsys.readouterr()
+    assert dpca("init", "t.nc") == 0
+    shown = capsys.readouterr()
+    assert "there are about 12.2 samples a year" in shown.err
+    assert "# Chosen here since lat holds latitudes" in shown.out
+    Path("t.yaml").write_text(shown.out)
+    config = load(Path("t.yaml")).config
+    assert (config.preprocess.weights, config.preprocess.missing) == ("sqrt_cos_lat", "mean")
+    assert dpca("run", "t.yaml", "--set", "output.report=false") == 0
+    counts = json.loads(Path(config.output.path, "manifest.json").read_text())["counts"]
+    assert counts["empty_features"] == 4
