@@ -162,6 +162,7 @@ def counts_of(
         "passes": stages.passes,
         "absent_chunks": counts.absent_chunks + copied_absent,
         "missing_values": counts.n_missing,
+        "plausible_marks": counts.n_plausible,
         **features.as_counts(),
         "retried_reads": stages.retries,
         "bytes_decoded": stages.bytes_decoded,

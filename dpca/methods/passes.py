@@ -184,6 +184,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
                     found[name][within(slab, tile)] = values.reshape(_shape(slab))
             for name, values in found.items():
                 work.write(name, tile, values)
+    accumulator.tally.counts.n_plausible = standardizer.n_plausible
     return accumulator.close()
 
 
@@ -203,6 +204,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
             for _, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
                 for _ in accumulator.of_slab(located(standardizer.panels(raw))):
                     pass
+    accumulator.tally.counts.n_plausible = standardizer.n_plausible
     return accumulator.close()
 
 

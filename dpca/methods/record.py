@@ -121,6 +121,12 @@ def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[st
         notes.append(
             f"{counts['missing_values']:,} missing values were replaced by their feature's mean, except in features that were left out"
         )
+    if counts["plausible_marks"]:
+        marks = " or ".join(f"{mark:g}" for mark in source.layout.missing_values)
+        notes.append(
+            f"{counts['plausible_marks']:,} values equal to {marks} were taken for missing, though smaller and larger values lie "
+            "beside them: if they are values, take them out of input.missing_values"
+        )
     if counts["constant_features"]:
         notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
     notes += [

@@ -77,6 +77,8 @@ class Standardizer:
         self._packing, self._integers = packing, integers
         self._marks = bool(missing_values) or valid_range != (-math.inf, math.inf)
         self._columns = columns
+        self.n_plausible = 0
+        """Values so far that were taken for marks of missing ones, though smaller and larger values lie beside them."""
         self._width = max(plan.panel_width, plan.block_width)
         self._block = np.empty(plan.n_kept * plan.block_width)
         self._panel = np.empty(plan.n_kept * self._width, working_dtype)
@@ -117,9 +119,15 @@ class Standardizer:
             return None
         low, high = self._valid_range
         marked = (values < low) | (values > high)
-        for mark in self._missing_values:
-            marked |= values == mark
-        return marked if marked.any() else None
+        by_mark = [(mark, values == mark) for mark in self._missing_values]
+        for _, equal in by_mark:
+            marked |= equal
+        if not marked.any():
+            return None
+        others = values[~marked]
+        smallest, largest = (np.fmin.reduce(others), np.fmax.reduce(others)) if others.size else (np.nan, np.nan)
+        self.n_plausible += sum(int(equal.sum()) for mark, equal in by_mark if smallest < mark < largest)
+        return marked
 
     def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """Mask of missing values, for a block in which some value is not finite or is marked."""

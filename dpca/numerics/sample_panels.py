@@ -125,10 +125,11 @@ class SamplePanels(Standardizer):
 
     def _own_means(self, piece: NDArray[Any], width: int) -> About:
         """Means of the samples of a piece, from their differences from the first sample."""
-        total, origin = np.zeros(self._plan.n_kept), np.zeros(0)
+        total, origin, counted = np.zeros(self._plan.n_kept), np.zeros(0), self.n_plausible
         for _, _, block, _, first in self._differences(piece, None):
             total += sums(block, 1)
             origin = first
+        self.n_plausible = counted  # the panel goes over the same values again
         if not np.isfinite(total).all():
             raise NotFinite
         return About(origin, total / width, np.ones_like(total))

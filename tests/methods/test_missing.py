@@ -183,3 +183,15 @@ def test_a_constant_of_any_size_beside_other_features_takes_nothing_from_them():
         assert found.certificate_["reliable_components"] == 5
     tall = np.column_stack([np.full(300, 1.6e18 / 3), g.normal(size=(300, 12))])
     np.testing.assert_allclose(PCA(5).fit(tall).singular_values_, PCA(5).fit(tall[:, 1:]).singular_values_, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("mark", "plausible"), [(0.0, True), (-99.0, False)])
+@pytest.mark.parametrize("shape", [(6, 40), (40, 6)])
+def test_a_mark_that_may_be_a_value_is_counted(tmp_path, shape, mark, plausible):
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype("f4")
+    x[x == 0] = mark
+    np.save(tmp_path / "x.npy", x)
+    source = open_source(tmp_path / "x.npy", missing_values=[mark])
+    found = decompose_array(source, 3, rules=Rules(missing="mean"), n_spans=3)
+    assert found.counts["missing_values"] == (x == mark).sum()
+    assert found.counts["plausible_marks"] == ((x == mark).sum() if plausible else 0)

@@ -334,3 +334,41 @@ def test_what_pairwise_is_not_defined_for(what):
 
     with pytest.raises(ConfigError, match="divides the Gram matrix entry by entry, and is not defined for"):
         Model(2, Rules(missing="pairwise"), **what).check("x", 5, 9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", [(30, 900), (300, 20)])
+@pytest.mark.parametrize("what", ["weights", "mask", "samples", "pairwise"])
+def test_digits_are_right_with_weights_masks_and_pairs(what, shape, seed):
+    """The certificate's claims in single precision, of graded values down to where it has no digits left."""
+    rng = np.random.default_rng(seed)
+    n, d = shape
+    k = min(shape) - 2
+    left, right = (np.linalg.qr(rng.normal(size=(m, k)))[0] for m in shape)
+    x = ((left * np.logspace(0, -6, k)) @ right.T).astype("f4")
+    given = {"weights": 1.0, "mask": True, "sample_weights": None}
+    rules, how = Rules(), {"precision": "single"}
+    if what == "weights":
+        given["weights"] = rng.gamma(1, size=d)
+        how["weights"] = weights_of(as_source(x), 0, as_source(given["weights"]), None)
+    elif what == "mask":
+        given["mask"] = rng.random(d) < 0.7
+        how["weights"] = weights_of(as_source(x), 0, None, as_source(given["mask"]))
+    elif what == "samples":
+        given["sample_weights"] = how["sample_weights"] = SampleWeights(rng.gamma(1, size=n) + 0.05)
+    else:
+        rules = Rules(missing="pairwise")
+        x[rng.random(x.shape) < 0.05] = np.nan
+    found = decompose_array(x, 8, rules=rules, slab_bytes=20_000, n_spans=3, **how)
+    standard, mean, *_ = dense(x.astype(float), Rules(missing="mean"), **given)
+    if what == "pairwise":
+        here = ~np.isnan(x)
+        values = np.linalg.eigvalsh(standard @ standard.T * d / (here.astype(float) @ here.T))[::-1][:8]
+    else:
+        roots = 1.0 if what != "samples" else np.sqrt(given["sample_weights"].values)[:, None]
+        values = np.linalg.svd(roots * standard, compute_uv=False)[:8] ** 2
+    for component, value in zip(found.certificate["components"], np.sqrt(np.maximum(values, 0)), strict=True):
+        if component["digits"] > 0:
+            assert abs(component["singular_value"] / value - 1) <= 2 * 10 ** -component["digits"]
+        if value > 1e-2 * np.sqrt(values[0]):
+            assert component["reliable"]

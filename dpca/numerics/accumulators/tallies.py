@@ -21,6 +21,8 @@ class Counts:
     bytes_read: int = 0
     """Bytes of the slabs after decoding."""
     n_missing: int = 0
+    n_plausible: int = 0
+    """Values that mark missing ones, though smaller and larger values lie beside them."""
     absent_chunks: int = 0
     """Chunks that were never written to the store, and are read as its fill value."""
     retries: int = 0
@@ -34,6 +36,7 @@ class Counts:
         """Add the counts of another span."""
         self.bytes_read += other.bytes_read
         self.n_missing += other.n_missing
+        self.n_plausible += other.n_plausible
         self.absent_chunks += other.absent_chunks
         self.retries += other.retries
         self.read_seconds += other.read_seconds
