@@ -191,6 +191,8 @@ class _Completion:
                 write_gram(self.outputs, solved.summed.gram, self.dims)
         else:
             self._write_standard(solved)
+        if self.data.sample_weights is not None:
+            self.outputs.write("sample_weights", self.data.sample_weights.values, (self.dims.sample,))
         write_spectrum(self.outputs, solved.spectrum)
         if solved.chosen.problem:
             raise self._assumption_not_met(solved)

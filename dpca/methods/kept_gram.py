@@ -99,7 +99,7 @@ def check_same(result: Result, config: Config) -> None:
                 *("absent_chunks", "missing_values"),
             ),
         ),
-        ("preprocess", ("scale", "missing", "weights", "filters")),
+        ("preprocess", ("scale", "missing", "weights", "sample_weights", "filters")),
         ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
     ):
         changes = differences(

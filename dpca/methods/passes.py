@@ -100,7 +100,11 @@ class Pass(Work):
         return self.plan.n_spans
 
     def part(self, span: int) -> tuple[Self, int]:
-        return replace(self, source=self.source.restrict(self.region(span))), span
+        region, weights = self.region(span), self.weights
+        if weights is not None and self.plan.keeps == "samples":
+            axis = self.plan.samples_axis
+            weights = weights.restrict(region[:axis] + region[axis + 1 :])
+        return replace(self, source=self.source.restrict(region), weights=weights), span
 
     def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
         return ((self.source, self.region(span)), *(() if self.weights is None else self.weights.inputs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from dpca.sources.memory import MemorySource
 
 F64 = NDArray[np.float64]
 
-LATITUDES = ("lat", "latitude", "nav_lat", "rlat", "y_lat")
+LATITUDES = ("lat", "latitude", "nav_lat", "rlat")
 """Names of a coordinate of latitudes, where neither its standard_name nor its units tell."""
 DEGREES_NORTH = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
 """Units of latitudes (CF conventions 1.11, section 4.1)."""
@@ -61,13 +61,17 @@ class Field:
                 axes[place] = axis
         return cls(source, tuple(axes))
 
-    def read(self, reader: Reader, box: Box) -> NDArray[Any]:
-        """The values for a box of features, of the shape of the box."""
+    def region(self, box: Box) -> Region:
+        """The region of the source for a box of features."""
         region = [slice(0, 1)] * len(self.source.layout.shape)
         for piece, axis in zip(box, self.axes, strict=True):
             if axis is not None:
                 region[axis] = piece
-        values = reader.read(tuple(region))
+        return tuple(region)
+
+    def read(self, reader: Reader, box: Box) -> NDArray[Any]:
+        """The values for a box of features, of the shape of the box."""
+        values = reader.read(self.region(box))
         values = np.where(self.source.layout.marked(values), np.nan, values.astype(np.float64))
         if self.source.layout.packing != (1.0, 0.0):
             factor, offset = self.source.layout.packing
@@ -116,6 +120,14 @@ class FeatureWeights:
                 return np.where(used, values, np.nan).reshape(-1)
 
             yield of
+
+    def restrict(self, box: Box) -> FeatureWeights:
+        """These restricted to a box, for a task that needs no more."""
+        fields = (
+            field and replace(field, source=field.source.restrict(field.region(box)))
+            for field in (self.weights, self.mask)
+        )
+        return FeatureWeights(*fields)
 
     def of_all(self, shape: Sequence[int]) -> F64 | None:
         """The weights of all features, flattened; for few features."""

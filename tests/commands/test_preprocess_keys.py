@@ -117,3 +117,29 @@ def test_weights_of_all_samples_are_those_of_the_chosen_ones(here):
         np.testing.assert_array_equal(
             zarr.open_array(f"r/result.zarr/{name}")[...], zarr.open_array(f"some/result.zarr/{name}")[...]
         )
+
+
+def test_a_gram_matrix_of_weighted_samples_is_not_taken_for_kernels(here, capsys):
+    assert dpca("run", "c.yaml") == 0
+    np.testing.assert_array_equal(zarr.open_array("r/result.zarr/sample_weights")[...], OF_SAMPLES)
+    other = ("--set", "output.path=k", "--set", "model.kind=kernel_pca", "--set", "model.kernel=rbf")
+    assert dpca("run", "c.yaml", "--from-gram", "r", *other) == 2
+    capsys.readouterr()
+    assert dpca("run", "c.yaml", "--from-gram", "r", *other, "--set", "preprocess.sample_weights=null") == 2
+    assert "its Gram matrix is of other values: preprocess.sample_weights" in capsys.readouterr().err
+
+
+def test_weights_that_are_1_somewhere_are_no_damage(here, capsys):
+    """Chunks that hold nothing but the fill value are written, too."""
+    mask = np.ones((20, 30), bool)
+    mask[3] = False
+    np.save("mask.npy", mask)
+    x = np.random.default_rng(0).normal(size=(12, 20, 30))
+    zarr.create_array("y.zarr", data=x, chunks=(12, 1, 30))
+    keys = ("--set", "input.uri=y.zarr", "--set", "preprocess={filters: {mask: {uri: mask.npy}}}")
+    assert dpca("run", "c.yaml", *keys) == 0
+    assert dpca("transform", "r", "y.zarr", "--out", "scores.zarr") == 0
+    whole = np.linalg.svd((x - x.mean(0))[:, mask], full_matrices=False)
+    np.testing.assert_allclose(
+        np.abs(zarr.open_array("scores.zarr/scores")[...]), np.abs(whole[0] * whole[1])[:, :3], atol=1e-9
+    )

@@ -360,7 +360,7 @@ def test_digits_are_right_with_weights_masks_and_pairs(what, shape, seed):
         rules = Rules(missing="pairwise")
         x[rng.random(x.shape) < 0.05] = np.nan
     found = decompose_array(x, 8, rules=rules, slab_bytes=20_000, n_spans=3, **how)
-    standard, mean, *_ = dense(x.astype(float), Rules(missing="mean"), **given)
+    standard, *_ = dense(x.astype(float), Rules(missing="mean"), **given)
     if what == "pairwise":
         here = ~np.isnan(x)
         values = np.linalg.eigvalsh(standard @ standard.T * d / (here.astype(float) @ here.T))[::-1][:8]
@@ -372,3 +372,22 @@ def test_digits_are_right_with_weights_masks_and_pairs(what, shape, seed):
             assert abs(component["singular_value"] / value - 1) <= 2 * 10 ** -component["digits"]
         if value > 1e-2 * np.sqrt(values[0]):
             assert component["reliable"]
+
+
+def test_a_task_carries_its_part_of_weights_in_memory_alone():
+    import pickle
+
+    from dpca.methods.passes import Pass
+    from dpca.planning.cuts import plan_layout
+
+    x = np.random.default_rng(0).normal(size=(5, 40, 1000))
+    source, weights = as_source(x), as_source(np.ones((40, 1000)))
+    plan = plan_layout(source.layout, 0, 2, slab_bytes=20_000, n_spans=20)
+    work = Pass(
+        source, plan, Rules(), np.dtype(float), weights=weights_of(source, 0, weights, as_source(np.ones((40, 1))))
+    )
+    whole, part = work, work.part(3)[0]
+    assert len(pickle.dumps(part)) < len(pickle.dumps(whole)) / 10
+    with whole.weighing() as of_whole, part.weighing() as of_part:
+        for tile in plan.tiles_of(3):
+            np.testing.assert_array_equal(of_part(tile), of_whole(tile))

@@ -17,7 +17,9 @@ def panel(matrix):
     double = matrix.astype(float)
     squares, product, columns = (double**2).sum(1), double.sum(1), random_columns(len(matrix), False)
     sketch = double @ (double.T @ columns)
-    return FeaturePanel(0, f, matrix, 1, False, sketch, ones, ones, ones, squares, product, f, FeatureCounts(2), None, True)
+    return FeaturePanel(
+        0, f, matrix, 1, False, sketch, ones, ones, ones, squares, product, f, FeatureCounts(2), None, True
+    )
 
 
 def tally_of(n):
