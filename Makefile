@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks lint bench cells curves latency graph shells memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks lint bench cells curves latency graph shells eigenfaces flow_snapshots brains memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -30,8 +30,8 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-## looks: reports, in a browser (a minute; needs chromium)
-looks: $(VENV)/.report
+## looks: figures of workflows, and reports in a browser (a minute; needs chromium)
+looks: $(VENV)/.report $(VENV)/.figures
 	$(BIN)/python -m pytest -m looks
 
 ## bench: dpca beside its peers and the floor of this machine, case by case (an hour; needs 16 GB of disk)
@@ -59,6 +59,25 @@ shells: $(VENV)/.figures
 	$(BIN)/python -m workflows.kernels.make dpca-shells
 	$(BIN)/dpca run configs/shells.yaml --overwrite
 	$(BIN)/python -m workflows.kernels.draw results/shells dpca-shells/labels.npy results/shells.png
+
+## eigenfaces: 400 faces, their components as pictures, and a figure (ten seconds)
+eigenfaces: $(VENV)/.figures
+	$(BIN)/python -m workflows.eigenfaces.make dpca-faces
+	$(BIN)/dpca run configs/eigenfaces.yaml --overwrite
+	$(BIN)/python -m workflows.eigenfaces.draw results/eigenfaces dpca-faces/faces.zarr results/eigenfaces.png
+
+## flow_snapshots: POD of the wake of a cylinder, and a figure (ten seconds; 70 MB of disk)
+flow_snapshots: $(VENV)/.figures
+	$(BIN)/python -m workflows.flow_snapshots.make dpca-wake
+	$(BIN)/dpca run configs/flow_snapshots.yaml --overwrite
+	$(BIN)/python -m workflows.flow_snapshots.draw results/flow_snapshots results/flow_snapshots.png
+
+## brains: grey matter of 120 people, a file each, components as NIfTI, and a figure (ten seconds; 40 MB of disk)
+brains: $(VENV)/.figures
+	$(BIN)/python -m workflows.brains.make dpca-brains
+	$(BIN)/dpca run configs/brains.yaml --overwrite
+	$(BIN)/python -m workflows.brains.draw results/brains results/brains.png
+	$(BIN)/python -m workflows.brains.to_nifti results/brains dpca-brains/brain_mask.h5 results/brains-nifti
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
@@ -103,8 +122,8 @@ $(VENV)/.report: $(READY)
 	touch $@
 
 $(VENV)/.figures: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[figures]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[figures,nifti]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers results
+	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains results
