@@ -35,7 +35,7 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
-from dpca.methods.record import changes_of, fingerprint, manifest_of, notes_of
+from dpca.methods.record import changes_of, fields_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
@@ -199,6 +199,7 @@ def _now(config: Config, ready: Prepared) -> Begun:
     """The record of a run that begins now."""
     plan = ready.run_plan.settled.as_json()
     settings, weights = _relevant(config), ready.model.sample_weights
+    settings["preprocess"]["fields"] = fields_of(config.preprocess)
     if weights is not None:  # they are read before the passes, so no part of these tells of them
         settings["preprocess"]["sample_weights"]["sha256"] = hashlib.sha256(weights.values.tobytes()).hexdigest()
     return Begun.now(settings, fingerprint(ready.source, ready.run_plan.plan.samples_axis), plan)
@@ -386,8 +387,10 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
         When the result is of another config, or of an input that has changed since.
     """
     asked = _relevant(loaded.config)
+    with suppress(InputError):  # a result stays valid without its weights
+        asked["preprocess"]["fields"] = fields_of(loaded.config.preprocess)
     if before is not None:
-        if directory.committed(before) is None or differences(_in_config(before.config), asked):
+        if directory.committed(before) is None or differences(_in_config(before.config, asked), asked):
             return False
         with _locked(directory, before, loaded, overwrite=False):
             before.scratch_folder(directory.path).remove()
@@ -396,7 +399,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     if not directory.has_result:
         return False
     manifest = open_result(directory.path).manifest
-    changes = differences(_in_config(manifest["asked"]), asked)
+    changes = differences(_in_config(manifest["asked"], asked), asked)
     try:
         source = loaded.config.input.open()
         samples_axis = source.layout.axis_of(loaded.config.input.samples_axis)
@@ -527,13 +530,14 @@ def _relevant(config: Config) -> dict[str, Any]:
     return resolved
 
 
-def _in_config(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run without what is not in its config: a result that is complete stays valid without its weights."""
-    weights = settings.get("preprocess", {}).get("sample_weights")
-    if weights is None:
-        return settings
-    kept = {name: value for name, value in weights.items() if name != "sha256"}
-    return {**settings, "preprocess": {**settings["preprocess"], "sample_weights": kept}}
+def _in_config(settings: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a run without what is not in its config, nor in what is `asked` now."""
+    preprocess = dict(settings.get("preprocess", {}))
+    if "fields" not in asked["preprocess"]:
+        preprocess.pop("fields", None)
+    if (weights := preprocess.get("sample_weights")) is not None:
+        preprocess["sample_weights"] = {name: value for name, value in weights.items() if name != "sha256"}
+    return {**settings, "preprocess": preprocess} if settings else settings
 
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:

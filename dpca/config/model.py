@@ -134,8 +134,11 @@ class Model:
                 "Set kind: reliability if only their ratios matter, or ddof to 0.",
                 key=key,
             )
-        if self.kernels or self.solver == "covariance_eigh":
-            what = "kernels" if self.kernels else "covariance_eigh"
+        of_noise = self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
+        if self.kernels or self.solver == "covariance_eigh" or of_noise:
+            what = (
+                "kernels" if self.kernels else f"n_components: {self.n_components}" if of_noise else "covariance_eigh"
+            )
             raise ConfigError(
                 f"weights of samples are not defined for {what} here",
                 "Leave preprocess.sample_weights out, or use kind: pca with svd_solver: auto.",

@@ -256,9 +256,16 @@ class ArrayFile(_Section):
 
     def open(self) -> Source:
         """The source of the array."""
-        from dpca.sources import open_source
+        from dpca.sources import list_arrays, open_source
 
-        return open_source(self.uri, self.array)
+        held = [] if self.array else list_arrays(self.uri)
+        if len(held) > 1 and all(len(one["shape"]) == 1 for one in held):
+            raise InputError(
+                f"{self.uri}: holds {', '.join(one['path'] for one in held)}, and which of them is not said",
+                "Name it: {uri: ..., array: ...}.",
+            )
+        array = held[0]["path"] if len(held) == 1 else self.array
+        return open_source(self.uri, array)
 
 
 class SampleWeightsFile(ArrayFile):
@@ -307,7 +314,7 @@ class Preprocess(_Section):
         Field(
             description="std divides by the standard deviation of the values that are present, with divisor (their number - "
             "ddof); pareto by its square root; range by the largest value less the smallest. A feature whose standard "
-            "deviation is at most 4 eps of its mean counts as constant, and stays 0."
+            "deviation is at most 4 eps of its mean counts as constant, and is not divided."
         ),
     ] = "none"
     weights: Annotated[

@@ -208,10 +208,19 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Parameters of an estimator that would give this result."""
         config = result.manifest["config"]
         keys = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
-        return {
-            name: keys[name]
-            for name in (*names, "n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
-        }
+        same = ("n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
+        return {**{name: keys[name] for name in (*names, *same)}, **Streaming._fields_of(result, keys)}
+
+    @staticmethod
+    def _fields_of(result: Result, preprocess: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters weights and filters: where these were arrays, from those of the result."""
+        weights, filters = preprocess.get("weights"), dict(preprocess.get("filters") or {})
+        if (weights is not None and not isinstance(weights, str)) or weights == "array":
+            weights = np.nan_to_num(result.arrays["weights"].lazy())
+        if filters.pop("mask", None) is not None:
+            filters["mask"] = ~np.isnan(result.arrays["weights"].lazy())
+        plain = Filters().model_dump()
+        return {"weights": weights, "filters": filters if filters != {name: plain[name] for name in filters} else None}
 
     def __sklearn_clone__(self) -> Self:
         # A client can't be copied: the clone runs where this one does.
@@ -416,6 +425,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _check_kinds(self) -> None:
         """Refuse parameters of a wrong type."""
         filters, limits = self.filters, {"min_variance": np.inf, "max_missing": 1.0}
+        if not (filters is None or isinstance(filters, Mapping)):
+            raise ConfigError(
+                f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array} or the like."
+            )
         for name, value in (filters or {}).items():
             if name != "mask" and not (
                 name in limits and isinstance(value, numbers.Real) and 0 <= float(value) <= limits[name]

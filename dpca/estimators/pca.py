@@ -57,14 +57,14 @@ class PCA(Streaming):
     scale : "none", "std", "pareto" or "range"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
         ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard
-        deviation is at most 4 eps of its mean) counts as 0.
+        deviation is at most 4 eps of its mean) is not divided.
     weights : array, "sqrt_cos_lat" or None
         What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
         axes; or the square root of the cosine of the latitudes of an xarray.DataArray.
     missing : "error", "mean", "drop" or "pairwise"
         What to do with NaN and masked values: raise an error, fill in the feature's mean, leave out features that have
         one, or divide each entry of the Gram matrix by the number of features that both samples have, and multiply it by
-        that of all. Except with "error", features without any value are left out, too.
+        that of all: components are then regressions on the scores, and `transform` of X gives other scores. Except with "error", features without any value are left out, too.
     filters : mapping or None
         Features that are left out, which are NaN in the fit: {"min_variance": least variance before scaling, "max_missing":
         largest share of missing values, "mask": an array that broadcasts to the feature axes, 0 or False where one is left out}.
@@ -397,8 +397,10 @@ class PCA(Streaming):
         )
         self.n_components_ = result.n_components
         self.n_samples_, self.n_features_in_ = result.n_samples, math.prod(result.feature_shape)
-        left = np.asarray(arrays["eigenvalues"][self.n_components_ :], np.float64)
-        self.noise_variance_ = float(left.mean()) / (self.n_samples_ - self.ddof) if left.size else 0.0
+        n_left = arrays["eigenvalues"].shape[-1] - self.n_components_
+        # The variance that is left, by the divisor of the fit, which weights of samples change.
+        outside = float(np.asarray(arrays["projection_error"][...], np.float64)[-1])
+        self.noise_variance_ = outside / n_left if n_left > 0 else 0.0
         self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
         self.certificate_ = result.certificate
         self._whitening = result.deviations()

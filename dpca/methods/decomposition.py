@@ -124,7 +124,7 @@ def decompose(
         solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
     outputs.gather()
     outputs.finish()
-    summary = solved.summary
+    summary, weighted = solved.summary, model.sample_weights
     certificate = certify(
         solved.spectrum,
         solved.attempt.rung,
@@ -133,7 +133,7 @@ def decompose(
         squares=summary.squares,
         measured=solved.measured,
         negative=solved.negative,
-        effective_samples=model.effective_samples,
+        effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
     )
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
     return Decomposition(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.config.schema import Config, Preprocess, without_secrets
 from dpca.errors import ConfigError, DataError, InputError, StorageError
-from dpca.methods.record import changes_of
+from dpca.methods.record import changes_of, fields_of
 from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
@@ -137,6 +137,8 @@ def _check_unchanged(result: Result, config: Config) -> None:
     try:
         source = config.input.open()
         changes = changes_of(result.manifest["fingerprint"], source, result.samples_axis)
+        before = result.manifest["asked"].get("preprocess", {}).get("fields", {})
+        changes += differences(before, fields_of(config.preprocess), "preprocess")
     except (InputError, StorageError):
         return  # the Gram matrix can be used without its data
     if changes:

@@ -12,6 +12,7 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from dpca import __version__
+from dpca.config.schema import ArrayFile, Preprocess
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
@@ -32,6 +33,18 @@ def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
 def changes_of(before: dict[str, Any], source: Source, samples_axis: int) -> list[str]:
     """How the input differs from an earlier fingerprint of it, in words; its place does not matter."""
     return differences(without_place(before), without_place(fingerprint(source, samples_axis)))
+
+
+def fields_of(preprocess: Preprocess) -> dict[str, Any]:
+    """Fingerprints of the files of weights and mask of the features, by key, without their places.
+
+    Raises
+    ------
+    InputError
+        When one can't be opened.
+    """
+    named = {"weights": preprocess.weights, "mask": preprocess.filters.mask}
+    return {key: without_place(file.open().fingerprint()) for key, file in named.items() if isinstance(file, ArrayFile)}
 
 
 def manifest_of(

@@ -47,6 +47,11 @@ class SampleWeights:
         """w / sum(w), (n_samples,)."""
         return self.values / self.total
 
+    @property
+    def n_effective(self) -> float:
+        """The number of samples that they are worth: sum(w) for frequencies, else sum(w)^2 / sum(w^2) (Kish, 1965, 11.2)."""
+        return self.total if self.kind == "frequency" else self.total**2 / float((self.values**2).sum())
+
     def divisor(self, ddof: int) -> float:
         """The divisor of a variance of all samples."""
         return float(self.divisors(np.ones((len(self.values), 1)), ddof)[0])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.slabs import Box
 from dpca.sources.base import Layout, Reader, Region, Source, describe
+from dpca.sources.coordinate import difference
 from dpca.sources.memory import MemorySource
 
 F64 = NDArray[np.float64]
@@ -48,6 +49,8 @@ class Field:
         layout = source.layout
         numbers = range(len(layout.shape))
         named = all(layout.dims) and all(dim in dims for dim in layout.dims)
+        if not named and all(layout.dims) and all(dims):
+            raise _no_broadcast(layout, shape, dims, key)
         places = (
             [dims.index(dim) for dim in layout.dims]
             if named
@@ -172,7 +175,33 @@ def weights_of(
         None if array is None else Field.of(array, shape, dims, f"preprocess.{key}")
         for array, key in ((weights, "weights"), (mask, "filters.mask"))
     ]
+    for field, key in zip(fields, ("weights", "filters.mask"), strict=True):
+        if field is not None:
+            _check_coordinates(field, source, axis, f"preprocess.{key}")
     return FeatureWeights(*fields) if any(fields) else None
+
+
+def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str) -> None:
+    """Refuse a field whose coordinates differ from those of the features: they are matched by position.
+
+    Raises
+    ------
+    InputError
+        Names the first that differs.
+    """
+    of_features = [axis for axis in range(len(source.layout.shape)) if axis != samples_axis]
+    with source.open() as data, field.source.open() as reader:
+        for axis, own in zip(of_features, field.axes, strict=True):
+            ours, theirs = data.coordinate(axis), None if own is None else reader.coordinate(own)
+            if ours is None or theirs is None or ours.name != theirs.name:
+                continue
+            if (differs := difference(theirs, ours)) is not None:
+                raise InputError(
+                    f"{field.source.layout.name}: position {differs.index} along {ours.name!r} is {differs.found!r}, but "
+                    f"{source.layout.name} has {differs.expected!r} there ({differs.count} differ)",
+                    "Give it along the coordinates of the input, in their order.",
+                    key=key,
+                )
 
 
 @contextmanager
@@ -214,13 +243,15 @@ def sqrt_cos_lat(source: Source, samples_axis: int) -> Source:
 
 
 def latitudes_of(source: Source, samples_axis: int) -> list[tuple[int, F64]]:
-    """The feature axes along which the source has latitudes, with these."""
+    """The feature axes along which the source has latitudes, with these in degrees."""
     found = []
     with source.open() as reader:
         for axis in range(len(source.layout.shape)):
             coordinate = None if axis == samples_axis else reader.coordinate(axis)
             if coordinate is not None and not coordinate.text and is_latitude(coordinate.name, coordinate.attributes):
-                found.append((axis, np.asarray(coordinate.values[...], np.float64)))
+                values = np.asarray(coordinate.values[...], np.float64)
+                radians = str(coordinate.attributes.get("units", "")).lower().startswith("rad")
+                found.append((axis, np.degrees(values) if radians else values))
     return found
 
 
@@ -231,10 +262,11 @@ def is_latitude(name: str, attributes: Any) -> bool:
 
 
 def _no_broadcast(layout: Layout, shape: Sequence[int], dims: Sequence[str | None], key: str) -> InputError:
-    names = f" ({', '.join(str(dim) for dim in dims)})" if any(dims) else ""
+    names, own = (f" ({', '.join(map(str, of))})" if any(of) else "" for of in (dims, layout.dims))
     return InputError(
-        f"{layout.name}: has shape {layout.shape}, which does not broadcast to the feature axes {tuple(shape)}{names}",
-        "Give an array with the shape of the feature axes, or with lengths of 1 for axes along which it is constant.",
+        f"{layout.name}: has shape {layout.shape}{own}, which does not broadcast to the feature axes {tuple(shape)}{names}",
+        "Give an array with the shape of the feature axes, or with lengths of 1 for axes along which it is constant; axes that "
+        "have names have to have those of the feature axes.",
         key=key,
     )
 

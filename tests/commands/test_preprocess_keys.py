@@ -143,3 +143,37 @@ def test_weights_that_are_1_somewhere_are_no_damage(here, capsys):
     np.testing.assert_allclose(
         np.abs(zarr.open_array("scores.zarr/scores")[...]), np.abs(whole[0] * whole[1])[:, :3], atol=1e-9
     )
+
+
+def test_a_gram_matrix_of_other_weights_is_not_taken_for_kernels(here, capsys):
+    keys = ("--set", "preprocess.sample_weights=null")
+    assert dpca("run", "c.yaml", *keys) == 0
+    kernel = (
+        *keys,
+        "--set",
+        "output.path=k",
+        "--set",
+        "model.kind=kernel_pca",
+        "--set",
+        "model.kernel=rbf",
+        "--from-gram",
+        "r",
+    )
+    assert dpca("run", "c.yaml", *kernel) == 0
+    zarr.create_array("weights.zarr", data=2 * WEIGHTS, overwrite=True)
+    capsys.readouterr()
+    assert dpca("run", "c.yaml", *kernel, "--overwrite") == 2
+    assert "preprocess.weights" in capsys.readouterr().err
+
+
+def test_one_dimensional_weights_in_hdf5_need_no_name(here, capsys):
+    import h5py
+
+    with h5py.File("w.h5", "w") as file:
+        file["w"] = np.ones(30)
+    keys = ("--set", "preprocess.weights={uri: w.h5}")
+    assert dpca("run", "c.yaml", *keys) == 0
+    with h5py.File("w.h5", "a") as file:
+        file["v"] = np.ones(30)
+    assert dpca("run", "c.yaml", *keys, "--overwrite") == 2
+    assert "w.h5: holds v, w, and which of them is not said" in capsys.readouterr().err

@@ -168,10 +168,10 @@ def test_weights_of_samples_that_can_not_be(weights, message):
         decompose_array_checked(np.eye(4, 9), SampleWeights(weights))
 
 
-def decompose_array_checked(x, weights):
+def decompose_array_checked(x, weights, n_components=2):
     from dpca.config.model import Model
 
-    Model(2, sample_weights=weights).check("x", *x.shape)
+    Model(n_components, sample_weights=weights).check("x", *x.shape)
     return decompose_array(x, 2, sample_weights=weights)
 
 
@@ -391,3 +391,49 @@ def test_a_task_carries_its_part_of_weights_in_memory_alone():
     with whole.weighing() as of_whole, part.weighing() as of_part:
         for tile in plan.tiles_of(3):
             np.testing.assert_array_equal(of_part(tile), of_whole(tile))
+
+
+def test_weights_are_along_the_coordinates_of_the_input():
+    xr = pytest.importorskip("xarray")
+    from dpca import PCA
+
+    lat = np.array([-60.0, -20.0, 20.0, 60.0])
+    x = xr.DataArray(np.random.default_rng(0).normal(size=(6, 4, 5)), dims=("time", "lat", "lon"), coords={"lat": lat})
+    weights = xr.DataArray([1.0, 2, 3, 4], dims="lat", coords={"lat": lat[::-1]})
+    with pytest.raises(InputError, match="position 0 along 'lat' is 60.0, but .* has -60.0 there .4 differ."):
+        PCA(2, samples_axis="time", weights=weights).fit(x)
+    PCA(2, samples_axis="time", weights=weights.sortby("lat")).fit(x)
+    with pytest.raises(InputError, match="which does not broadcast to the feature axes"):
+        PCA(2, samples_axis="time", weights=weights.rename(lat="foo")).fit(x)
+    inside = x.assign_coords(lat=("lat", np.radians(lat), {"units": "radians"}))
+    fit = PCA(2, samples_axis="time", weights="sqrt_cos_lat").fit(inside)
+    np.testing.assert_allclose(fit.weights_[:, 0], np.sqrt(np.cos(np.radians(lat))))
+
+
+def test_a_loaded_fit_has_the_weights_and_filters_of_its_own(tmp_path):
+    from dpca import PCA, KernelPCA
+
+    rng = np.random.default_rng(0)
+    x, weights, mask = rng.normal(size=(10, 30)), rng.gamma(2, size=30), np.arange(30) % 4 > 0
+    for kind, how in ((PCA, {}), (KernelPCA, {"kernel": "rbf", "gamma": 0.01})):
+        fit = kind(3, weights=weights, filters={"mask": mask, "min_variance": 0.1}, **how).fit(x)
+        loaded = kind.load(fit.save(tmp_path / kind.__name__))
+        again = loaded.fit_transform(x)
+        np.testing.assert_allclose(again, fit.transform(x), atol=1e-9)
+    with pytest.raises(ConfigError, match="filters is .'mask'., but a mapping or None is allowed"):
+        PCA(2, filters=["mask"]).fit(x)
+
+
+def test_frequencies_count_as_so_many_samples_in_errors_and_what_is_left():
+    from dpca import PCA
+
+    rng = np.random.default_rng(0)
+    x, times = rng.normal(size=(40, 8)), rng.integers(1, 5, 40)
+    found = decompose_array(x, 3, sample_weights=SampleWeights(times.astype(float)))
+    assert found.certificate["effective_samples"] == times.sum()
+    np.testing.assert_allclose(found.certificate["components"][0]["sampling_error"], np.sqrt(2 / times.sum()))
+    repeated = PCA(3).fit(np.repeat(x, times, axis=0))
+    left = found.spectrum.projection_error[-1] / (8 - 3)
+    np.testing.assert_allclose(left, repeated.noise_variance_)
+    with pytest.raises(ConfigError, match="weights of samples are not defined for n_components: mle"):
+        decompose_array_checked(x, SampleWeights(times.astype(float)), "mle")
