@@ -214,13 +214,13 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @staticmethod
     def _fields_of(result: Result, preprocess: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters weights and filters: where these were arrays, from those of the result."""
-        weights, filters = preprocess.get("weights"), dict(preprocess.get("filters") or {})
-        if (weights is not None and not isinstance(weights, str)) or weights == "array":
+        weights, filters = preprocess.get("weights"), preprocess.get("filters") or {}
+        if not (weights is None or weights == "sqrt_cos_lat"):
             weights = np.nan_to_num(result.arrays["weights"].lazy())
-        if filters.pop("mask", None) is not None:
-            filters["mask"] = ~np.isnan(result.arrays["weights"].lazy())
         plain = Filters().model_dump()
-        return {"weights": weights, "filters": filters if filters != {name: plain[name] for name in filters} else None}
+        limits = {name: value for name, value in filters.items() if name != "mask" and value != plain[name]}
+        mask = {} if filters.get("mask") is None else {"mask": ~np.isnan(result.arrays["weights"].lazy())}
+        return {"weights": weights, "filters": {**limits, **mask} or None}
 
     def __sklearn_clone__(self) -> Self:
         # A client can't be copied: the clone runs where this one does.
