@@ -42,6 +42,7 @@ from dpca.numerics.preview import is_due
 from dpca.sources.base import describe
 from dpca.store.ledger import Checkpoint, Damaged, Read, Receipt
 from dpca.system.machine import bound_allocator, release_memory
+from dpca.system.signals import check_stopped
 
 LOOK_SECONDS = 5.0
 """How often to check on pending tasks, besides when one finishes."""
@@ -341,6 +342,7 @@ def fold(
             return calls.add(total, results.pop())
 
     def look() -> None:
+        check_stopped()
         raise_failures()
         calls.look()
         if watch.left == 0.0:

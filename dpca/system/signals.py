@@ -36,6 +36,16 @@ class Stopped(BaseException):
         return 130 if self.name == "SIGINT" else 1
 
 
+_asked: str | None = None
+"""The signal that asked this process to stop, until it has."""
+
+
+def check_stopped() -> None:
+    """Raise `Stopped` again, where a signal came while Python ignores errors: in a finalizer, as of a future that is let go of."""
+    if _asked is not None:
+        raise Stopped(_asked)
+
+
 @contextmanager
 def stopping() -> Iterator[None]:
     """Raise `Stopped` in the main thread at the first such signal; a second one ends the process at once."""
@@ -46,21 +56,28 @@ def stopping() -> Iterator[None]:
 
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal stopped
+        global _asked
         name, now = signal.Signals(number).name, time.monotonic()
         if stopped is not None:
             # A batch system may send a signal twice, to the job and to its processes; a second Ctrl-C is meant.
             if name == "SIGINT" or name != stopped[0] or now - stopped[1] > REPEAT_SECONDS:
                 os._exit(Stopped(name).exit_code)
             return
-        stopped = (name, now)
+        stopped, _asked = (name, now), name
         raise Stopped(name)
 
     before = {name: signal.signal(getattr(signal, name), stop) for name in STOPPING if hasattr(signal, name)}
     try:
         yield
     finally:
+        _forget()
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+def _forget() -> None:
+    global _asked
+    _asked = None
 
 
 def leave(code: int) -> None:

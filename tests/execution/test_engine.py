@@ -1,4 +1,6 @@
 import pickle
+import signal
+import sys
 import threading
 import weakref
 from concurrent.futures import Future
@@ -19,6 +21,7 @@ from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source, open_source
+from dpca.system.signals import Stopped, check_stopped, stopping
 from tests.clusters import local_cluster
 from tests.runs import arrays_of, decompose_array
 from tests.stores import random_array
@@ -115,6 +118,27 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
     futures[2].set_exception(KeyError("third"))
     with pytest.raises(KeyError, match="third"):
         fold(Adding(*futures), range(3), 0, 3)
+
+
+def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch):
+    """In a finalizer, as of a future that is let go of, what a handler raises is reported and goes no further."""
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: ignored.append(found.exc_type))
+
+    class LetGoOf:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    class Waiting(Adding):
+        def submit(self, number):
+            LetGoOf()
+            return Future()  # which never ends
+
+    with stopping(), pytest.raises(Stopped, match="SIGTERM"):
+        fold(Waiting(), range(2), 0, 2, look_seconds=0.01)
+    assert ignored == [Stopped]
+    with stopping():
+        check_stopped()  # nobody has asked
 
 
 def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
