@@ -12,6 +12,7 @@ from dpca.planning.cuts import plan_layout
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan
 from dpca.sources import as_source
 from dpca.sources.base import Source
+from dpca.sources.groups import alone
 from dpca.store.outputs import Outputs
 from dpca.system.machine import Budget
 
@@ -46,14 +47,13 @@ def decompose_array(
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
     at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)
     attempts = tuple(Attempt(rung, at_once) for rung in model.ladder(layout.dtype, keeps))
-    made = RunPlan(cuts, "columns", None, at_once, attempts=attempts)
+    made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts)
     return decompose(
-        source,
+        alone(source, samples_axis, weights),
         model,
         made,
         Outputs({} if store is None else str(store)),
         Runner(executor, progress or Progress(), ledger),
-        weights=weights,
         components=components,
     )
 

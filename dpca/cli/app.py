@@ -137,7 +137,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 
     loaded = load(config, overrides)
     click.echo(f"{config}: valid")
-    for path in loaded.config.input.paths:
+    for path in (path for one in loaded.config.inputs for path in one.paths):
         if not path.exists():
             click.echo(f"dpca: note: its input {path} does not exist here", err=True)
 
@@ -440,11 +440,17 @@ def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
 
 def _given(given: tuple[str, ...]) -> str | list[str] | Input:
     """Paths and URLs as they are; of a YAML file the input that it describes."""
-    from dpca.config.loading import is_config, load_input
+    from dpca.config.loading import is_config, load_inputs
+    from dpca.errors import ConfigError
 
     if len(given) > 1:
         return list(given)
-    return load_input(given[0]) if is_config(given[0]) else given[0]
+    if not is_config(given[0]):
+        return given[0]
+    found = load_inputs(given[0])
+    if isinstance(found, list):
+        raise ConfigError(f"{given[0]}: has a list of inputs, but one is looked at", "Look at one after the other.")
+    return found
 
 
 def _axis(given: str | None) -> int | str | None:

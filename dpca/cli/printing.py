@@ -94,13 +94,14 @@ def print_finished(finished: Finished) -> None:
     if accuracy is not None:
         click.echo(f"neighbours: {accuracy:.4f} of the samples have one of their own label nearest, by their scores")
     click.echo(f"certificate: {certificate['verdict']}")
-    plan, counts = manifest["plan"], manifest["counts"]
-    n_samples = plan["shape"][plan["samples_axis"]]
+    inputs, counts = [one.input for one in result.each], manifest["counts"]
+    n_samples = result.n_samples
+    n_features = sum(math.prod(one["shape"]) // n_samples for one in inputs)
     reads = counts["passes"]
     if manifest["keeps_data"]:  # or keeps a part of them, where keeping more would have taken longer
-        reads = counts["bytes_decoded"] / manifest["input"]["decoded_bytes"]
+        reads = counts["bytes_decoded"] / sum(one["decoded_bytes"] for one in inputs)
     click.echo(
-        f"{n_samples}{of_stored(manifest['input'].get('n_stored'))} samples, {math.prod(plan['shape']) // n_samples} features, {reads:.3g} read{'s' * (reads != 1)}, "
+        f"{n_samples}{of_stored(inputs[0].get('n_stored'))} samples, {n_features} features, {reads:.3g} read{'s' * (reads != 1)}, "
         f"{finished.seconds:.1f} s; result: {finished.path}"
     )
     if (finished.path / REPORT).exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.aside import building, check_same_fit, forgetting
-from dpca.config.loading import is_config, load_input
-from dpca.config.schema import Input, without_secrets
+from dpca.config.loading import is_config, load_inputs
+from dpca.config.schema import Input, Inputs, without_secrets
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
@@ -32,12 +32,17 @@ from dpca.methods.projectors import (
     Restorer,
     training_of,
 )
+from dpca.methods.record import fingerprint
+from dpca.methods.second_pass import in_hand
 from dpca.planning.runplan import RunPlan
-from dpca.slabs import TILE_BYTES
+from dpca.planning.search import side_by_side
+from dpca.slabs import TILE_BYTES, Cuts
 from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
-from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, write_coordinates
+from dpca.sources.groups import FeatureGroup, check_same_samples
+from dpca.sources.groups import named as names_of
+from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Stored
@@ -71,7 +76,7 @@ class Applied:
 
 def transform(
     result: str | Path,
-    given: str | Input,
+    given: str | Inputs,
     out: str | Path,
     *,
     overwrite: bool,
@@ -85,7 +90,8 @@ def transform(
     ----------
     result : a result directory
     given : new samples: a URI (array, samples axis and marks of missing values as in the fit), a YAML file that
-        says where they are (`dpca.config.loading.load_input`), or its contents as an `Input`
+        says where they are (`dpca.config.loading.load_inputs`), or its contents; for a fit of several inputs, a list of these
+        names
     out : the group to create
     kernel_case : the number of the kernel, for a result that has several
     training : where the training data of a kernel are now, if they were moved
@@ -97,46 +103,81 @@ def transform(
         or changed.
     """
     fit = open_result(result)
-    where = given if isinstance(given, Input) else _input_of(fit, given)
-    source = where.open()
-    axis, n_samples = _samples_of(source, where)
-    projector = _projector(fit, source, axis, kernel_case, training)
-    of_features = not isinstance(projector, ByMatrix)
+    wheres = _inputs_of(fit, given)
+    groups = tuple(_new_samples(where, name) for where, name in zip(wheres, fit.groups, strict=True))
+    check_same_samples(groups)
+    projectors = [_projector(one, group, kernel_case, training) for one, group in zip(fit.each, groups, strict=True)]
+    of_features = not isinstance(projectors[0], ByMatrix)
+    paths = [path for where in wheres for path in where.paths]
     with (
         _running(place) as (executor, progress, keep_to_plan),
-        building(Path(out), overwrite, [fit.place, *where.paths, *_training_path(fit, training)]) as aside,
+        building(Path(out), overwrite, [fit.place, *paths, *_training_path(fit, training)]) as aside,
     ):
-        named = source.layout.dims[axis] is not None
-        dims = Dims.of(source.layout.dims, axis) if named else fit.dims
-        coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
+        named = next((group for group in groups if group.layout.dims[group.samples_axis] is not None), None)
+        of_names = named or groups[0]
+        dims = fit.dims if named is None else Dims.of(named.layout.dims, named.samples_axis)
+        axis = {of_names.samples_axis: dims.sample}
+        coordinates, left_out = coordinates_to_copy(of_names.source, dims, axis)
         if of_features:
-            coordinates |= coordinates_to_compare(fit, source, axis)
-        plan = projector.plan(executor.workers(place.memory), coordinates)
+            for one, group in zip(fit.each, groups, strict=True):
+                coordinates |= coordinates_to_compare(one, group.source, group.samples_axis)
+        plans = [projector.plan(executor.workers(place.memory), coordinates) for projector in projectors]
+        plan = side_by_side(plans)
         keep_to_plan(plan)
         if of_features:
-            check_coordinates(fit, source, axis)
-        what = {"command": "transform", "fit": fit.run, "input": source.fingerprint(), "kernel_case": kernel_case}
-        ledger = aside.begin(what, plan, source.layout.bytes, progress, projector.sources)
+            for one, group in zip(fit.each, groups, strict=True):
+                check_coordinates(one, group.source, group.samples_axis)
+        identity = fingerprint(groups)
+        what = {"command": "transform", "fit": fit.run, "input": identity, "kernel_case": kernel_case}
+        sources = [source for projector in projectors for source in projector.sources]
+        n_bytes = sum(group.layout.bytes for group in groups)
+        ledger = aside.begin(what, plans, n_bytes, progress, sources)
         outputs = Outputs(SyncedStore(aside.arrays))
-        outputs.create({"result": str(result), "input": without_secrets(where.uri)})
+        uris = [without_secrets(where.uri) for where in wheres]
+        outputs.create({"result": str(result), "input": uris if len(uris) > 1 else uris[0]})
         written = _WrittenScores(outputs, fit.whitening_of(kernel_case))
-        written.create(n_samples, plan, dims.sample, fit.is_whitened)
-        write_coordinates(outputs, source, dims, {axis: dims.sample})
-        runner = Runner(executor, progress, ledger)
-        projector.project(runner, written.receive)
-        if damage := outputs.damage("scores"):  # of scores that were written before this command resumed
-            progress.say(f"{damage}: they are computed again")
-            ledger.checkpoint("transform").clear()
-            projector.project(runner, written.receive)
-        if differences(what["input"], source.fingerprint()) or ledger.stale(projector.sources):
+        written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
+        write_coordinates(outputs, of_names.source, dims, axis)
+        _project(projectors, written, Runner(executor, progress, ledger))
+        if differences(identity, fingerprint(groups)) or ledger.stale(sources):
             aside.forget()
-            raise changed(source.layout.name, "in the end or for a while it was another")
+            raise changed(names_of(groups), "in the end or for a while it was another")
         with forgetting(aside):
-            projector.check_unchanged()
+            for projector in projectors:
+                projector.check_unchanged()
         check_same_fit(fit, aside)
         outputs.finish()
-    notes = [*source.notes, *(f"coordinate left out: {reason}" for reason in left_out)]
-    return Applied(Path(out), (n_samples, projector.n_components), (*notes, *_of_no_value(sorted(written.zero))))
+    notes = [note for group in groups for note in group.source.notes]
+    notes += [f"coordinate left out: {reason}" for reason in left_out]
+    shape = groups[0].n_samples, projectors[0].n_components
+    return Applied(Path(out), shape, (*dict.fromkeys(notes), *_of_no_value(sorted(written.zero))))
+
+
+def _project(projectors: Sequence[Projector], written: _WrittenScores, runner: Runner) -> None:
+    """Write the scores of new samples: those of inputs side by side are each computed in an array, and added up."""
+    if len(projectors) == 1:
+        _projected(projectors[0], written, runner)
+        return
+    parts = [written.of_input(projector.name) for projector in projectors]
+    for projector, part in zip(projectors, parts, strict=True):
+        _projected(projector, part, runner)
+    written.add_up(parts)
+
+
+def _projected(projector: Projector, written: _WrittenScores, runner: Runner) -> None:
+    projector.project(runner, written.receive)
+    if damage := written.outputs.damage(written.name):  # of scores that were written before this command resumed
+        assert runner.ledger is not None
+        runner.progress.say(f"{damage}: they are computed again")
+        runner.ledger.checkpoint(projector.name).clear()
+        projector.project(runner, written.receive)
+
+
+def _new_samples(where: Input, name: str) -> FeatureGroup:
+    """New samples, of which there is at least one."""
+    source = where.open()
+    axis, _ = _samples_of(source, where)
+    return FeatureGroup(source, axis, name)
 
 
 def _samples_of(source: Source, where: Input) -> tuple[int, int]:
@@ -158,6 +199,7 @@ class _WrittenScores:
     outputs: Outputs
     whitening: NDArray[np.float64]
     """By which the scores of each component are divided, (n_components,)."""
+    name: str = "scores"
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 
@@ -167,12 +209,29 @@ class _WrittenScores:
         together = plan.groups.step if plan and plan.groups else n_samples
         chunks = max(1, min(together, TILE_BYTES // (8 * max(1, k)))), max(1, k)
         attributes, dims = {"whitened": whitened}, (dim, "component")
-        self.outputs.create_array("scores", (n_samples, k), chunks, np.float64, dims, attributes=attributes)
+        self.outputs.create_array(self.name, (n_samples, k), chunks, np.float64, dims, attributes=attributes)
+
+    def of_input(self, name: str) -> _WrittenScores:
+        """An array like this one, for the part that one of several inputs has in the scores, not whitened."""
+        array = self.outputs.array(self.name)
+        dims = [str(dim) for dim in array.metadata.dimension_names or ()]  # type: ignore[union-attr]
+        part = _WrittenScores(self.outputs, np.ones_like(self.whitening), in_hand(self.name, name))
+        self.outputs.create_array(part.name, array.shape, array.chunks, np.float64, dims)
+        return part
+
+    def add_up(self, parts: Sequence[_WrittenScores]) -> None:
+        """Write the sum of the parts, and remove them."""
+        n_samples, k = self.outputs.array(self.name).shape
+        for group in Cuts.of(n_samples, self.outputs.array(self.name).chunks[0]).within(slice(0, n_samples)):
+            region = (group, slice(0, k))
+            self.receive(group, np.sum([self.outputs.read_part(part.name, region) for part in parts], axis=0))
+        for part in parts:
+            self.outputs.remove(part.name)
 
     def receive(self, group: slice, scores: NDArray[np.float64]) -> None:
         """Write the scores of a group of samples, not whitened."""
         self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
-        self.outputs.write_part("scores", (group, slice(0, len(self.whitening))), scores / self.whitening)
+        self.outputs.write_part(self.name, (group, slice(0, len(self.whitening))), scores / self.whitening)
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:
@@ -218,27 +277,33 @@ def reconstruct_samples(
     k = n_components or most
     chosen = _chosen(samples, fit.n_samples)
     notes: list[str] = []
-    restorer = _restorer(fit, chosen, k, out, kernel_case, training, notes.append)
-    dims = fit.dims.placed(fit.samples_axis)
+    each = fit.each
+    restorers = [_restorer(one, chosen, k, out, kernel_case, training, notes.append) for one in each]
     with (
         _running(place) as (executor, progress, keep_to_plan),
         building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
-        coordinates = dict(_coordinates_of(fit, chosen))
-        plan = restorer.plan(executor.workers(place.memory), held_to_copy(coordinates))
-        keep_to_plan(plan)
+        coordinates = {name: found for one in each for name, found in _coordinates_of(one, chosen)}
+        held = held_to_copy(coordinates)
+        plans = [restorer.plan(executor.workers(place.memory), held) for restorer in restorers]
+        keep_to_plan(side_by_side(plans))
         what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
-        ledger = aside.begin(what, plan, restorer.n_bytes, progress, restorer.sources)
+        sources = [source for restorer in restorers for source in restorer.sources]
+        n_bytes = sum(restorer.n_bytes for restorer in restorers)
+        ledger = aside.begin(what, plans, n_bytes, progress, sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for dim, coordinate in coordinates.items():
             outputs.write_coordinate(dim, coordinate)
-        restorer.restore(outputs, dims, Runner(executor, progress, ledger))
+        for one, restorer in zip(each, restorers, strict=True):
+            restorer.restore(outputs, one.dims.placed(one.samples_axis), Runner(executor, progress, ledger))
         with forgetting(aside):
-            restorer.check_unchanged()
+            for restorer in restorers:
+                restorer.check_unchanged()
         check_same_fit(fit, aside)
         outputs.finish()
-    return Applied(Path(out), restorer.shape, tuple(notes))
+    shape = restorers[0].shape if len(restorers) == 1 else (len(chosen), fit.n_features)
+    return Applied(Path(out), shape, tuple(notes))
 
 
 def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[str, Coordinate]]:
@@ -257,12 +322,14 @@ def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[st
             yield dim, found
 
 
-def _projector(fit: Result, source: Source, axis: int, case: int | None, training: str | None) -> Projector:
-    """The projector that computes scores of new samples."""
+def _projector(fit: Result, group: FeatureGroup, case: int | None, training: str | None) -> Projector:
+    """The projector that computes scores of new samples, or the part of one of several inputs in them."""
+    source, axis = group.source, group.samples_axis
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         check_features(fit, source, axis, in_files=True)
-        return ByComponents(fit.fitted, fit.rules, source, axis)
+        return ByComponents(fit.fitted, fit.rules, source, axis, stage_of("transform", group.name))
+    _refuse_several(fit)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)
@@ -284,6 +351,7 @@ def _restorer(
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         return FromComponents(fit, chosen, k, str(out))
+    _refuse_several(fit)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         raise ConfigError(
@@ -298,7 +366,7 @@ def _training(fit: Result, given: str | None) -> Input | None:
     """The place of the training data now, if it was given."""
     if given is None:
         return None
-    as_fitted = fit.manifest["config"]["input"]
+    as_fitted = fit.asked_input
     chosen = {name: as_fitted.get(name) for name in ("samples", "sample_names")}
     where = _input_of(fit, given)
     return where if is_config(given) else Input.model_validate({**where.model_dump(), **chosen})
@@ -307,8 +375,17 @@ def _training(fit: Result, given: str | None) -> Input | None:
 def _training_path(fit: Result, given: str | None) -> list[Path]:
     """The path of a kernel's training data, if they are on this machine."""
     where = _training(fit, given)
-    uris = where.uris if where else expanded(fit.manifest["config"]["input"]["uri"])
+    uris = where.uris if where else expanded(fit.asked_input["uri"])
     return [] if fit.kind != "kernel_pca" else [Path(uri) for uri in uris if "://" not in uri]
+
+
+def _refuse_several(fit: Result) -> None:
+    """Refuse kernels of several inputs: new samples need inner products with all training data at a time."""
+    if fit.group:
+        raise ConfigError(
+            f"{fit.name}: is of kernels of several inputs ({', '.join(fit.groups)}), which can't be applied to new samples yet",
+            "Fit with kind: pca, or with one input.",
+        )
 
 
 def _refuse_training(fit: Result, given: str | None) -> None:
@@ -324,15 +401,48 @@ def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> N
             raise ConfigError(f"{option} is for results of kernel_pca, but {fit.name} is of pca", "Leave it out.")
 
 
+def _inputs_of(fit: Result, given: str | Inputs) -> list[Input]:
+    """The inputs of new samples, in the order of those of the fit.
+
+    Raises
+    ------
+    ConfigError
+        When they are not those of the fit.
+    """
+    found = given if isinstance(given, Input | list) else load_inputs(given) if is_config(given) else None
+    names = fit.groups
+    if names == ("",):
+        return [
+            _input_of(fit, str(given))
+            if found is None
+            else _one(found, f"{fit.name}: is of one input; the new samples")
+        ]
+    by_name = {one.name: one for one in found} if isinstance(found, list) else {}
+    if {*by_name} != {*names}:
+        has = f"a list of {', '.join(map(str, by_name))}" if by_name else "one input"
+        raise ConfigError(
+            f"{fit.name}: is of the inputs {', '.join(names)}, side by side, but new samples are given as {has}",
+            "Give a YAML file with a list of inputs of these names.",
+        )
+    return [by_name[name] for name in names]
+
+
 def _input_of(fit: Result, given: str) -> Input:
-    """The input of new samples, from a URI or a YAML file."""
+    """The input of new samples, or of training data, from a URI or a YAML file."""
     if is_config(given):
-        return load_input(given)
-    as_fitted = fit.manifest["config"]["input"]
+        return _one(load_inputs(given), given)
+    as_fitted = fit.asked_input
     names = ["samples_axis", "gaps", "features", "feature_shape", "absent_chunks", "missing_values"]
     if as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names if name in as_fitted})
+
+
+def _one(where: Inputs, given: str) -> Input:
+    """The only input of a YAML file."""
+    if isinstance(where, list):
+        raise ConfigError(f"{given}: are a list of inputs, but one is asked for", "Give the keys of one input.")
+    return where
 
 
 def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:

@@ -43,18 +43,18 @@ class Aside:
     def begin(
         self,
         what: dict[str, Any],
-        run_plan: RunPlan | None,
+        plans: Sequence[RunPlan | None],
         n_bytes: int,
         progress: Progress,
         sources: Sequence[Source],
     ) -> Ledger:
         """Resume what the same command has left, if plan and data are the same; else begin anew."""
-        plan = (
-            {"plan": asdict(run_plan.plan), "groups": asdict(run_plan.groups) if run_plan.groups else None}
-            if run_plan
-            else {}
-        )
-        word = durable.digest({**what, **plan, "numerics": NUMERICS})
+        cuts = [
+            {"plan": asdict(plan.plan), "groups": asdict(plan.groups) if plan.groups else None}
+            for plan in plans
+            if plan is not None
+        ]
+        word = durable.digest({**what, "plans": cuts, "numerics": NUMERICS})
         # A folder of its own, so that late tasks of another command on a cluster do not write to it.
         self._work = self.path / word
         with writing(str(self.path)):
@@ -68,7 +68,7 @@ class Aside:
         if ledger.forget_stale(sources):
             return ledger
         self.forget()
-        return self.begin(what, run_plan, n_bytes, progress, sources)
+        return self.begin(what, plans, n_bytes, progress, sources)
 
     def check_own(self) -> None:
         """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.

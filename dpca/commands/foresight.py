@@ -52,9 +52,12 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
     here, run_plan = executor, ready.run_plan
     if executor.stand_in is not None:
         here, run_plan = executor.stand_in, replace(run_plan, concurrency=ONE)
-    rates = probe(ready.source, ready.model, run_plan, here, ready.scratch, output, ready.components)
+    rates = [
+        probe(group, ready.model, run_plan.of_input(number), here, ready.scratch, output, ready.components)
+        for number, group in enumerate(ready.groups)
+    ]
     return forecast(
-        ready.source,
+        ready.groups,
         ready.model,
         ready.run_plan,
         rates,
@@ -62,7 +65,6 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
         config.output.path,
         components=ready.components,
         keep_gram=config.output.gram,
-        weighted=ready.weights is not None,
         probe_seconds=time.perf_counter() - began,
     )
 
@@ -78,7 +80,7 @@ def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, f
     place = place_of(config)
     if isinstance(place, SlurmJobs):
         check_here()
-    elif ready.source.layout.bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
+    elif ready.n_bytes < FORESEEN_BYTES or isinstance(executor, Collecting):
         return None
     times = _forecast(config, ready, executor)["time"]
     seconds = times["span_seconds"]

@@ -27,6 +27,7 @@ from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_credentials
+from dpca.sources.groups import alone
 from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory, of_stored
@@ -150,7 +151,7 @@ def inspect(
     try:
         asked = Asked(max(1, min(20, n_samples, n_features)))
         here = Workers(0, 1, memory_budget())
-        run_plan = plan_run(source, axis, asked, workers=here, scratch=Scratch("scratch", 2**63))
+        run_plan = plan_run(alone(source, axis), asked, workers=here, scratch=Scratch("scratch", 2**63))
     except DpcaError as error:
         problems.append(f"{error.message}. {error.remedy}")
     facts["reading"] = reading_of(run_plan, layout) if run_plan else None
@@ -254,7 +255,7 @@ def _watch_out(
             stage.bytes for process in run_plan.processes for stage in process.stages if stage.name == "eigensolve"
         )
         notes.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
-    if run_plan is not None and run_plan.reading == "copy":
+    if run_plan is not None and run_plan.only.reading == "copy":
         notes.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "
             f"({describe_bytes(run_plan.scratch_bytes)}). Chunks of {better} would need no copy"

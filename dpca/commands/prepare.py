@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
 from dpca.config.schema import DEFAULT_COMPONENTS, Config, SampleWeightsFile
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, DpcaError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
@@ -27,8 +27,9 @@ from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
+from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
 from dpca.sources.labels import LABELS, labels_of
-from dpca.sources.weights import FeatureWeights, weights_of
+from dpca.sources.weights import weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
 from dpca.store.results import Result, open_result
@@ -41,13 +42,13 @@ from dpca.units import is_plain
 class Prepared:
     """A run that is ready to begin."""
 
-    source: Source
+    groups: Groups
+    """The inputs, side by side."""
     model: Model
     run_plan: RunPlan
     scratch: Scratch
     components: bool
     """Whether components are written: kernels have none with feature axes."""
-    weights: FeatureWeights | None = None
     labels: NDArray[Any] | None = None
     gram: Result | None = None
     """The result whose Gram matrix is used, if one is."""
@@ -55,8 +56,12 @@ class Prepared:
     @property
     def sources(self) -> list[Source]:
         """All that tasks read."""
-        beside = () if self.weights is None else self.weights.inputs
-        return [self.source, *(source for source, _ in beside)]
+        return [source for group in self.groups for source in group.sources]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the inputs after decoding."""
+        return sum(group.layout.bytes for group in self.groups)
 
 
 @contextmanager
@@ -85,31 +90,23 @@ def prepared(
         gram = None if from_gram is None else open_result(from_gram)
         if gram is not None:
             check_same(gram, config)
-        source = config.input.open() if gram is None else RecordedSource(gram)
+        groups = groups_of(config) if gram is None else alone(RecordedSource(gram), gram.samples_axis)
     compute = config.compute
     connecting = connect(place_of(config), None if compute.workers == "auto" else compute.workers)
     with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
-            axis = config.input.samples_axis if gram is None else gram.samples_axis
-            model, scratch = model_of(config, source, axis), scratch_of(config)
+            model, scratch = model_of(config, groups), scratch_of(config)
             components = config.output.components and model.kernels is None
-            weights, mask = config.preprocess.weights, config.preprocess.filters.mask
-            of_features = None
-            if gram is None:
-                opened = weights if weights is None or isinstance(weights, str) else weights.open()
-                of_features = weights_of(source, axis, opened, None if mask is None else mask.open())
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
                 rung = rung_of(gram) if gram else Rung("gram_eigh", np.dtype(np.float64))
-                run_plan = plan_in_memory(source, axis, model, rung, workers)
+                run_plan = plan_in_memory(groups[0], model, rung, workers)
             else:
                 run_plan = plan_run(
-                    source,
-                    axis,
+                    groups,
                     model,
                     workers=workers,
                     scratch=scratch,
-                    weights=of_features,
                     components=components,
                     keep_gram=config.output.gram,
                     settled=None if before is None else settled_of(before, directory),
@@ -117,9 +114,46 @@ def prepared(
             labels = None
             if (named := config.model.labels) is not None:
                 # Of an earlier result it is not known which samples were chosen.
-                of = source if gram is None or config.input.samples is None else config.input.open()
+                of, chosen = groups[0].source, config.inputs[0]
+                if gram is not None and chosen.samples is not None:
+                    of = chosen.open()
                 labels = labels_of(of, run_plan.plan.samples_axis, named.at(LABELS), named.key)
-        yield Prepared(source, model, run_plan, scratch, components, of_features, labels, gram), executor
+        yield Prepared(groups, model, run_plan, scratch, components, labels, gram), executor
+
+
+def groups_of(config: Config) -> Groups:
+    """The inputs of a configuration, opened, with the weights of their features.
+
+    Raises
+    ------
+    InputError, ConfigError
+        When one can't be opened, when weights do not fit it, or when their samples are not the same.
+    """
+    groups = []
+    for number, asked in enumerate(config.inputs):
+        with _of_list(config, number):
+            source = asked.open()
+            axis = check_axis(source.layout, asked.samples_axis)
+            weights = asked.weights or config.preprocess.weights
+            mask = asked.mask or config.preprocess.filters.mask
+            opened = weights if weights is None or isinstance(weights, str) else weights.open()
+            of_features = weights_of(source, axis, opened, None if mask is None else mask.open())
+            groups.append(FeatureGroup(source, axis, asked.name or "", of_features))
+    check_same_samples(groups)
+    return tuple(groups)
+
+
+@contextmanager
+def _of_list(config: Config, number: int) -> Iterator[None]:
+    """Name the input of a list that an error of this block is about."""
+    try:
+        yield
+    except DpcaError as error:
+        if not isinstance(config.input, list):
+            raise
+        key = error.key.replace("input.", f"input.{number}.", 1) if error.key.startswith("input.") else error.key
+        name = config.input[number].name
+        raise type(error)(f"input {name}: {error.message}", error.remedy, key) from error.__cause__
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
@@ -187,11 +221,9 @@ def kernels_of(config: Config) -> Kernels | None:
     )
 
 
-def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
+def model_of(config: Config, groups: Groups) -> Model:
     """The model of a configuration, with the defaults that depend on the data filled in."""
-    shape = source.layout.shape
-    n_samples = shape[check_axis(source.layout, samples_axis)]
-    n_features = source.layout.n_values // n_samples
+    n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
     preprocess, asked, kernels = config.preprocess, config.model, kernels_of(config)
     n_components = asked.n_components
     if n_components is None:
@@ -205,7 +237,8 @@ def model_of(config: Config, source: Source, samples_axis: int | str) -> Model:
         effective_samples=asked.effective_samples,
         whiten=asked.whiten,
         kernels=kernels,
-        sample_weights=_sample_weights_of(preprocess.sample_weights, source),
+        sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
+        block_scaling=preprocess.block_scaling,
     )
 
 

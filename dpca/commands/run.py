@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca.commands.foresight import foreseen
-from dpca.commands.prepare import Prepared, place_of, prepared
+from dpca.commands.prepare import Prepared, groups_of, place_of, prepared
 from dpca.config.loading import Loaded
 from dpca.config.schema import OF_KERNELS, Config, without_secrets
 from dpca.errors import (
@@ -39,7 +39,8 @@ from dpca.methods.record import changes_of, fields_of, fingerprint, manifest_of,
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
-from dpca.store.arrays import Dims
+from dpca.sources.groups import named
+from dpca.store.arrays import dims_of
 from dpca.store.directory import ResultDirectory
 from dpca.store.gram import read_gram
 from dpca.store.ledger import Ledger
@@ -158,7 +159,7 @@ def _progress(
     directory: ResultDirectory, ready: Prepared, executor: Executor, lock: Lock, peak: Peak, display: Display | None
 ) -> Progress:
     """The progress of a run, which ends the run if it takes more memory than it may, or has lost its lock."""
-    stages = n_stages(ready.run_plan, ready.model, ready.source.layout, ready.components)
+    stages = n_stages(ready.run_plan, ready.model, ready.groups[0].layout, ready.components)
     keep_to_budget = keep_to(ready.run_plan.processes[0], peak) if executor.shares_memory else lambda: None
 
     def check() -> None:
@@ -199,14 +200,14 @@ def _now(config: Config, ready: Prepared) -> Begun:
     """The record of a run that begins now."""
     plan = ready.run_plan.settled.as_json()
     settings, weights = _relevant(config), ready.model.sample_weights
-    settings["preprocess"]["fields"] = fields_of(config.preprocess)
+    settings["preprocess"]["fields"] = fields_of(config)
     if weights is not None:  # they are read before the passes, so no part of these tells of them
         settings["preprocess"]["sample_weights"]["sha256"] = hashlib.sha256(weights.values.tobytes()).hexdigest()
-    return Begun.now(settings, fingerprint(ready.source, ready.run_plan.plan.samples_axis), plan)
+    return Begun.now(settings, fingerprint(ready.groups), plan)
 
 
 def _ledger(directory: ResultDirectory, begun: Begun, ready: Prepared, say: Callable[[str], None]) -> Ledger:
-    return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.source.layout.bytes, say)
+    return Ledger(directory.parts(begun.run).absolute(), begun.run, ready.n_bytes, say)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class _UnderWay:
                 durable.remove_partials(directory.ledger)
             if (before.config, before.scratch) != (begun.config, begun.scratch):
                 directory.change(begun)
-        if self.ready.run_plan.copy is not None:
+        if self.ready.run_plan.copies:
             self.scratch.make()
 
     def decompose(self) -> Decomposition:
@@ -251,8 +252,7 @@ class _UnderWay:
         outputs = Outputs(SyncedStore(self.directory.staged_arrays(self.begun.run).absolute()))
         decomposition = _decompose(self.loaded.config, self.ready, outputs, self.runner, self.scratch.copy)
         if self.ready.labels is not None:
-            dims = Dims.of(self.ready.source.layout.dims, decomposition.plan.samples_axis)
-            outputs.write_labels(self.ready.labels, dims.sample)
+            outputs.write_labels(self.ready.labels, dims_of(self.ready.groups)[0][0].sample)
             outputs.finish()
         _check_unchanged(self.begun, self.ready, self.ledger)
         return decomposition
@@ -269,12 +269,12 @@ class _UnderWay:
         ready, begun = self.ready, self.begun
         notes = [
             *self.notes,
-            *notes_of(ready.source, ready.run_plan, decomposition),
+            *notes_of(ready.groups, ready.run_plan, decomposition),
             *_of_kept_gram(ready, decomposition),
         ]
         manifest = manifest_of(
             without_secrets(self.loaded.config.model_dump()),
-            ready.source,
+            ready.groups,
             ready.run_plan,
             decomposition,
             identity=self.input,
@@ -367,8 +367,8 @@ def _decompose(
     scratch: str,
 ) -> Decomposition:
     """PCA or kernel PCA, as asked for."""
-    arguments = (ready.source, ready.model, ready.run_plan, outputs, runner)
-    how: dict[str, Any] = {"weights": ready.weights, "scratch": scratch, "keep_gram": config.output.gram}
+    arguments = (ready.groups, ready.model, ready.run_plan, outputs, runner)
+    how: dict[str, Any] = {"scratch": scratch, "keep_gram": config.output.gram}
     if ready.model.kernels is None:
         return decompose(*arguments, **how, components=ready.components)
     kept = None
@@ -388,7 +388,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     """
     asked = _relevant(loaded.config)
     with suppress(InputError):  # a result stays valid without its weights
-        asked["preprocess"]["fields"] = fields_of(loaded.config.preprocess)
+        asked["preprocess"]["fields"] = fields_of(loaded.config)
     if before is not None:
         if directory.committed(before) is None or differences(_in_config(before.config, asked), asked):
             return False
@@ -400,12 +400,8 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
         return False
     manifest = open_result(directory.path).manifest
     changes = differences(_in_config(manifest["asked"], asked), asked)
-    try:
-        source = loaded.config.input.open()
-        samples_axis = source.layout.axis_of(loaded.config.input.samples_axis)
-        changes += changes_of(manifest["fingerprint"], source, samples_axis)
-    except InputError:
-        pass  # a result stays valid without its input
+    with suppress(InputError):  # a result stays valid without its input
+        changes += changes_of(manifest["fingerprint"], groups_of(loaded.config))
     if changes:
         raise LedgerError(
             f"{directory.path}: holds the result of another config or input: {'; '.join(changes[:5])}",
@@ -452,11 +448,11 @@ def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None
     DataError
         Names what changed.
     """
-    changes = changes_of(begun.input, ready.source, ready.run_plan.plan.samples_axis)
+    changes = changes_of(begun.input, ready.groups)
     if not changes and ledger is not None and ledger.stale(ready.sources):
         changes = ["it is now what it was at first, but was not between"]
     if changes:
-        raise changed(ready.source.layout.name, "; ".join(changes))
+        raise changed(named(ready.groups), "; ".join(changes))
 
 
 def _explained(
@@ -524,8 +520,9 @@ def _relevant(config: Config) -> dict[str, Any]:
     """
     resolved: dict[str, Any] = without_secrets(config.model_dump())
     del resolved["compute"]
-    for name in ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds"):
-        del resolved["input"][name]
+    for one in [resolved["input"]] if isinstance(resolved["input"], dict) else resolved["input"]:
+        for name in ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds"):
+            del one[name]
     resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
     return resolved
 

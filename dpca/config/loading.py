@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from dpca.config.schema import ALLOWED, REMEDIES, Config, Input, check_together, without_secrets
+from dpca.config.schema import ALLOWED, REMEDIES, Config, Input, Inputs, InputSection, check_together, without_secrets
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import HIDDEN
 
@@ -99,7 +100,8 @@ class Loaded:
 
     def locate(self, error: DpcaError) -> DpcaError:
         """The error with the line of its key in front, if the file sets that key."""
-        mark = self.marks.get(tuple(error.key.split(".")))
+        path: Path_ = tuple(int(part) if part.isdecimal() else part for part in error.key.split("."))
+        mark = self.marks.get(path)
         if mark is None:
             return error
         return type(error)(f"{mark}: {error.message}", error.remedy, error.key)
@@ -152,8 +154,8 @@ def is_config(given: str) -> bool:
     return given.endswith((".yaml", ".yml")) and Path(given).is_file()
 
 
-def load_input(path: str | Path) -> Input:
-    """Read the section `input` from a YAML file: that of a config, or its keys alone.
+def load_inputs(path: str | Path) -> Inputs:
+    """Read the section `input` from a YAML file: that of a config, or its keys (or list) alone.
 
     Raises
     ------
@@ -164,15 +166,21 @@ def load_input(path: str | Path) -> Input:
     values, marks = _parse(_text(path), name)
     inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()
     section = values["input"] if inside else values
-    if not isinstance(section, dict):
+    several = isinstance(section, list) and all(isinstance(one, dict) for one in section)
+    if not (isinstance(section, dict) or several):
         raise ConfigError(
-            f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input", "Begin with\nuri: data.zarr"
+            f"{marks.get(inside, name + ':1:1')}: is not a mapping of the keys of input, nor a list of such mappings",
+            "Begin with\nuri: data.zarr",
         )
+    at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
+    if several:
+        section, at = {"input": section}, {("input", *path): mark for path, mark in at.items()}
+    model = InputSection if several else Input
     try:
-        return Input.model_validate(section)
+        found = model.model_validate(section)
     except ValidationError as errors:
-        at = {path[len(inside) :]: mark for path, mark in marks.items() if path[: len(inside)] == inside}
-        raise ConfigError(*_explain(errors, section, at, name, Input)) from None
+        raise ConfigError(*_explain(errors, section, at, name, model)) from None
+    return found.input if isinstance(found, InputSection) else found
 
 
 def _shown(override: str) -> str:
@@ -278,18 +286,23 @@ def _explain_yaml(error: MarkedYAMLError, name: str) -> tuple[str, str]:
 
 def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) -> None:
     key, equals, text = override.partition("=")
-    path = tuple(key.strip().split("."))
-    if not equals or not all(path):
+    path: Path_ = tuple(int(part) if part.isdecimal() else part for part in key.strip().split("."))
+    if not equals or "" in path:
         raise ConfigError(f"--set {_shown(override)}: is not KEY=VALUE", "Write it like --set model.n_components=30.")
     shown = f"--set {_shown(override)}"
     value, within = _parse(text, shown)
-    inner = values
-    for part in path[:-1]:
-        child = inner.setdefault(part, {})
+    inner: Any = values
+    for part, following in pairwise(path):
+        child: Any = inner[part] if isinstance(part, int) else inner.setdefault(part, {})
         if child is None:
             child = inner[part] = {}
-        if not isinstance(child, dict):
-            raise ConfigError(f"{shown}: {part} has no keys", "Set the whole of it.")
+        numbered = isinstance(child, list) and isinstance(following, int)
+        if isinstance(following, int) and numbered and following >= len(child):
+            raise ConfigError(f"{shown}: {part} has {len(child)} entries, from 0", "Name one of them.")
+        if not (numbered or (isinstance(child, dict) and isinstance(following, str))):
+            raise ConfigError(
+                f"{shown}: {part} has no {'keys' if isinstance(following, str) else 'entries'}", "Set the whole of it."
+            )
         inner = child
     inner[path[-1]] = value
     for replaced in [other for other in marks if other[: len(path)] == path]:
@@ -354,15 +367,18 @@ def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
     """The parts of an error's location that are keys of the file: pydantic also names members of a union there."""
     path: list[str | int] = []
     for part in location:
-        if isinstance(values, dict) and part in values:
+        inside = isinstance(values, dict) and part in values
+        if inside or (isinstance(values, list) and isinstance(part, int) and isinstance(values[part], dict)):
             values = values[part]
             path.append(part)
     return tuple(path), values
 
 
 def _section(path: Path_, model: Any) -> list[str]:
-    """The keys that are allowed at a path of a model."""
+    """The keys that are allowed at a path of a model; the mappings of a list have those of one."""
     for part in path:
+        if isinstance(part, int):
+            continue
         field_ = model.model_fields.get(str(part))
         annotation = None if field_ is None else field_.annotation
         model = next(

@@ -11,7 +11,7 @@ from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.ladder import Precision, Rung, working_dtype
-from dpca.numerics.panels import Rules
+from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
 
@@ -37,6 +37,8 @@ class Model:
     """Kernels of kernel PCA; None for PCA."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    block_scaling: BlockScaling = "none"
+    """How inputs side by side are scaled against each other."""
 
     def most_components(self, n_samples: int, n_features: int) -> int:
         """Largest possible number of components; exact if a number is requested."""
@@ -46,12 +48,13 @@ class Model:
     def _most(self, n_samples: int, n_features: int) -> int:
         return n_samples if self.kernels else min(n_samples, n_features)
 
-    def check(self, name: str, n_samples: int, n_features: int) -> None:
+    def check(self, name: str, n_samples: int, n_features: int, n_groups: int = 1) -> None:
         """Refuse a model that the data do not support.
 
         Parameters
         ----------
         name : name of the data in error messages
+        n_groups : number of inputs side by side
 
         Raises
         ------
@@ -81,6 +84,12 @@ class Model:
                     else "."
                 ),
                 key="model.n_components",
+            )
+        if n_groups > 1 and self.solver == "covariance_eigh":
+            raise ConfigError(
+                "svd_solver is 'covariance_eigh', but inputs side by side each have a matrix over their samples",
+                "Set model.svd_solver: auto.",
+                key="model.svd_solver",
             )
         if self.rules.missing == "pairwise":
             self._check_pairwise()
@@ -160,9 +169,12 @@ class Model:
                 key="model.n_components",
             )
 
-    def keeps(self, n_samples: int, n_features: int) -> Side:
-        """The side whose m x m matrix is decomposed: the smaller one, unless the requested solver determines it."""
-        if self.kernels or self.sample_weights or self.rules.missing == "pairwise":
+    def keeps(self, n_samples: int, n_features: int, n_groups: int = 1) -> Side:
+        """The side whose m x m matrix is decomposed: the smaller one, unless what is asked for determines it.
+
+        Several groups of features have a matrix each over the samples that they share.
+        """
+        if n_groups > 1 or self.kernels or self.sample_weights or self.rules.missing == "pairwise":
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
@@ -194,9 +206,9 @@ class Model:
             *([] if self.kernels or self.rules.missing == "pairwise" else [Rung("tsqr", double)]),
         )
 
-    def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int) -> str:
+    def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int, n_groups: int = 1) -> str:
         """The reason for the choice of the first solver, in words."""
-        keeps = self.keeps(n_samples, n_features)
+        keeps = self.keeps(n_samples, n_features, n_groups)
         first = self.ladder(dtype, keeps)[0]
         m = n_samples if keeps == "samples" else n_features
         other = f"{n_features:,} features" if keeps == "samples" else f"{n_samples:,} samples"
@@ -205,6 +217,8 @@ class Model:
             side = f"{m:,} x {m:,} summed over {other}, as asked for"
         if self.kernels:
             side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
+        elif n_groups > 1:
+            side = f"{m:,} x {m:,} summed over {other} of {n_groups} inputs"
         precision = "single" if first.dtype == np.float32 else "double"
         why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
         if first.solver == "tsqr":

@@ -27,10 +27,11 @@ from pydantic import (
 from dpca.errors import ConfigError, InputError
 from dpca.kernels.kernel import USES
 from dpca.numerics.dimension import RULES, Rule
-from dpca.numerics.panels import Missing, Scale
+from dpca.numerics.panels import BlockScaling, Missing, Scale
 from dpca.sources import Source, expanded, open_joined
 from dpca.sources.base import READ_SECONDS
 from dpca.sources.credentials import HIDDEN, without_credentials
+from dpca.sources.groups import NAME
 from dpca.sources.joined_coordinates import Gaps
 from dpca.units import PLAIN, WALLTIME, walltime_seconds
 
@@ -106,9 +107,43 @@ class Features(_Section):
     ]
 
 
-class Input(_Section):
-    """Where the data are."""
+class ArrayFile(_Section):
+    """An array beside the data."""
 
+    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy.")]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+
+    def open(self) -> Source:
+        """The source of the array."""
+        from dpca.sources import list_arrays, open_source
+
+        held = [] if self.array else list_arrays(self.uri)
+        if len(held) > 1 and all(len(one["shape"]) == 1 for one in held):
+            raise InputError(
+                f"{self.uri}: holds {', '.join(one['path'] for one in held)}, and which of them is not said",
+                "Name it: {uri: ..., array: ...}.",
+            )
+        array = held[0]["path"] if len(held) == 1 else self.array
+        return open_source(self.uri, array)
+
+
+Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
+
+
+class Input(_Section):
+    """Where the data are: one mapping of these keys, or a list of them.
+
+    The inputs of a list have the same samples, and their features side by side, such as the variables of a model: one input
+    is a group of features.
+    """
+
+    name: Annotated[
+        Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | None,
+        Field(
+            description="The name of this input in a list, with which the names of its arrays end, components_NAME, and those of its "
+            "feature axes begin; letters, digits, - and _."
+        ),
+    ] = None
     uri: Annotated[
         Text | Annotated[list[Text], Field(min_length=1)],
         AfterValidator(_found),
@@ -179,6 +214,13 @@ class Input(_Section):
         float,
         Field(gt=0, description="Seconds without a slab read after which storage counts as hanging, and the run ends."),
     ] = READ_SECONDS
+    weights: Annotated[
+        Weights, Field(description="In a list: weights of these features, instead of preprocess.weights.")
+    ] = None
+    mask: Annotated[
+        ArrayFile | None,
+        Field(description="In a list: the mask of these features, instead of preprocess.filters.mask."),
+    ] = None
     library: Annotated[
         Literal["fsspec", "obstore"],
         Field(description="Library that opens a URL: fsspec for many protocols, obstore for fewer, but faster."),
@@ -248,24 +290,13 @@ class Input(_Section):
         return [Path(uri) for uri in self.uris if "://" not in uri]
 
 
-class ArrayFile(_Section):
-    """An array beside the data."""
+Inputs = Input | Annotated[list[Input], Field(min_length=2)]
 
-    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy.")]
-    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
 
-    def open(self) -> Source:
-        """The source of the array."""
-        from dpca.sources import list_arrays, open_source
+class InputSection(_Section):
+    """The section `input` alone."""
 
-        held = [] if self.array else list_arrays(self.uri)
-        if len(held) > 1 and all(len(one["shape"]) == 1 for one in held):
-            raise InputError(
-                f"{self.uri}: holds {', '.join(one['path'] for one in held)}, and which of them is not said",
-                "Name it: {uri: ..., array: ...}.",
-            )
-        array = held[0]["path"] if len(held) == 1 else self.array
-        return open_source(self.uri, array)
+    input: Inputs
 
 
 class SampleWeightsFile(ArrayFile):
@@ -318,7 +349,7 @@ class Preprocess(_Section):
         ),
     ] = "none"
     weights: Annotated[
-        Literal["sqrt_cos_lat"] | ArrayFile | None,
+        Weights,
         Field(
             description="Weights that multiply the features, after scaling: an array {uri, array} that broadcasts to the feature "
             "axes; or sqrt_cos_lat, the square root of the cosine of the input's latitudes, with which products of "
@@ -340,6 +371,14 @@ class Preprocess(_Section):
         ),
     ] = "error"
     filters: Annotated[Filters, Field(description="Features that are left out.")] = Filters()
+    block_scaling: Annotated[
+        BlockScaling,
+        Field(
+            description="Of a list of inputs: how they are scaled against each other. first_eigenvalue divides each by the standard "
+            "deviation of its own first component (multiple factor analysis); total_variance by the square root of its total "
+            "variance; both are found after the pass, without another read. none: as they are."
+        ),
+    ] = "none"
 
 
 Kernel = Literal["linear", "poly", "rbf", "sigmoid", "cosine", "precomputed"]
@@ -538,11 +577,16 @@ class Output(_Section):
 class Config(_Section):
     """A run of dpca."""
 
-    input: Input
+    input: Inputs
     preprocess: Preprocess = Preprocess()
     model: Model = Model()
     compute: Compute = Compute()
     output: Output
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The inputs, one or more."""
+        return self.input if isinstance(self.input, list) else [self.input]
 
     @model_validator(mode="before")
     @classmethod
@@ -558,6 +602,7 @@ class Config(_Section):
 _AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
 
 ALLOWED = {
+    "input": "a mapping of the keys of an input, or a list of two or more of these mappings",
     "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "preprocess.filters.mask": "an array {uri: PATH}",
     "input.uri": "text without control characters (such as line breaks), or a list of such text,",
@@ -611,7 +656,7 @@ def without_secrets(values: Any, key: str = "") -> Any:
         return {name: without_secrets(value, f"{key}.{name}".lstrip(".")) for name, value in values.items()}
     if key.startswith("input.storage_options"):
         return HIDDEN
-    if isinstance(values, list):
+    if isinstance(values, list):  # the keys of each input of a list are those of one input
         return [without_secrets(value, key) for value in values]
     return without_credentials(values) if isinstance(values, str) else values
 
@@ -628,12 +673,50 @@ OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "al
 def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     _check_place(config)
+    _check_inputs(config)
     if config.model.kind == "pca":
         _check_no_kernels(config.model)
         return
     _check_kernels(config)
     if "precomputed" in _kernels_of(config.model):
         _check_precomputed(config)
+
+
+def _check_inputs(config: Config) -> None:
+    """Inputs of a list have names of their own; the only input has nothing to be told from."""
+    if not isinstance(config.input, list):
+        for key in ("name", "weights", "mask"):
+            if getattr(config.input, key) is not None:
+                where = {"weights": "preprocess.weights", "mask": "preprocess.filters.mask"}.get(key)
+                raise ConfigError(
+                    f"input.{key} is for an input of a list, but there is one input",
+                    f"Set {where} instead." if where else "Leave it out.",
+                    key=f"input.{key}",
+                )
+        if config.preprocess.block_scaling != "none":
+            raise ConfigError(
+                f"preprocess.block_scaling is {config.preprocess.block_scaling}, which scales inputs against each other, but "
+                "there is one input",
+                "Give a list of inputs with a name each, or leave it out.",
+                key="preprocess.block_scaling",
+            )
+        return
+    names: list[str] = []
+    for number, one in enumerate(config.input):
+        if one.name is None or one.name in names:
+            problem = "has no name" if one.name is None else f"is named {one.name}, as input.{names.index(one.name)} is"
+            raise ConfigError(
+                f"input.{number} {problem}: names tell the inputs of a list apart",
+                "Give each a name of its own, such as name: temperature.",
+                key=f"input.{number}.name" if one.name else f"input.{number}.uri",
+            )
+        names.append(one.name)
+    if config.preprocess.filters.mask is not None and all(one.mask is not None for one in config.input):
+        raise ConfigError(
+            "preprocess.filters.mask is set, but each input has a mask of its own",
+            "Leave it out.",
+            "preprocess.filters.mask",
+        )
 
 
 def _check_place(config: Config) -> None:
@@ -649,7 +732,7 @@ def _check_place(config: Config) -> None:
                 key="compute.workers",
             )
     path = config.output.path
-    for uri in config.input.paths:
+    for uri in (path for one in config.inputs for path in one.paths):
         if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
             raise ConfigError(
                 f"output.path is {path}, which lies in {uri}, the input",
@@ -714,6 +797,8 @@ def _check_precomputed(config: Config) -> None:
             "Leave out precomputed, or the others.",
             key="model.kernel",
         )
+    if isinstance(config.input, list):
+        raise ConfigError("input is a list, but a kernel matrix is one input", "Give one, without a name.", key="input")
     for key in ("samples", "feature_shape"):
         if getattr(config.input, key) is not None:
             raise ConfigError(

@@ -15,9 +15,10 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +37,9 @@ from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Missing, Scale
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, is_data_array
+from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
+from dpca.store.arrays import of_group
 from dpca.store.directory import ARRAYS, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import THE_FIT, Result, in_memory, open_result, save_result
@@ -48,6 +51,16 @@ CHOICES = {"scale": ("none", "std", "pareto", "range"), "missing": ("error", "me
 """Allowed values of parameters that all estimators have."""
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
+
+
+def by_group(given: Any) -> Mapping[str, Any]:
+    """An attribute with feature axes by group of features; that of the only group has no name."""
+    return given if isinstance(given, Mapping) else {"": given}
+
+
+def _alone(arrays: Mapping[str, Any]) -> Any:
+    """The array of the only group; of several groups a dict of arrays by name."""
+    return arrays[""] if list(arrays) == [""] else dict(arrays)
 
 
 class NotPortable(DpcaError, pickle.PicklingError):
@@ -73,8 +86,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Value of model.kind in a configuration."""
     _with_features: ClassVar[tuple[str, ...]]
     """Arrays with feature axes that are attributes, named with an underscore at the end."""
-    _labels: Any = None
-    """`dpca.store.labelled.Labels` of X of the fit, if it was a DataArray."""
+    _labels: Mapping[str, Any] = MappingProxyType({})
+    """`dpca.store.labelled.Labels` of the parts of X of the fit that were DataArrays, by group."""
     _carried_bytes: ClassVar[int] = 256 * 2**20
     """Largest fit that a pickled estimator contains: for a larger one it contains the path of the directory."""
 
@@ -122,15 +135,19 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         except ImportError as cause:
             raise InputError(f"to_xarray needs {cause.name}, which is not installed", "pip install xarray.") from cause
         dataset = dataset_of(self._result, self._changeable)
-        return dataset if self._labels is None else labelled(dataset, self._result.dims, self._labels)
+        for one in self._result.each:
+            if one.group in self._labels:
+                dataset = labelled(dataset, one.dims, self._labels[one.group])
+        return dataset
 
     def _labelled(self, X: Any, values: NDArray[np.float64], name: str) -> Any:
         """Values of the samples of X; with their coordinates if X is a DataArray."""
-        if not is_data_array(X):
+        given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
+        if given is None:
             return values
         from dpca.store.labelled import Labels
 
-        return Labels.of(X, self._axis_among(X.dims)).of_samples(values, name)
+        return Labels.of(given, self._axis_among(given.dims)).of_samples(values, name)
 
     def _matrix(self, scores: Any, n_components: int) -> NDArray[np.float64]:
         """Scores, (n_samples, n_components), that were given as an array or a DataArray."""
@@ -146,21 +163,26 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         return matrix
 
-    def _restored(self, scores: Any, values: Any) -> Any:
-        """Samples of these scores; a DataArray like that of the fit if the scores are one."""
+    def _restored(self, scores: Any, values: Mapping[str, Any]) -> Any:
+        """Samples of these scores, of each group; DataArrays like those of the fit, in a Dataset of several, if the scores are one."""
         if not is_data_array(scores):
-            return values
-        from dpca.store.labelled import Labels
+            return _alone(values)
+        from dpca.store.labelled import Labels, together
 
-        return (self._labels or Labels.of_result(self._result)).restored(values, scores)
+        arrays = {
+            one.group: (self._labels.get(one.group) or Labels.of_result(one)).restored(values[one.group], scores)
+            for one in self._result.each
+        }
+        return together(arrays) if len(arrays) > 1 else _alone(arrays)
 
     def _keep_labels(self, X: Any) -> None:
-        """Keep what X of the fit has beside its values, if it is a DataArray."""
-        self._labels = None
-        if is_data_array(X):
-            from dpca.store.labelled import Labels
+        """Keep what X of the fit has beside its values, if it is a DataArray or several."""
+        self._labels = {}
+        for one, part in zip(self._result.each, parts_of(X).values(), strict=True):
+            if is_data_array(part):
+                from dpca.store.labelled import Labels
 
-            self._labels = Labels.of(X, self._result.samples_axis)
+                self._labels[one.group] = Labels.of(part, one.samples_axis)
 
     def report(self, path: str | os.PathLike[str], labels: Any = None) -> Path:
         """Write a report of the fit, one HTML file (extra `report`).
@@ -190,7 +212,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not self._in_memory:
             return {}
         return {
-            name: getattr(self, f"{name}_") for name in self._with_features if getattr(self, f"{name}_") is not None
+            of_group(name, group): array
+            for name in self._with_features
+            for group, array in by_group(getattr(self, f"{name}_")).items()
+            if array is not None
         }
 
     @classmethod
@@ -207,7 +232,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _parameters_of(result: Result, names: Sequence[str]) -> dict[str, Any]:
         """Parameters of an estimator that would give this result."""
         config = result.manifest["config"]
-        keys = {**config["model"], **config["preprocess"], "samples_axis": config["input"]["samples_axis"]}
+        keys = {**config["model"], **config["preprocess"], "samples_axis": result.asked_input["samples_axis"]}
         same = ("n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
         return {**{name: keys[name] for name in (*names, *same)}, **Streaming._fields_of(result, keys)}
 
@@ -215,11 +240,18 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _fields_of(result: Result, preprocess: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters weights and filters: where these were arrays, from those of the result."""
         weights, filters = preprocess.get("weights"), preprocess.get("filters") or {}
-        if not (weights is None or weights == "sqrt_cos_lat"):
-            weights = np.nan_to_num(result.arrays["weights"].lazy())
+
+        def of_groups(change: Callable[[Any], Any]) -> Any:
+            return _alone({one.group: change(result.arrays[one.named("weights")].lazy()) for one in result.each})
+
+        asked = result.manifest["config"]["input"]
+        own = [key for key in ("weights", "mask") for one in asked if one.get(key)] if isinstance(asked, list) else []
+        if "weights" in own or not (weights is None or weights == "sqrt_cos_lat"):
+            weights = of_groups(np.nan_to_num)
         plain = Filters().model_dump()
         limits = {name: value for name, value in filters.items() if name != "mask" and value != plain[name]}
-        mask = {} if filters.get("mask") is None else {"mask": ~np.isnan(result.arrays["weights"].lazy())}
+        masked = "mask" in own or filters.get("mask") is not None
+        mask = {"mask": of_groups(lambda array: ~np.isnan(array))} if masked else {}
         return {"weights": weights, "filters": {**limits, **mask} or None}
 
     def __sklearn_clone__(self) -> Self:
@@ -276,9 +308,12 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _set_arrays(self) -> None:
         """Set the attributes with feature axes: NumPy arrays if X was in memory, otherwise Dask arrays of files."""
         for name in self._with_features:
-            stored = self._result.arrays.get(name)
-            array = None if stored is None else np.asarray(stored[...]) if self._in_memory else stored.lazy()
-            setattr(self, f"{name}_", array)
+            stored = {one.group: self._result.arrays.get(one.named(name)) for one in self._result.each}
+            arrays = {
+                group: None if array is None else np.asarray(array[...]) if self._in_memory else array.lazy()
+                for group, array in stored.items()
+            }
+            setattr(self, f"{name}_", _alone(arrays))
 
     # Fitting.
 
@@ -308,19 +343,19 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return place
 
     def _recorded(
-        self, source: Source, run_plan: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
+        self, groups: Groups, run_plan: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
     ) -> Result:
         """The result of a fit, with its manifest."""
         store = found.outputs.store
         # Only after the fit: opening an HDF5 file that is being written flushes it.
-        identity = fingerprint(source, found.plan.samples_axis)
+        identity = fingerprint(groups)
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
-            "notes": notes_of(source, run_plan, found),
+            "notes": notes_of(groups, run_plan, found),
             **manifest_of(
-                self._config(source),
-                source,
+                self._config(groups),
+                groups,
                 run_plan,
                 found,
                 identity=identity,
@@ -339,7 +374,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         write_documents(place, found.certificate, manifest)
         return open_result(place, THE_FIT if self.store is None else None)
 
-    def _config(self, source: Source) -> dict[str, Any]:
+    def _config(self, groups: Groups) -> dict[str, Any]:
         """The configuration that corresponds to this estimator and its input."""
         axis: Any = self.samples_axis
         config = Config(
@@ -354,7 +389,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             output=Output(path="result", gram=False),
         ).model_dump()
         # Set without validation: what is not for a config file may be anything.
-        config["input"]["uri"], config["input"]["array"] = source.place or (source.layout.name, None)
+        inputs = []
+        for group in groups:
+            uri, array = group.source.place or (group.layout.name, None)
+            inputs.append({**config["input"], "name": group.name or None, "uri": uri, "array": array})
+        config["input"] = inputs[0] if len(inputs) == 1 else inputs
         config["preprocess"]["weights"] = (
             self.weights if self.weights is None or isinstance(self.weights, str) else "array"
         )
@@ -366,9 +405,19 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The filters that are numbers."""
         return {name: float(value) for name, value in (self.filters or {}).items() if name != "mask"}
 
-    def _weights_of(self, source: Source) -> FeatureWeights | None:
-        """Weights and mask of the features of X."""
-        weights, mask = self.weights, (self.filters or {}).get("mask")
+    def _groups_of(self, sources: Mapping[str, Source]) -> Groups:
+        """The parts of X as groups of features, with weights and masks."""
+        groups = []
+        for name, source in sources.items():
+            with _of_part(name):
+                weights = self._weights_of(source, name)
+                groups.append(FeatureGroup(source, source.layout.axis_of(self.samples_axis), name, weights))
+        check_same_samples(groups)
+        return tuple(groups)
+
+    def _weights_of(self, source: Source, name: str) -> FeatureWeights | None:
+        """Weights and mask of the features of X, or of the part of it with this name."""
+        weights, mask = (_of_name(given, name) for given in (self.weights, (self.filters or {}).get("mask")))
         opened = weights if weights is None or isinstance(weights, str) else as_source(weights)
         return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask))  # type: ignore[arg-type]
 
@@ -376,10 +425,18 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Keys of `model` in a configuration that only this kind of estimator has."""
         raise NotImplementedError
 
-    def _axis_in(self, source: Source) -> int:
-        """The samples axis of new samples: by name if their axes have names, otherwise as in the fit."""
+    def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
+        """The parts of X by name, after scikit-learn's checks of one that is alone."""
+        parts = parts_of(X)
+        if len(parts) == 1:
+            (only,) = parts.values()
+            return {"": as_source(self._validated(only, reset=reset))}
+        return {name: as_source(part) for name, part in parts.items()}
+
+    def _axis_in(self, source: Source, one: Result | None = None) -> int:
+        """The samples axis of new samples: by name if their axes have names, otherwise as in the fit, or a group of it."""
         named = isinstance(self.samples_axis, str) and any(source.layout.dims)
-        return source.layout.axis_of(self.samples_axis) if named else self._result.samples_axis
+        return source.layout.axis_of(self.samples_axis) if named else (one or self._result).samples_axis
 
     def _axis_among(self, dims: Sequence[Any]) -> int:
         """The same for axes that have names."""
@@ -480,6 +537,27 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return Scratch(path, free_disk(home))
 
 
+def _of_name(given: Any, name: str) -> Any:
+    """The weights, or the mask, of a part of X: those of its name, or what holds for all."""
+    if name and not (given is None or isinstance(given, str | Mapping)):
+        raise ConfigError(
+            f"X has several arrays, but weights or filters['mask'] is one, {type(given).__name__}",
+            "Pass a mapping with one for each name that has any.",
+        )
+    return given.get(name) if isinstance(given, Mapping) else given
+
+
+@contextmanager
+def _of_part(name: str) -> Iterator[None]:
+    """Name the part of X that an error of this block is about."""
+    try:
+        yield
+    except DpcaError as error:
+        if not name:
+            raise
+        raise type(error)(f"{name}: {error.message}", error.remedy, error.key) from error.__cause__
+
+
 def _is_integer(given: object) -> bool:
     """Whether a value is an integer; True is not, although Python counts it as 1."""
     return isinstance(given, numbers.Integral) and not isinstance(given, bool)
@@ -497,4 +575,4 @@ def in_python() -> Iterator[None]:
 
 
 def _parameter(match: re.Match[str]) -> str:
-    return {"scratch": "store"}.get(match[1], match[1])
+    return {"scratch": "store", "sample_weights": "sample_weight"}.get(match[1], match[1])

@@ -35,9 +35,9 @@ from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source, as_source
+from dpca.sources.groups import Groups, alone
 from dpca.sources.memory import MemorySource
 from dpca.sources.sparse import SparseSource
-from dpca.sources.weights import FeatureWeights
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
 from dpca.store.results import Result, save_result
@@ -223,7 +223,7 @@ class KernelPCA(Streaming):
             )
         scores = self._matrix(X, len(self.eigenvalues_))
         with in_python():
-            return self._restored(X, self._preimages(scores))
+            return self._restored(X, {"": self._preimages(scores)})
 
     def to_xarray(self) -> Any:
         dataset = super().to_xarray()
@@ -301,14 +301,14 @@ class KernelPCA(Streaming):
         in_memory = source.in_memory
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
-        weights = None if self.kernel == "precomputed" else self._weights_of(source)
-        run_plan, scratch = self._plan(source, model, executor, weights)
-        how: dict[str, Any] = {"weights": weights, "scratch": scratch.path, "keep_gram": self._needs_gram}
+        groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
+        run_plan, scratch = self._plan(groups, model, executor)
+        how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose_kernels(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
+                found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
-            result = self._recorded(source, run_plan, found, executor, seconds, peak)
+            result = self._recorded(groups, run_plan, found, executor, seconds, peak)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)
@@ -318,16 +318,13 @@ class KernelPCA(Streaming):
         self._keep_labels(X)
         return found
 
-    def _plan(
-        self, source: Source, model: Model, executor: Executor, weights: FeatureWeights | None
-    ) -> tuple[RunPlan, Scratch]:
+    def _plan(self, groups: Groups, model: Model, executor: Executor) -> tuple[RunPlan, Scratch]:
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         if self.kernel == "precomputed":
             rung = Rung("gram_eigh", np.dtype(np.float64))
-            return plan_in_memory(source, self.samples_axis, model, rung, workers), scratch
-        how = {"workers": workers, "scratch": scratch, "weights": weights, "components": False}
-        how["keep_gram"] = self._needs_gram
-        return plan_run(source, self.samples_axis, model, **how), scratch  # type: ignore[arg-type]
+            return plan_in_memory(groups[0], model, rung, workers), scratch
+        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "components": False}
+        return plan_run(groups, model, **how, keep_gram=self._needs_gram), scratch
 
     @property
     def _needs_gram(self) -> bool:
@@ -349,8 +346,8 @@ class KernelPCA(Streaming):
             "fit_inverse_transform": self.fit_inverse_transform,
         }
 
-    def _config(self, source: Source) -> dict[str, Any]:
-        config = super()._config(source)
+    def _config(self, groups: Groups) -> dict[str, Any]:
+        config = super()._config(groups)
         config["output"]["gram"] = self._needs_gram
         if callable(self.kernel):
             config["model"]["kernel"] = self._kernels().names[0]

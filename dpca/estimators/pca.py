@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -13,19 +12,22 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
-from dpca.errors import OverBudgetError, PrecisionError
-from dpca.estimators.base import CHOICES, Streaming, in_python
+from dpca.errors import InputError, OverBudgetError, PrecisionError
+from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
-from dpca.execution.stage import Runner
+from dpca.execution.stage import Executor, Runner
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.numerics.dimension import RULES, NComponents
 from dpca.numerics.ladder import Precision
-from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
+from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Scale
+from dpca.numerics.weights import Kind, SampleWeights
 from dpca.planning.search import plan_run
-from dpca.sources import as_source
+from dpca.sources import Source, as_source
+from dpca.sources.groups import FeatureGroup, Groups, check_same_samples
+from dpca.sources.selected import SelectedSource
 from dpca.store.fitted import Fitted
 from dpca.store.results import Result
 from dpca.system.machine import memory_budget, watched_memory
@@ -68,6 +70,13 @@ class PCA(Streaming):
     filters : mapping or None
         Features that are left out, which are NaN in the fit: {"min_variance": least variance before scaling, "max_missing":
         largest share of missing values, "mask": an array that broadcasts to the feature axes, 0 or False where one is left out}.
+    block_scaling : "none", "first_eigenvalue" or "total_variance"
+        Where X has several arrays: how these are scaled against each other, once the pass has shown their sums. "first_eigenvalue"
+        divides each by the standard deviation of its own first component (multiple factor analysis), "total_variance"
+        by the square root of its total variance.
+    sample_weight_kind : "frequency" or "reliability"
+        What `sample_weight` of `fit` means. "frequency": a sample of weight 2 stands for two equal ones, and the divisor of
+        variances is sum(w) - ddof; "reliability": only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w).
     ddof : int
         explained_variance_ is sigma^2 / (n_samples - ddof).
     precision : "auto", "single" or "double"
@@ -95,6 +104,7 @@ class PCA(Streaming):
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
     noise_variance_ : float
         Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were.
+    variance_share_ : (arrays of X, n_components), where X has several arrays: the share of each in each component
     n_components_, n_samples_, n_features_in_ : int
     certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
 
@@ -109,6 +119,8 @@ class PCA(Streaming):
 
     _kind = "pca"
     _with_features = ("mean", "scale", "weights", "components")
+    _weighted = False
+    """Whether samples of the fit had weights."""
 
     def __init__(
         self,
@@ -121,6 +133,8 @@ class PCA(Streaming):
         weights: Any = None,
         missing: Missing = "error",
         filters: Mapping[str, Any] | None = None,
+        block_scaling: BlockScaling = "none",
+        sample_weight_kind: Kind = "frequency",
         ddof: int = 1,
         precision: Precision = "auto",
         samples_axis: int | str = 0,
@@ -137,6 +151,8 @@ class PCA(Streaming):
         self.weights = weights
         self.missing = missing
         self.filters = filters
+        self.block_scaling = block_scaling
+        self.sample_weight_kind = sample_weight_kind
         self.ddof = ddof
         self.precision = precision
         self.samples_axis = samples_axis
@@ -145,33 +161,42 @@ class PCA(Streaming):
         self.store = store
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X: two reads of it.
 
         Parameters
         ----------
         X : NumPy array, scipy.sparse matrix, Dask array, zarr.Array, h5py.Dataset or xarray.DataArray
-            Of two axes or more, one of them the samples'. Masked arrays of NumPy and Dask have missing values.
+            Of two axes or more, one of them the samples'. Masked arrays of NumPy and Dask have missing values. Or several
+            of them, an xarray.Dataset or a dict by name, whose features lie side by side: of the same samples, in the
+            same order. Attributes with feature axes are then dicts by name, and so may be `weights` and the mask.
         y : ignored
+        sample_weight : (n_samples,), or None for equal weights
+            Of the kind that `sample_weight_kind` says; a sample of weight 0 is left out of the fit. A DataArray has to have
+            the samples' coordinate, if X is one that has it.
 
         Raises
         ------
         InputError, ConfigError, DataError
             All of them ValueErrors, when X or a parameter is not allowed.
         """
-        self._fit(X)
+        self._fit(X, sample_weight)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Fit to X and return its scores, as `transform` does; no further read."""
-        return self._labelled(X, self._fit(X).scores, "scores")
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit to X and return its scores, as `transform` does; no further read, unless a sample has weight 0."""
+        scores = self._fit(X, sample_weight).scores
+        if len(scores) < (self._result.input["n_stored"] or 0):
+            return self.transform(X)
+        return self._labelled(X, scores, "scores")
 
     def transform(self, X: Any) -> Any:
         """Scores of new samples, (n_samples, n_components) float64: one read of them.
 
         Returns
         -------
-        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples
+        NumPy array; for a DataArray or Dataset a DataArray, of dimensions (the samples', component), with the coordinates of
+        the samples
 
         Raises
         ------
@@ -249,7 +274,10 @@ class PCA(Streaming):
                 f"{describe_memory(budget.bytes)}, {budget.origin}",
                 "Use score_samples, or explained_variance_ and components_: they say the same.",
             )
-        components = np.nan_to_num(np.asarray(self.components_, np.float64)).reshape(self.n_components_, d)
+        parts = [
+            np.asarray(one, np.float64).reshape(self.n_components_, -1) for one in by_group(self.components_).values()
+        ]
+        components = np.nan_to_num(np.hstack(parts))
         covariance: NDArray[np.float64] = (components.T * weights) @ components
         covariance[np.diag_indices(d)] += diagonal
         return covariance
@@ -257,32 +285,67 @@ class PCA(Streaming):
     def _projected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scores, not whitened, and squared distances from the mean, of new samples."""
         check_is_fitted(self)
-        source = as_source(self._validated(X, reset=False))
+        sources = self._sources_of(X, reset=False)
         executor = of_client(self.client)
         with in_python():
-            axis = self._axis_in(source)
-            check_features(self._result, source, axis)
-            check_coordinates(self._result, source, axis)
-            n = source.layout.shape[axis]
-            scores, squares = np.empty((n, self.n_components_)), np.empty(n)
-
-            def receive_scores(group: slice, found: NDArray[np.float64]) -> None:
-                scores[group] = found
-
-            def receive_squares(group: slice, found: NDArray[np.float64]) -> None:
-                squares[group] = found
-
-            projector = ByComponents(self._fitted_arrays, self._rules(), source, axis, receive_squares)
-            projector.plan(executor.workers(self._memory_bytes()))
-            projector.project(Runner(executor, Progress()), receive_scores)
+            self._check_names(sources)
+            groups = tuple(
+                FeatureGroup(sources[one.group], self._axis_in(sources[one.group], one), one.group)
+                for one in self._result.each
+            )
+            for one, group in zip(self._result.each, groups, strict=True):
+                check_features(one, group.source, group.samples_axis)
+                check_coordinates(one, group.source, group.samples_axis)
+            check_same_samples(groups)
+            n = groups[0].n_samples
+            scores, squares = np.zeros((n, self.n_components_)), np.zeros(n)
+            for one, group in zip(self._result.each, groups, strict=True):
+                part, distances = self._part_of(one, group, executor)
+                scores += part
+                squares += distances
             return scores, squares
 
-    @property
-    def _fitted_arrays(self) -> Fitted:
-        """The arrays that new samples are projected with."""
-        return (
-            Fitted(self.mean_, self.scale_, self.weights_, self.components_) if self._in_memory else self._result.fitted
+    def _part_of(
+        self, one: Result, group: FeatureGroup, executor: Executor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The part of a group of features in the scores and squared distances of new samples."""
+        scores, squares = np.empty((group.n_samples, self.n_components_)), np.empty(group.n_samples)
+
+        def receive_scores(samples: slice, found: NDArray[np.float64]) -> None:
+            scores[samples] = found
+
+        def receive_squares(samples: slice, found: NDArray[np.float64]) -> None:
+            squares[samples] = found
+
+        projector = ByComponents(
+            self._fitted_of(one), self._rules(), group.source, group.samples_axis, receive_squares=receive_squares
         )
+        projector.plan(executor.workers(self._memory_bytes()))
+        projector.project(Runner(executor, Progress()), receive_scores)
+        return scores, squares
+
+    def _check_names(self, sources: Mapping[str, Source]) -> None:
+        """Refuse new samples that have other arrays than X of the fit."""
+        names = self._result.groups
+        if {*sources} != {*names}:
+            has, fitted = (
+                " and ".join(map(repr, sorted(given))) if any(given) else "one array" for given in (sources, names)
+            )
+            raise InputError(f"X has {has}, but was fitted to {fitted}", "Give the same, in any order.")
+
+    def _fitted_of(self, one: Result) -> Fitted:
+        """The arrays that new samples are projected with, of one group of features."""
+        if not self._in_memory:
+            return one.fitted
+        mean, scale, weights, components = self._arrays_of(one)
+        return Fitted(mean, scale, weights, components, one.factor)
+
+    def _arrays_of(self, one: Result) -> tuple[Any, Any, Any, Any]:
+        """Mean, scale, weights and components of a group of features, which the user may have changed."""
+        mean, scale, weights, components = (
+            by_group(getattr(self, f"{name}_"))[one.group] for name in self._with_features
+        )
+        return mean, scale, weights, components
 
     @property
     def _n_features_out(self) -> int:
@@ -300,25 +363,29 @@ class PCA(Streaming):
         -------
         NumPy array, or a lazy Dask array if components_ is one, with samples along the samples axis of the fit; for a
         DataArray one of these in a DataArray, with the coordinates of its samples, and the name, attributes and
-        coordinates of features of X of the fit
+        coordinates of features of X of the fit; of several arrays a dict by name, or a Dataset
         """
         check_is_fitted(self)
         scores = self._matrix(X, self.n_components_)
         if self.whiten:
             scores = scores * self._whitening
-        none = self.weights_ == 0  # such a feature is its mean
-        back = np.where(none, 0.0, self.scale_ / np.where(none, 1.0, self.weights_))
-        if isinstance(self.components_, np.ndarray):
-            centred = np.tensordot(scores, self.components_, axes=1)
+        return self._restored(X, {one.group: self._samples_of(scores, one) for one in self._result.each})
+
+    def _samples_of(self, scores: NDArray[np.float64], one: Result) -> Any:
+        """Samples from their scores, with the features of one group."""
+        mean, scale, weights, components = self._arrays_of(one)
+        none = weights == 0  # such a feature is its mean
+        back = np.where(none, 0.0, scale / (np.where(none, 1.0, weights) * one.factor))
+        if isinstance(components, np.ndarray):
+            centred = np.tensordot(scores, components, axes=1)
         else:
             import dask.array as da
 
-            components = self.components_.rechunk({0: -1})
-            centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components, axes=1)
-        samples = centred * back + self.mean_
+            centred = da.tensordot(da.from_array(scores, chunks=scores.shape), components.rechunk({0: -1}), axes=1)
+        samples = centred * back + mean
         axes = [*range(1, samples.ndim)]
-        axes.insert(self._result.samples_axis, 0)
-        return self._restored(X, samples.transpose(axes))
+        axes.insert(one.samples_axis, 0)
+        return samples.transpose(axes)
 
     def _rules(self) -> Rules:
         return Rules(self.center, self.scale, self.missing, self.ddof, **self._limits)
@@ -328,6 +395,8 @@ class PCA(Streaming):
             "svd_solver": ("auto", "gram_eigh", "covariance_eigh", "tsqr"),
             **CHOICES,
             "precision": ("auto", "single", "double"),
+            "block_scaling": ("none", "first_eigenvalue", "total_variance"),
+            "sample_weight_kind": ("frequency", "reliability"),
             "center": (True, False),
             "whiten": (True, False),
         }
@@ -335,37 +404,75 @@ class PCA(Streaming):
         self._check_kinds()
         self._check_n_components(RULES)
 
-    def _fit(self, X: Any) -> Decomposition:
+    def _fit(self, X: Any, sample_weight: Any) -> Decomposition:
         with in_python():
-            return self._fitted(X)
+            return self._fitted(X, sample_weight)
 
-    def _fitted(self, X: Any) -> Decomposition:
+    def _fitted(self, X: Any, sample_weight: Any) -> Decomposition:
         self._check_parameters()
-        source = as_source(self._validated(X, reset=True))
+        sources, weights = self._weighed(self._sources_of(X, reset=True), sample_weight)
+        self._weighted = weights is not None
         executor = of_client(self.client)
-        in_memory = source.in_memory
+        in_memory = all(source.in_memory for source in sources.values())
         model = Model(
             n_components=self._n_components(),
             rules=self._rules(),
             precision=self.precision,
             solver=self.svd_solver,
             whiten=self.whiten,
+            block_scaling=self.block_scaling,
+            sample_weights=weights,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
-        how: dict[str, Any] = {"weights": self._weights_of(source), "keep_gram": False}
-        run_plan = plan_run(source, self.samples_axis, model, workers=workers, scratch=scratch, **how)
-        how["scratch"] = scratch.path
+        groups = self._groups_of(sources)
+        run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=False)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose(source, model, run_plan, outputs, Runner(executor, Progress()), **how)
+                runner = Runner(executor, Progress())
+                found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=False)
             seconds = time.perf_counter() - began
-            self._adopt(self._recorded(source, run_plan, found, executor, seconds, peak), in_memory)
+            self._adopt(self._recorded(groups, run_plan, found, executor, seconds, peak), in_memory)
         self._keep_labels(X)
         return found
 
+    def _weighed(
+        self, sources: dict[str, Source], sample_weight: Any
+    ) -> tuple[dict[str, Source], SampleWeights | None]:
+        """The samples of positive weight, and their weights."""
+        if sample_weight is None:
+            return sources, None
+        given = as_source(sample_weight)
+        axes = {name: source.layout.axis_of(self.samples_axis) for name, source in sources.items()}
+        n_samples = {source.layout.shape[axes[name]] for name, source in sources.items()}
+        if {given.layout.shape} != {(n,) for n in n_samples}:
+            raise InputError(
+                f"sample_weight has shape {given.layout.shape}, but X has {' and '.join(map(str, n_samples))} samples",
+                "Pass a weight for each sample, (n_samples,).",
+            )
+        for name, source in sources.items():
+            check_same_samples((FeatureGroup(source, axes[name], name or "X"), FeatureGroup(given, 0, "sample_weight")))
+        with given.open() as reader:
+            values = reader.read((slice(0, len(sample_weight)),)).astype(np.float64)
+        positive = np.flatnonzero(values != 0)
+        if not len(positive):
+            raise InputError(
+                "sample_weight is 0 for all samples", "Pass some positive weights, or None for equal ones."
+            )
+        if len(positive) < len(values):
+            sources = {name: SelectedSource(source, axes[name], positive) for name, source in sources.items()}
+        return sources, SampleWeights(values[positive], self.sample_weight_kind, "sample_weight")
+
     def _asked(self) -> dict[str, Any]:
         return {"svd_solver": self.svd_solver, "precision": self.precision, "whiten": bool(self.whiten)}
+
+    def _config(self, groups: Groups) -> dict[str, Any]:
+        config = super()._config(groups)
+        config["preprocess"]["block_scaling"] = self.block_scaling
+        if self._weighted:
+            weights = {"uri": "sample_weight", "array": None, "kind": self.sample_weight_kind}
+            config["preprocess"]["sample_weights"] = weights
+        return config
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -377,9 +484,12 @@ class PCA(Streaming):
             When there is no complete result of PCA with components.
         """
         result = cls._loaded(path)
-        estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten")))
+        estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten", "block_scaling")))
+        if (weights := result.manifest["config"]["preprocess"].get("sample_weights")) is not None:
+            estimator.sample_weight_kind = weights["kind"]
         estimator._adopt(result, in_memory=False)
-        _ = estimator._fitted_arrays  # an error if the result has no components
+        for one in result.each:
+            _ = one.fitted  # an error if the result has no components
         return estimator
 
     def _adopt(self, result: Result, in_memory: bool) -> None:
@@ -396,7 +506,7 @@ class PCA(Streaming):
             for name in ("explained_variance", "explained_variance_ratio", "singular_values")
         )
         self.n_components_ = result.n_components
-        self.n_samples_, self.n_features_in_ = result.n_samples, math.prod(result.feature_shape)
+        self.n_samples_, self.n_features_in_ = result.n_samples, result.n_features
         n_left = arrays["eigenvalues"].shape[-1] - self.n_components_
         # The variance that is left, by the divisor of the fit, which weights of samples change.
         outside = float(np.asarray(arrays["projection_error"][...], np.float64)[-1])
@@ -404,5 +514,8 @@ class PCA(Streaming):
         self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
         self.certificate_ = result.certificate
         self._whitening = result.deviations()
+        if len(result.groups) > 1:
+            self.variance_share_ = np.asarray(arrays["variance_share"][...], np.float64)
         if in_memory:
-            arrays.let_go("components")  # the attribute holds them
+            for one in result.each:
+                arrays.let_go(one.named("components"))  # the attribute holds them

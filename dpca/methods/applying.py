@@ -127,7 +127,7 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
                 values *= fitted_slab.back(tuple(slice(None) for _ in slab))
                 values += fitted_slab.mean
                 region = work.placed(slab, samples)
-                work.outputs.write_part(RECONSTRUCTION, region, np.moveaxis(values, 0, work.plan.samples_axis))
+                work.outputs.write_part(work.writes[0], region, np.moveaxis(values, 0, work.plan.samples_axis))
                 report(values.nbytes)
     return 0
 

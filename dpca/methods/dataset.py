@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,62 +16,46 @@ from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.sources.weights import FeatureWeights
-
-
-@dataclass(frozen=True)
-class FeatureGroup:
-    """Features that one source holds, and how the passes cut them."""
-
-    source: Source
-    plan: Plan
-    name: str = ""
-    """Empty in a dataset of one group."""
-    weights: FeatureWeights | None = None
-    """Weights of the features; None for equal ones."""
+from dpca.sources.groups import Groups, dtype_of, named
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples whose features lie in one or more groups; the cuts of every group keep the same samples.
+    """Samples whose features lie in one or more groups, and how the passes cut each; all cuts keep the same samples.
 
-    Sums over features are sums over groups. Where samples stream by (`keeps` is features), and where arrays with
-    feature axes are written, there is one group.
+    Sums over features are sums over groups. Where samples stream by (`keeps` is features) there is one group.
     """
 
-    groups: tuple[FeatureGroup, ...]
+    groups: Groups
+    plans: tuple[Plan, ...]
+    """How each group is cut."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
-
-    @classmethod
-    def of(
-        cls,
-        source: Source,
-        plan: Plan,
-        weights: FeatureWeights | None = None,
-        sample_weights: SampleWeights | None = None,
-    ) -> Self:
-        """A dataset of one group."""
-        return cls((FeatureGroup(source, plan, weights=weights),), sample_weights)
-
-    @property
-    def only(self) -> FeatureGroup:
-        """The group of a dataset of one."""
-        (group,) = self.groups
-        return group
+    factors: F64 = field(default_factory=lambda: np.ones(0))
+    """What the features of each group are multiplied by, once that is known; empty before."""
 
     @property
     def name(self) -> str:
         """The name of the data in messages."""
-        return ", ".join(group.source.layout.name for group in self.groups)
+        return named(self.groups)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the groups; that of the only one is empty."""
+        return tuple(group.name for group in self.groups)
+
+    @property
+    def plan(self) -> Plan:
+        """How the first group is cut: the samples are the same in all."""
+        return self.plans[0]
 
     @property
     def n_samples(self) -> int:
-        return self.groups[0].plan.n_samples
+        return self.plan.n_samples
 
     @property
     def n_features(self) -> int:
-        return sum(group.plan.n_features for group in self.groups)
+        return sum(plan.n_features for plan in self.plans)
 
     def divisor(self, ddof: int) -> float:
         """The divisor of variances."""
@@ -79,59 +64,73 @@ class Dataset:
     @property
     def n_kept(self) -> int:
         """Size of the kept side: of the samples, or of the features."""
-        return self.groups[0].plan.n_kept
+        return self.plan.n_kept
 
     @property
     def keeps_samples(self) -> bool:
         """Whether features stream by, and the matrix is over samples."""
-        return self.groups[0].plan.keeps == "samples"
+        return self.plan.keeps == "samples"
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values; where groups differ, one that holds all of them."""
-        first, *others = (group.source.layout.dtype for group in self.groups)
-        return first if all(dtype == first for dtype in others) else np.result_type(first, *others)
+        return dtype_of(self.groups)
 
     @property
     def n_values(self) -> int:
-        return sum(group.source.layout.n_values for group in self.groups)
+        return sum(group.layout.n_values for group in self.groups)
 
     @property
     def n_bytes(self) -> int:
         """Size of the data after decoding."""
-        return sum(group.source.layout.bytes for group in self.groups)
+        return sum(group.layout.bytes for group in self.groups)
 
     @property
     def n_spans(self) -> int:
-        return sum(group.plan.n_spans for group in self.groups)
+        return sum(plan.n_spans for plan in self.plans)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether features of any group have weights."""
+        return any(group.weights is not None for group in self.groups)
 
     def random_columns(self, rules: Rules) -> F64:
         """The random matrix Omega of the sketch, (m, t): the same for all groups."""
-        return columns_of(self.groups[0].plan, rules)
+        return columns_of(self.plan, rules)
 
-    def read_from(self, source: Source) -> Dataset:
-        """The dataset of one group, read from another source that holds the same values."""
-        return replace(self, groups=(replace(self.only, source=source),))
+    def read_from(self, sources: Sequence[Source]) -> Dataset:
+        """The dataset, read from other sources that hold the same values."""
+        pairs = zip(self.groups, sources, strict=True)
+        return replace(self, groups=tuple(replace(group, source=source) for group, source in pairs))
 
     def weights_of_all(self) -> F64 | None:
         """Weights of all features of a dataset of one group, flattened; None for equal ones."""
-        weights = self.only.weights
-        return None if weights is None else weights.of_all(self.only.plan.feature_shape)
+        (group,) = self.groups
+        return None if group.weights is None else group.weights.of_all(self.plan.feature_shape)
 
-    def work(self, rules: Rules, rung: Rung, **how: Any) -> InTurn:
-        """A pass over all groups; `how` are further settings of `Pass`."""
-        return InTurn.of(
-            [
-                Pass(
-                    group.source,
-                    group.plan,
-                    rules,
-                    rung.dtype,
-                    rung.solver,
-                    weights=group.weights,
-                    sample_weights=self.sample_weights,
-                    **how,
-                )
-                for group in self.groups
-            ]
-        )
+    def work(self, rules: Rules, rung: Rung, *, backwards: bool = False, **how: Any) -> InTurn:
+        """A pass over all groups; `how` are further settings of `Pass`.
+
+        Parameters
+        ----------
+        backwards : whether the last span of the last group comes first
+        """
+        factors = self.factors if len(self.factors) else np.ones(len(self.groups))
+        works = [
+            Pass(
+                group.source,
+                plan,
+                rules,
+                rung.dtype,
+                rung.solver,
+                group=number,
+                name=group.name,
+                factor=float(factors[number]),
+                weights=group.weights,
+                sample_weights=self.sample_weights,
+                backwards=backwards,
+                **how,
+            )
+            for number, (group, plan) in enumerate(zip(self.groups, self.plans, strict=True))
+        ]
+        return InTurn.of(works[::-1] if backwards else works)

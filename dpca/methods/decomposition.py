@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,18 +34,20 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.second_pass import SecondPass
 from dpca.methods.solve import Solved, solve
 from dpca.methods.stages import Stages, TaskSeconds
+from dpca.numerics.accumulators.grouped import shares
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
+from dpca.planning.rechunk import Copy
 from dpca.planning.runplan import RunPlan
 from dpca.slabs import Plan
 from dpca.sources import Source
+from dpca.sources.groups import Groups
 from dpca.sources.kept import KeptSource
-from dpca.sources.weights import FeatureWeights
-from dpca.store.arrays import Dims, create_outputs, write_scores, write_spectrum
+from dpca.store.arrays import GROUP, Dims, create_outputs, of_group, stage_of, write_scores, write_spectrum
 from dpca.store.gram import write_gram
 from dpca.store.outputs import Outputs
 from dpca.system import durable
@@ -79,13 +81,12 @@ class Decomposition:
 
 
 def decompose(
-    source: Source,
+    groups: Groups,
     model: Model,
     run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
     *,
-    weights: FeatureWeights | None = None,
     scratch: str | None = None,
     components: bool = True,
     keep_gram: bool = True,
@@ -94,12 +95,11 @@ def decompose(
 
     Parameters
     ----------
-    source, run_plan : the input, and the plan of its passes (`dpca.planning.search.plan_run`)
+    groups, run_plan : the inputs, side by side, and the plan of their passes (`dpca.planning.search.plan_run`)
     model : what to compute
     outputs : the group to create; its arrays and dimensions are those of a result directory
     runner : runs the stages: copy if the plan has one, those of the solver, eigensolve, components. With a ledger,
         `outputs` and `scratch` must belong to the same run
-    weights : of the features; None for equal ones
     scratch : path of the copy of the input, where nothing exists yet; None only where no copy is planned
     components : whether to compute components; without them, the second pass is saved where samples are kept
     keep_gram : whether to write K, r and c, too, where samples are kept
@@ -114,10 +114,9 @@ def decompose(
         When the spectrum contradicts the assumption of the requested rule; the arrays of the first pass are written.
     """
     plan = run_plan.plan
-    if not plan.regular:
-        outputs = Outputs(outputs.store, runner.executor.guard())
-    dims = create_outputs(outputs, plan, source, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    stages, data = Stages(runner), Dataset.of(source, plan, weights, model.sample_weights)
+    outputs = guarded(outputs, run_plan, runner)
+    dims = create_outputs(outputs, run_plan.plans, groups, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
+    stages, data = Stages(runner), Dataset(groups, run_plan.plans, model.sample_weights)
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)
@@ -145,6 +144,13 @@ def decompose(
         counts=counts_of(stages, run_plan, summary.counts, copied_absent, summary.features),
         **stages.costs,
     )
+
+
+def guarded(outputs: Outputs, run_plan: RunPlan, runner: Runner) -> Outputs:
+    """The outputs, with a lock for writing where tasks may write into the same chunks."""
+    if all(plan.regular for plan in run_plan.plans):
+        return outputs
+    return Outputs(outputs.store, runner.executor.guard())
 
 
 def counts_of(
@@ -179,7 +185,8 @@ class _Completion:
     model: Model
     run_plan: RunPlan
     outputs: Outputs
-    dims: Dims
+    dims: tuple[Dims, ...]
+    """Names of the axes, of each group."""
     components: bool
     keep_gram: bool
 
@@ -188,11 +195,13 @@ class _Completion:
         if self.data.keeps_samples:
             self._write_scores(solved)
             if self.keep_gram and solved.summed.gram is not None:
-                write_gram(self.outputs, solved.summed.gram, self.dims)
+                write_gram(self.outputs, solved.summed.gram, self._dims, solved.summed.groups)
         else:
             self._write_standard(solved)
+        if solved.summed.groups:
+            self._write_groups(solved)
         if self.data.sample_weights is not None:
-            self.outputs.write("sample_weights", self.data.sample_weights.values, (self.dims.sample,))
+            self.outputs.write("sample_weights", self.data.sample_weights.values, (self._dims.sample,))
         write_spectrum(self.outputs, solved.spectrum)
         if solved.chosen.problem:
             raise self._assumption_not_met(solved)
@@ -213,14 +222,26 @@ class _Completion:
         write_spectrum(self.outputs, solved.spectrum)
         return solved
 
+    @property
+    def _dims(self) -> Dims:
+        """Names of the axes of the first group, which the samples' is common to all."""
+        return self.dims[0]
+
+    def _write_groups(self, solved: Solved) -> None:
+        """Write the share of each group in the variance of each component, and what its features were multiplied by."""
+        spectrum, k = solved.spectrum, solved.spectrum.n_components
+        found = shares(solved.summed.groups, solved.power, spectrum.vectors, spectrum.eigenvalues[:k])
+        self.outputs.write("variance_share", found, (GROUP, "component"))
+        self.outputs.write("block_factor", solved.summary.factors.values, (GROUP,))
+
     def _write_scores(self, solved: Solved) -> None:
-        write_scores(self.outputs, solved.spectrum, self.dims, self.model.whiten)
+        write_scores(self.outputs, solved.spectrum, self._dims, self.model.whiten)
 
     def _write_standard(self, solved: Solved) -> None:
         """Write means and divisors of kept features."""
         standard, shape = solved.summary.standard, self.run_plan.plan.feature_shape
         for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", standard.weights)):
-            self.outputs.write(name, values.reshape(shape), self.dims.features)
+            self.outputs.write(name, values.reshape(shape), self._dims.features)
 
     def _write_components(self, solved: Solved) -> None:
         """Write components of kept features: 0 beyond the rank, NaN for a feature that is left out."""
@@ -228,7 +249,7 @@ class _Completion:
         values = np.where(spectrum.singular_values > 0, spectrum.vectors, 0.0).T
         values[:, solved.summary.standard.left_out] = np.nan
         values = values.astype(solved.attempt.rung.dtype).reshape(-1, *self.run_plan.plan.feature_shape)
-        self.outputs.write("components", values, ("component", *self.dims.features))
+        self.outputs.write("components", values, ("component", *self._dims.features))
 
     def _assumption_not_met(self, solved: Solved) -> AssumptionError:
         return AssumptionError(
@@ -242,37 +263,58 @@ class _Completion:
 
 @contextmanager
 def streamed(data: Dataset, run_plan: RunPlan, scratch: str | None, stages: Stages) -> Iterator[tuple[Dataset, int]]:
-    """The data as the passes of a plan read them: the input, or a copy of it that is made first and removed at the end.
+    """The data as the passes of a plan read them: the inputs, or copies of them that are made first and removed at the end.
 
-    With a ledger, the copy is left if a pass fails, so that the run can resume with it.
+    With a ledger, copies are left if a pass fails, so that the run can resume with them.
 
     Yields
     ------
-    data, absent : what is read, and how many absent chunks the copy met
+    data, absent : what is read, and how many absent chunks the copies met
     """
-    source, ledger = data.only.source, stages.ledger
-    if run_plan.copy is None:
-        yield data.read_from(KeptSource(source)) if run_plan.keeps_data else data, 0
+    if run_plan.keeps_data:
+        yield data.read_from([KeptSource(group.source) for group in data.groups]), 0
         return
-    assert scratch is not None
+    with ExitStack() as copies:
+        absent, sources = 0, []
+        for group, how in zip(data.groups, run_plan.inputs, strict=True):
+            source = group.source
+            if how.copy is not None:
+                assert scratch is not None
+                place = of_group(scratch, group.name)
+                copies.enter_context(_left_on_failure(place, kept=stages.ledger is not None))
+                absent += _copied(source, group.name, how.copy, place, run_plan, stages)
+                source = how.copy.open(place)
+            sources.append(source)
+        yield data.read_from(sources), absent
+
+
+def _copied(source: Source, name: str, copy: Copy, place: str, run_plan: RunPlan, stages: Stages) -> int:
+    """Copy an input to scratch; returns how many absent chunks it met."""
+    ledger, stage_name = stages.ledger, stage_of("copy", name)
+    if copy.create(place) and ledger:
+        ledger.checkpoint(stage_name).clear()  # the copy that it describes is gone
+    stage = Stage(
+        name=stage_name,
+        task=copy_unit,
+        work=CopyTask(source, copy, place, synced=ledger is not None),
+        empty=0,
+        merge=operator.add,
+        concurrency=run_plan.concurrency,
+        n_bytes=source.layout.bytes,
+    )
+    absent = stages.run(stage)
+    stages.bytes_decoded += source.layout.bytes
+    return absent
+
+
+@contextmanager
+def _left_on_failure(place: str, kept: bool) -> Iterator[None]:
+    """Remove a copy at the end; if what is done with it fails, only where it is not `kept`."""
     finished = False
     try:
-        if run_plan.copy.create(scratch) and ledger:
-            ledger.checkpoint("copy").clear()  # the copy that it describes is gone
-        stage = Stage(
-            name="copy",
-            task=copy_unit,
-            work=CopyTask(source, run_plan.copy, scratch, synced=ledger is not None),
-            empty=0,
-            merge=operator.add,
-            concurrency=run_plan.concurrency,
-            n_bytes=data.n_bytes,
-        )
-        absent = stages.run(stage)
-        stages.bytes_decoded += data.n_bytes
-        yield data.read_from(run_plan.copy.open(scratch)), absent
+        yield
         finished = True
     finally:
-        if finished or ledger is None:
+        if finished or not kept:
             with suppress(OSError):
-                durable.remove(Path(scratch))
+                durable.remove(Path(place))

@@ -17,6 +17,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfGroup, weigh
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.numerics.certificate import check_products
 from dpca.numerics.gram_matrix import Features, GramMatrix
@@ -49,6 +50,8 @@ class Summary:
     """The matrix times the columns of the sketch, (m, t)."""
     standard: Standard = field(default_factory=Standard.nothing)
     """Where features are kept: their means and divisors; else of no features."""
+    factors: BlockFactors = field(default_factory=lambda: BlockFactors(np.ones(1)))
+    """What the features of each group are multiplied by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,8 @@ class Summed:
     summary: Summary
     accumulator: Accumulator | None
     """The sum; None where it is not needed any more, and in a process that must not hold it."""
+    groups: tuple[F64, ...]
+    """K_g of each group of several, scaled as in the sum, or R_g; none where there is one group, or no sum."""
     gram: GramMatrix | None
     """The sum as a Gram matrix, where samples are kept."""
     fill: Means | None
@@ -66,7 +71,7 @@ class Summed:
 
     def without_matrix(self) -> Self:
         """The same result, without the matrix of the sum."""
-        return replace(self, accumulator=None, gram=None)
+        return replace(self, accumulator=None, groups=(), gram=None)
 
 
 class FirstPass:
@@ -79,12 +84,14 @@ class FirstPass:
         self._shares = None if data.sample_weights is None else data.sample_weights.shares
         """Share of each sample in the means, (n_samples,); None where they are equal."""
         self._weights = None if data.keeps_samples else data.weights_of_all()
+        self._several = len(data.names) > 1
         """Weights of kept features, (n_features,)."""
 
     def present(self, attempt: Attempt) -> Present | None:
         """Means of the values that are not missing, by a pass of its own; None where no value may be missing."""
         data = self._data
-        if not any(reads_means(group.plan, self._model, group.source.layout) for group in data.groups):
+        pairs = zip(data.plans, data.groups, strict=True)
+        if not any(reads_means(plan, self._model, group.layout) for plan, group in pairs):
             return None
         stage = Stage(
             name="means",
@@ -114,75 +121,138 @@ class FirstPass:
         """
         fill = None if present is None else present.means
         if (summary := self._kept(attempt)) is not None:
-            return Summed(attempt=attempt, summary=summary, accumulator=None, gram=None, fill=fill)
-        accumulator = self._added_up(attempt, present, written)
-        summary = self._checked(accumulator, attempt, present)
+            return Summed(attempt=attempt, summary=summary, accumulator=None, groups=(), gram=None, fill=fill)
+        sums = self._added_up(attempt, present, written)
+        if sums.counts.n_missing == self._data.n_values:
+            raise _nothing_present(self._data)
+        if self._data.keeps_samples:
+            accumulator, summary = self._over_samples(sums, attempt)
+        else:
+            (accumulator,) = sums.sums
+            summary = self._over_features(accumulator, attempt, present)
         if self._stages.ledger is not None:
             self._stages.ledger.once(_name_of_summary(attempt), lambda: summary, Summary())
         gram = self._gram(accumulator, attempt, summary)
-        return Summed(attempt=attempt, summary=summary, accumulator=accumulator, gram=gram, fill=fill)
+        groups = sums.matrices if self._several else ()
+        return Summed(attempt=attempt, summary=summary, accumulator=accumulator, groups=groups, gram=gram, fill=fill)
 
-    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Accumulator:
-        """The sum over all spans."""
+    def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
+        """The sum over all spans, of each group."""
         solver, data, samples = SOLVERS[attempt.rung.solver], self._data, self._data.keeps_samples
-        weighted = any(group.weights is not None for group in data.groups)
-        writes = self._rules.finds(weighted) if samples and not written else ()
+        writes = self._rules.finds(data.weighted) if samples and not written else ()
+
+        def nothing() -> Accumulator:
+            return solver.empty(data.n_kept, tally_of(data.plan, self._rules, self._columns))
+
+        empty = Grouped(tuple(nothing() for _ in data.groups))
         stage = Stage(
             name=attempt.rung.name,
             task=first_span_of_features if samples else first_span_of_samples,
             work=data.work(self._rules, attempt.rung, outputs=self._outputs, writes=writes),
             shared=() if samples else (None if present is None else present.means,),
-            empty=solver.empty(data.n_kept, tally_of(data.groups[0].plan, self._rules, self._columns)),
-            merge=solver.merge,
+            empty=empty,
+            merge=Grouped.merge,
+            like=OfGroup(0, empty.sums[0]),
             preview=partial(self._preview, present),
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
         )
-        return self._stages.read(stage, lambda accumulator: accumulator.tally.counts)
+        return self._stages.read(stage, lambda sums: sums.counts)
 
-    def _checked(self, accumulator: Accumulator, attempt: Attempt, present: Present | None) -> Summary:
-        """The summary of a sum, which is centred and scaled in place."""
-        rules, tally = self._rules, accumulator.tally
-        samples = self._data.keeps_samples
-        if tally.counts.n_missing == self._data.n_values:
-            raise _nothing_present(self._data)
-        by_products = accumulator.squares(rules.center and samples, self._shares)
-        sketch = Sketch(self._columns, tally.sketch)
-        if not tally.varies:  # all samples are equal: what centring leaves is rounding
-            for sums in (accumulator.matrix, tally.sketch, tally.squares, by_products):
-                sums[...] = 0.0
-        difference = check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
-        standard = Standard.nothing()
-        if isinstance(tally, Moments):
-            standard = self._standard(tally, present)
-            nothing = standard.about.factor == 0
-            if nothing.any():  # the sketch is of all features; errors in those without a weight stay in it
-                sketch.product[...] -= accumulator.times(np.where(nothing[:, None], sketch.columns, 0.0))
-            squares, features = self._scaled(accumulator, by_products, tally, standard, attempt), standard.features
-            if (standard.about.factor != 1).any():
-                sketch = sketch.scaled(standard.about.factor)
-        else:
-            assert isinstance(tally, FeatureTally)
-            squares, features = tally.total, tally.features
-        if features.left_out == self._data.n_features:
-            raise _nothing_left(self._data, features)
-        if rules.center and samples:
-            accumulator.recenter(self._shares)
-            sketch.product[...] -= mean_of(sketch.product, self._shares)
-        if self._data.sample_weights is not None:
-            roots = self._data.sample_weights.roots
-            accumulator.scale(roots)
-            sketch = sketch.scaled(roots)
-            squares = float(tally.squares @ self._data.sample_weights.values)
-        if rules.missing == "pairwise" and isinstance(accumulator, Gram):
-            self._divide(accumulator, sketch)
-            squares = float(np.trace(accumulator.matrix))
-        return Summary(
-            exact=accumulator.exact,
-            counts=tally.counts,
-            squares=squares,
+    def _over_samples(self, sums: Grouped, attempt: Attempt) -> tuple[Accumulator, Summary]:
+        """The sum over the groups, and its summary; the sums are centred, weighted and scaled in place."""
+        rules, data, weighted = self._rules, self._data, self._data.sample_weights
+        difference = max(self._confirmed(one, attempt) for one in sums.sums)
+        features = self._left_out(sums)
+        for one in sums.sums:
+            if rules.center:
+                one.recenter(self._shares)
+                one.tally.sketch -= mean_of(one.tally.sketch, self._shares)
+            if weighted is not None:
+                one.scale(weighted.roots)
+        if rules.missing == "pairwise":
+            self._divide(sums, features)
+        factors = BlockFactors.of(
+            sums.sums,
+            self._model.block_scaling,
+            data.divisor(rules.ddof),
+            [self._squares(one) for one in sums.sums],
+            [self._sketch(one) for one in sums.sums],
+        )
+        for one, factor in zip(sums.sums, factors.values, strict=True):
+            weigh(one, float(factor))
+        total = sums.total()
+        sketch = self._sketch(total)
+        if isinstance(total, Gram) and rules.missing == "pairwise":
+            total.semidefinite = False
+        summary = Summary(
+            exact=total.exact,
+            counts=total.tally.counts,
+            squares=self._squares(total),
             difference=difference,
             features=features,
+            sketch=sketch,
+            product=total.times(sketch.columns),
+            factors=factors,
+        )
+        return total, summary
+
+    def _sketch(self, one: Accumulator) -> Sketch:
+        """The sketch of a sum over samples, weighted as they are."""
+        sketch, weighted = Sketch(self._columns, one.tally.sketch), self._data.sample_weights
+        return sketch if weighted is None else sketch.scaled(weighted.roots)
+
+    def _squares(self, one: Accumulator) -> float:
+        """The sum of squares of X_c of a sum over samples, added up without products, weighted as they are."""
+        tally, weighted = one.tally, self._data.sample_weights
+        return tally.total if weighted is None else float(tally.squares @ weighted.values)
+
+    def _confirmed(self, one: Accumulator, attempt: Attempt) -> float:
+        """The relative difference between the squares of a sum from products and without; 0 everywhere if nothing varies."""
+        tally, over_samples = one.tally, self._data.keeps_samples
+        by_products = one.squares(self._rules.center and over_samples, self._shares)
+        if not tally.varies:  # all samples are equal: what centring leaves is rounding
+            for products in (one.matrix, tally.sketch, tally.squares, by_products):
+                products[...] = 0.0
+        return check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
+
+    def _left_out(self, sums: Grouped) -> FeatureCounts:
+        """The features that are constant or left out, in all groups.
+
+        Raises
+        ------
+        DataError
+            When none is left.
+        """
+        features = FeatureCounts()
+        for one in sums.sums:
+            assert isinstance(one.tally, FeatureTally)
+            features.merge(one.tally.features)
+        if features.left_out == self._data.n_features:
+            raise _nothing_left(self._data, features)
+        return features
+
+    def _over_features(self, accumulator: Accumulator, attempt: Attempt, present: Present | None) -> Summary:
+        """The summary of a sum over samples, which is scaled in place."""
+        moments = accumulator.tally
+        assert isinstance(moments, Moments)
+        difference = self._confirmed(accumulator, attempt)
+        sketch, standard = Sketch(self._columns, moments.sketch), self._standard(moments, present)
+        nothing = standard.about.factor == 0
+        if nothing.any():  # the sketch is of all features; errors in those without a weight stay in it
+            sketch.product[...] -= accumulator.times(np.where(nothing[:, None], sketch.columns, 0.0))
+        by_products = accumulator.squares(False)
+        squares = self._scaled(accumulator, by_products, moments, standard, attempt)
+        if (standard.about.factor != 1).any():
+            sketch = sketch.scaled(standard.about.factor)
+        if standard.features.left_out == self._data.n_features:
+            raise _nothing_left(self._data, standard.features)
+        return Summary(
+            exact=accumulator.exact,
+            counts=moments.counts,
+            squares=squares,
+            difference=difference,
+            features=standard.features,
             sketch=sketch,
             product=accumulator.times(sketch.columns),
             standard=standard,
@@ -206,13 +276,12 @@ class FirstPass:
         data, tally = self._data, accumulator.tally
         if not isinstance(tally, FeatureTally):
             return None
-        names = tuple(group.name for group in data.groups)
         return GramMatrix(
             kept=accumulator.matrix,
             mean_product=tally.mean_product,
             mean_norm2=tally.mean_norm2,
             norms2=tally.squares,
-            features=Features(data.n_features, summary.features, names),
+            features=Features(data.n_features, summary.features, data.names),
             rung=attempt.rung,
             exact=summary.exact,
             difference=summary.difference,
@@ -220,27 +289,32 @@ class FirstPass:
             counts=summary.counts,
         )
 
-    def _divide(self, accumulator: Gram, sketch: Sketch) -> None:
-        """K times d over the number of features that both samples have, in place.
+    def _divide(self, sums: Grouped, features: FeatureCounts) -> None:
+        """K_g times d over the number of features that both samples have, of all groups, in place.
 
-        The sketch follows: it measured errors of the products, which are multiplied by d over that number, too. The
+        The sketches follow: they measured errors of the products, which are multiplied by d over that number, too. The
         largest of these factors stands for all.
         """
-        assert isinstance(accumulator.tally, FeatureTally)
-        used = self._data.n_features - accumulator.tally.features.left_out
-        shared = accumulator.tally.shared(used)
+        used, shared = self._data.n_features - features.left_out, None
+        for one in sums.sums:
+            assert isinstance(one.tally, FeatureTally)
+            of_group = one.tally.shared(0)
+            shared = of_group if shared is None else shared + of_group
+        assert shared is not None
+        shared += used
         if not shared.all():
-            one, other = (int(index) for index in np.unravel_index(int(np.argmin(shared)), shared.shape))
+            first, other = (int(index) for index in np.unravel_index(int(np.argmin(shared)), shared.shape))
             raise DataError(
-                f"{self._data.name}: samples {one} and {other} have no feature in common, so their product is unknown",
+                f"{self._data.name}: samples {first} and {other} have no feature in common, so their product is unknown",
                 "Leave one of them out, or set preprocess.missing: mean.",
                 key="preprocess.missing",
             )
-        sketch.product[...] -= accumulator.times(sketch.columns)
-        sketch.product[...] *= used / float(shared.min())
-        accumulator.matrix *= used / shared
-        sketch.product[...] += accumulator.times(sketch.columns)
-        accumulator.semidefinite = False
+        for one in sums.sums:
+            one.tally.squares *= used / np.diagonal(shared)
+            one.tally.sketch -= one.times(self._columns)
+            one.tally.sketch *= used / float(shared.min())
+            one.matrix *= used / shared
+            one.tally.sketch += one.times(self._columns)
 
     def _standard(self, moments: Moments, present: Present | None) -> Standard:
         """Means and divisors of kept features."""
@@ -259,13 +333,15 @@ class FirstPass:
         except Damaged:  # the sum gives it again
             return None
 
-    def _preview(self, present: Present | None, accumulator: Accumulator, spans: int) -> Preview:
-        """The leading eigenvalues of what has been added up so far."""
-        rules, tally, factors = self._rules, accumulator.tally, None
+    def _preview(self, present: Present | None, sums: Grouped, spans: int) -> Preview:
+        """The leading eigenvalues of what has been added up so far; none where groups are scaled at the end."""
+        if self._several and self._model.block_scaling != "none":
+            return Preview(spans, self._data.n_spans, ())
+        rules, tally, factors = self._rules, sums.sums[0].tally, None
         if isinstance(tally, Moments):
             factors = self._standard(tally, present).about.factor
             factors = None if (factors == 1).all() else factors
-        shares = leading_shares(accumulator, rules.center and self._data.keeps_samples, factors)
+        shares = leading_shares(sums, rules.center and self._data.keeps_samples, factors)
         return Preview(spans, self._data.n_spans, shares)
 
 

@@ -17,6 +17,7 @@ from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
+from dpca.sources.groups import alone
 from dpca.store.gram import check_keeps_matrix
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
@@ -90,6 +91,13 @@ def check_same(result: Result, config: Config) -> None:
             f"{result.name}: its Gram matrix is not about the mean, in which distances lose digits",
             "Run it again with preprocess.center: true, and --overwrite.",
         )
+    if isinstance(config.input, list) or isinstance(before["input"], list):
+        raise ConfigError(
+            "--from-gram is for results of one input, but "
+            + ("input is a list" if isinstance(config.input, list) else f"{result.name} is of several"),
+            "Run without --from-gram: all kernels of a config share one read.",
+            key="input",
+        )
     asked, plain = config.model_dump(), Preprocess().model_dump()  # an earlier version had fewer keys
     for part, names in (
         (
@@ -135,10 +143,10 @@ def _of_other_values(result: Result, changes: list[str], key: str) -> ConfigErro
 def _check_unchanged(result: Result, config: Config) -> None:
     """Refuse the Gram matrix if its data still exist but have changed; their values are not read."""
     try:
-        source = config.input.open()
-        changes = changes_of(result.manifest["fingerprint"], source, result.samples_axis)
+        source = config.inputs[0].open()
+        changes = changes_of(result.manifest["fingerprint"], alone(source, result.samples_axis))
         before = result.manifest["asked"].get("preprocess", {}).get("fields", {})
-        changes += differences(before, fields_of(config.preprocess), "preprocess")
+        changes += differences(before, fields_of(config), "preprocess")
     except (InputError, StorageError):
         return  # the Gram matrix can be used without its data
     if changes:

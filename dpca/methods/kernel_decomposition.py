@@ -21,7 +21,7 @@ from dpca.kernels.cases import Case
 from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, longest_row
 from dpca.methods.climb import climb
 from dpca.methods.dataset import Dataset
-from dpca.methods.decomposition import Decomposition, counts_of, streamed
+from dpca.methods.decomposition import Decomposition, counts_of, guarded, streamed
 from dpca.methods.first_pass import Summed
 from dpca.methods.kernel_arrays import write_cases
 from dpca.methods.kernel_matrix import square_matrix
@@ -34,8 +34,8 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
-from dpca.sources.weights import FeatureWeights
-from dpca.store.arrays import Dims, create_outputs, write_coordinates
+from dpca.sources.groups import Groups
+from dpca.store.arrays import create_outputs, dims_of, write_coordinates
 from dpca.store.gram import ALL, write_gram
 from dpca.store.outputs import Outputs
 
@@ -66,14 +66,13 @@ class _Solved:
 
 
 def decompose_kernels(
-    source: Source,
+    groups: Groups,
     model: Model,
     run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
     *,
     scratch: str | None = None,
-    weights: FeatureWeights | None = None,
     keep_gram: bool = True,
     labels: NDArray[Any] | None = None,
     kept: GramMatrix | None = None,
@@ -82,7 +81,7 @@ def decompose_kernels(
 
     Parameters
     ----------
-    source, model, run_plan, outputs, runner, scratch, weights, keep_gram : as in `dpca.methods.decomposition.decompose`
+    groups, model, run_plan, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
     labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
     kept : the Gram matrix of an earlier run; the arrays with feature axes are then in `outputs` already
 
@@ -95,19 +94,18 @@ def decompose_kernels(
     """
     assert model.kernels is not None
     kernels, plan = model.kernels, run_plan.plan
-    if not plan.regular:
-        outputs = Outputs(outputs.store, runner.executor.guard())
+    outputs = guarded(outputs, run_plan, runner)
     attributes: dict[str, Any] = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
     if kernels.sweep:
         attributes["coordinates"] = "kernel gamma degree coef0"
-    copied_absent, dims = 0, Dims.of(source.layout.dims, plan.samples_axis)
+    copied_absent, dims, source = 0, dims_of(groups)[0][0], groups[0].source
     if kept is None and not kernels.precomputed:
-        create_outputs(outputs, plan, source, attributes)
+        create_outputs(outputs, run_plan.plans, groups, attributes)
     else:
         outputs.create(attributes)
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
-    stages, data = Stages(runner), Dataset.of(source, plan, weights)
+    stages, data = Stages(runner), Dataset(groups, run_plan.plans)
     cases = _Cases(stages, model, run_plan, labels)
     if kernels.precomputed:
         for name in OF_FEATURES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
-from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.numerics.accumulators import SOLVERS, tally_of
+from dpca.numerics.accumulators.grouped import OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.feature_panels import FeaturePanels
@@ -33,6 +34,7 @@ from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 from dpca.sources.weights import FeatureWeights, equal_weights
+from dpca.store.arrays import of_group
 from dpca.store.outputs import Outputs
 from dpca.system.machine import release_memory
 
@@ -49,7 +51,13 @@ class Pass(Work):
     outputs: Outputs | None = None
     """Where arrays with the streamed axes are written; None where there are none."""
     writes: tuple[str, ...] = ()
-    """Names of the arrays that spans write, each span its own tiles."""
+    """Names of the arrays that spans write, each span its own tiles; of the only group, or of the group of that name."""
+    group: int = 0
+    """The number of the group of features, where there are several."""
+    name: str = ""
+    """The name of the group, which the names of its arrays end with; empty for the only one."""
+    factor: float = 1.0
+    """What the features of the group are multiplied by, against those of other groups."""
     stored_dtype: np.dtype[Any] | None = None
     """Type of the stored components; the working dtype if None."""
     weights: FeatureWeights | None = None
@@ -83,8 +91,21 @@ class Pass(Work):
             yield reader
 
     def weighing(self) -> AbstractContextManager[Callable[[Box], F64 | None]]:
-        """A function that returns the weights of a box of features, as `FeatureWeights.open`."""
-        return equal_weights() if self.weights is None else self.weights.open()
+        """A function that returns the weights of a box of features, as `FeatureWeights.open`, times the group's factor."""
+        weighing = equal_weights() if self.weights is None else self.weights.open()
+        return weighing if self.factor == 1 else self._multiplied(weighing)
+
+    @contextmanager
+    def _multiplied(
+        self, weighing: AbstractContextManager[Callable[[Box], F64 | None]]
+    ) -> Iterator[Callable[[Box], F64 | None]]:
+        with weighing as weights_of:
+
+            def multiplied(box: Box) -> F64:
+                weights = weights_of(box)
+                return np.full(_size(box), self.factor) if weights is None else weights * self.factor
+
+            yield multiplied
 
     def masked(self) -> NDArray[np.bool_] | None:
         """Mask of the features that weights leave out, where features are kept, (n_features,); None without weights."""
@@ -123,10 +144,10 @@ class Pass(Work):
     def write(self, name: str, region: Region, values: NDArray[Any]) -> None:
         """Write a part of an output."""
         assert self.outputs is not None
-        self.outputs.write_part(name, region, values)
+        self.outputs.write_part(of_group(name, self.name), region, values)
 
     def damage(self, span: int) -> str | None:
-        return damage_of(self.outputs, self.writes, self.tiles(span))
+        return damage_of(self.outputs, [of_group(name, self.name) for name in self.writes], self.tiles(span))
 
     @property
     def random_columns(self) -> F64:
@@ -168,7 +189,7 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
     return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
 
 
-def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator:
+def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     columns = work.random_columns
     accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
@@ -189,10 +210,10 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> Accumulator
             for name, values in found.items():
                 work.write(name, tile, values)
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
-    return accumulator.close()
+    return OfGroup(work.group, accumulator.close())
 
 
-def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> Accumulator:
+def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> OfGroup:
     """First pass over samples: add up what the solver needs.
 
     Parameters
@@ -209,7 +230,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
                 for _ in accumulator.of_slab(located(standardizer.panels(raw))):
                     pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
-    return accumulator.close()
+    return OfGroup(work.group, accumulator.close())
 
 
 def present_span(work: Pass, span: int, report: Report) -> Present:
@@ -237,7 +258,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
         for tile in work.tiles(span):
             components = np.empty((alpha.shape[1], *_shape(tile)), stored)
             assert work.outputs is not None
-            means = work.outputs.read_part("mean", tile)
+            means = work.outputs.read_part(of_group("mean", work.name), tile)
             for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
                 mean = means[within(slab, tile)].reshape(-1)
                 slab_components = np.empty((alpha.shape[1], _size(slab)), stored)
@@ -360,7 +381,7 @@ def scores_span(work: Sweep, to_scores: F64, to_alpha: F64, span: int, report: R
 P = TypeVar("P")
 
 
-def damage_of(outputs: Outputs | None, names: tuple[str, ...], regions: Iterable[Box]) -> str | None:
+def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[Box]) -> str | None:
     """What is wrong with parts of arrays that were written before; None if nothing is."""
     if outputs is None or not names:
         return None

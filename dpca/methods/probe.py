@@ -32,6 +32,7 @@ from dpca.planning.forecast import Rates
 from dpca.planning.runplan import Concurrency, RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
+from dpca.sources.groups import FeatureGroup
 
 MAX_TASKS = 16
 MAX_CHUNKS = 1024
@@ -60,14 +61,14 @@ class ProbeTask(Work):
 
     def part(self, number: int) -> tuple[Self, int]:
         # The bands of a copy lie apart; its source is in files, or is the whole graph of a Dask array.
-        if self.run_plan.copy is not None:
+        if self.run_plan.copies:
             return self, number
         span = replace(self.work, plan=self.looks).region(self.span(number))
         return replace(self, work=replace(self.work, source=self.source.restrict(span))), number
 
     def slabs(self, number: int) -> Iterator[tuple[slice, ...]]:
         """Two regions to read one after the other; twice the same where there is only one."""
-        copy = self.run_plan.copy
+        copy = self.run_plan.only.copy
         if copy is not None:
             band = number * copy.n_units // self.n_parts
             return map(copy.region, (band, min(band + 1, copy.n_units - 1)))
@@ -82,7 +83,7 @@ class ProbeTask(Work):
 
 
 def probe(
-    source: Source,
+    group: FeatureGroup,
     model: Model,
     run_plan: RunPlan,
     executor: Executor,
@@ -94,7 +95,8 @@ def probe(
 
     Parameters
     ----------
-    source, model, run_plan, executor, scratch : those of the run
+    group, run_plan : an input of the run, and the plan with this input alone
+    model, executor, scratch : those of the run
     output : where the result will go
     components : whether the run back-projects
 
@@ -103,12 +105,12 @@ def probe(
     StorageError
         When a chunk can't be read.
     """
-    plan, layout = run_plan.plan, source.layout
+    plan, layout = run_plan.plan, group.layout
     looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize
-    if run_plan.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
+    if run_plan.only.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
         looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
     rung = run_plan.attempts[0].rung
-    work = Pass(source, plan, model.rules, rung.dtype, rung.solver)
+    work = Pass(group.source, plan, model.rules, rung.dtype, rung.solver)
     n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     stage = Stage(
@@ -120,7 +122,7 @@ def probe(
         concurrency=Concurrency(n_tasks, n_tasks),
     )
     rates = executor.run(stage, Progress())
-    place = Path(scratch.path).parent if run_plan.copy is not None else output
+    place = Path(scratch.path).parent if run_plan.copies else output
     return replace(
         rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, run_plan.eigensolve_threads)
     )

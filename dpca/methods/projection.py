@@ -28,6 +28,7 @@ from dpca.planning.search import SLAB_SHIFTS, check_sharing, first_that_fits
 from dpca.slabs import SLAB_BYTES, Cuts
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
+from dpca.store.arrays import of_group, stage_of
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs, held_to_write
 
@@ -96,7 +97,7 @@ def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterat
                 chunks=(*layout.chunks[:axis], 1, *layout.chunks[axis + 1 :]),
             )
             plan = plan_layout(group, axis, n_components, slab_bytes=SLAB_BYTES >> shift, divide=divide)
-            yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
+            yield RunPlan.of(plan, "parts" if divide else "columns", groups=groups)
 
 
 def project(
@@ -106,6 +107,7 @@ def project(
     run_plan: RunPlan,
     runner: Runner,
     receive: Callable[[slice, F64, F64], None],
+    name: str = "transform",
 ) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
@@ -124,7 +126,7 @@ def project(
 
     runner.run(
         Stage(
-            name="transform",
+            name=name,
             task=projection_span,
             work=Projection(source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups),
             shared=(fitted,),
@@ -218,7 +220,7 @@ def _reconstruction_readings(layout: Layout, axis: int) -> Iterator[RunPlan]:
         groups = Cuts.of(layout.shape[axis], max(1, (CHUNK_BYTES >> shift) // row))
         group = replace(layout, shape=(*layout.shape[:axis], groups.step, *layout.shape[axis + 1 :]))
         plan = plan_layout(group, axis, 1, slab_bytes=CHUNK_BYTES >> shift)
-        yield RunPlan(plan, "columns", None, groups=groups)
+        yield RunPlan.of(plan, "columns", groups=groups)
 
 
 def _n_blocks(run_plan: RunPlan) -> int:
@@ -237,6 +239,7 @@ def reconstruct(
     run_plan: RunPlan,
     outputs: Outputs,
     runner: Runner,
+    group: str = "",
 ) -> None:
     """Samples from their scores, X^ = 1 m' + (Z W') diag(scale), written as an array of `outputs`.
 
@@ -245,18 +248,20 @@ def reconstruct(
     fitted : means, scales and components of the fit
     scores : those of the requested samples, with as many components as are to be used
     layout, run_plan : of the array to write, with names of all its dimensions, and its `plan_reconstruction`
+    group : the name of the group of features, of several
     """
     assert run_plan.groups is not None
     plan, axis = run_plan.plan, run_plan.plan.samples_axis
     chunks = [cut.step for cut in plan.slabs]
     chunks.insert(axis, plan.n_samples)
-    outputs.create_array(RECONSTRUCTION, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
+    name = of_group(RECONSTRUCTION, group)
+    outputs.create_array(name, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims])
     work = Reconstruction(
-        plan, outputs, (RECONSTRUCTION,), dtype=layout.dtype, groups=run_plan.groups, n_blocks=_n_blocks(run_plan)
+        plan, outputs, (name,), dtype=layout.dtype, groups=run_plan.groups, n_blocks=_n_blocks(run_plan)
     )
     runner.run(
         Stage(
-            name="reconstruct",
+            name=stage_of("reconstruct", group),
             task=reconstruction_span,
             work=work,
             shared=(fitted, scores),

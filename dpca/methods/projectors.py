@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ from dpca.numerics.preprocess import F64
 from dpca.planning.runplan import RunPlan, Workers
 from dpca.sources import Source
 from dpca.sources.base import Layout, size_of
+from dpca.sources.groups import alone
 from dpca.sources.zarr_array import open_zarr
+from dpca.store.arrays import stage_of
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
 from dpca.store.gram import read_products, rung_of
@@ -42,6 +44,11 @@ Receive = Callable[[slice, F64], None]
 
 class Projector(Protocol):
     """A way from new samples to scores."""
+
+    @property
+    def name(self) -> str:
+        """The name of its stage."""
+        ...
 
     @property
     def n_components(self) -> int: ...
@@ -76,6 +83,8 @@ class ByComponents:
     rules: Rules
     source: Source
     axis: int
+    name: str = "transform"
+    """The name of the stage."""
     receive_squares: Callable[[slice, F64], None] | None = None
     """Called with each group, too, and the squared distances of its samples from the mean."""
     run_plan: RunPlan = field(init=False)
@@ -98,7 +107,7 @@ class ByComponents:
             if self.receive_squares is not None:
                 self.receive_squares(group, squares)
 
-        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group)
+        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group, self.name)
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""
@@ -146,7 +155,7 @@ class FromComponents:
         shape, chunks = list(self.fit.feature_shape), list(components.chunks[1:])
         shape.insert(axis, len(self.chosen))
         chunks.insert(axis, 1)
-        name = f"the reconstruction {self.out}"
+        name = stage_of(f"the reconstruction {self.out}", self.fit.group)
         return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis))
 
     @property
@@ -171,7 +180,7 @@ class FromComponents:
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
         scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
-        reconstruct(self.fit.fitted, scores, self.layout, self.run_plan, outputs, runner)
+        reconstruct(self.fit.fitted, scores, self.layout, self.run_plan, outputs, runner, self.fit.group)
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""
@@ -278,7 +287,7 @@ class Training:
         """
         if self.fingerprint is None:
             return
-        changes = changes_of(self.fingerprint, self.source, self.axis)
+        changes = changes_of(self.fingerprint, alone(self.source, self.axis))
         if changes:
             raise DataError(
                 f"{self.source.layout.name}: the training data of {self.of} changed since it was made: "
@@ -328,6 +337,7 @@ class ByKernel:
     source: Source
     axis: int
     beside: Beside = field(init=False)
+    name: ClassVar[str] = "transform"
 
     @property
     def n_components(self) -> int:
@@ -369,6 +379,7 @@ class ByMatrix:
     kernel: KernelFit
     source: Source
     axis: int
+    name: ClassVar[str] = "transform"
 
     @property
     def n_components(self) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from dpca import __version__
-from dpca.config.schema import ArrayFile, Preprocess
+from dpca.config.schema import ArrayFile, Config
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.planning.runplan import RunPlan
-from dpca.sources import Source
+from dpca.sources.groups import Groups, named
 from dpca.store.unfinished import differences, without_place
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
@@ -25,31 +25,34 @@ from dpca.units import describe_memory
 _LIBRARIES = ("numpy", "dask", "distributed", "zarr", "h5py", "hdf5plugin", "numcodecs", "psutil")
 
 
-def fingerprint(source: Source, samples_axis: int) -> dict[str, Any]:
-    """Fingerprint of the input, and of the samples axis along which it is read."""
-    return {**source.fingerprint(), "samples_axis": samples_axis}
+def fingerprint(groups: Groups) -> dict[str, Any]:
+    """Fingerprint of the input, and of the samples axis along which it is read; of several inputs that of each, by name."""
+    each = {group.name: {**group.source.fingerprint(), "samples_axis": group.samples_axis} for group in groups}
+    return each[""] if len(groups) == 1 else each
 
 
-def changes_of(before: dict[str, Any], source: Source, samples_axis: int) -> list[str]:
+def changes_of(before: dict[str, Any], groups: Groups) -> list[str]:
     """How the input differs from an earlier fingerprint of it, in words; its place does not matter."""
-    return differences(without_place(before), without_place(fingerprint(source, samples_axis)))
+    return differences(without_place(before), without_place(fingerprint(groups)))
 
 
-def fields_of(preprocess: Preprocess) -> dict[str, Any]:
-    """Fingerprints of the files of weights and mask of the features, by key, without their places.
+def fields_of(config: Config) -> dict[str, Any]:
+    """Fingerprints of the files of weights and masks of the features, by key, without their places.
 
     Raises
     ------
     InputError
         When one can't be opened.
     """
-    named = {"weights": preprocess.weights, "mask": preprocess.filters.mask}
-    return {key: without_place(file.open().fingerprint()) for key, file in named.items() if isinstance(file, ArrayFile)}
+    files: dict[str, Any] = {"weights": config.preprocess.weights, "mask": config.preprocess.filters.mask}
+    for one in config.inputs:
+        files |= {f"{key} of {one.name}": getattr(one, key) for key in ("weights", "mask") if one.name}
+    return {key: without_place(file.open().fingerprint()) for key, file in files.items() if isinstance(file, ArrayFile)}
 
 
 def manifest_of(
     config: dict[str, Any],
-    source: Source,
+    groups: Groups,
     run_plan: RunPlan,
     found: Decomposition,
     *,
@@ -70,21 +73,28 @@ def manifest_of(
     expected : forecast seconds of each stage, if there are any
     gram_from : the result whose Gram matrix was used, if one was
     """
-    layout = source.layout
     model = {**config["model"], "n_components": found.spectrum.n_components}
+    several = len(groups) > 1
+    inputs = [
+        {
+            **(identity[group.name] if several else identity),
+            **({"group": group.name} if several else {}),
+            "name": group.layout.name,
+            "shape": list(group.layout.shape),
+            "dtype": group.layout.dtype.str,
+            "decoded_bytes": group.layout.bytes,
+            "n_stored": group.layout.n_stored,
+            "samples_axis": group.samples_axis,
+        }
+        for group in groups
+    ]
+    plans = [{**asdict(one.plan), "n_tiles": one.plan.n_tiles, "n_slabs": one.plan.n_slabs} for one in run_plan.inputs]
+    readings = [one.reading for one in run_plan.inputs]
     return {
         "config": {**config, "model": model},
-        "input": {
-            **identity,
-            "name": layout.name,
-            "shape": list(layout.shape),
-            "dtype": layout.dtype.str,
-            "decoded_bytes": layout.bytes,
-            "n_stored": layout.n_stored,
-            "samples_axis": found.plan.samples_axis,
-        },
-        "plan": {**asdict(run_plan.plan), "n_tiles": run_plan.plan.n_tiles, "n_slabs": run_plan.plan.n_slabs},
-        "reading": run_plan.reading,
+        "input": inputs[0] if not several else inputs,
+        "plan": plans[0] if not several else plans,
+        "reading": readings[0] if not several else readings,
         "gram_from": gram_from,
         "keeps_data": run_plan.keeps_data,
         "memory": {
@@ -111,7 +121,7 @@ def manifest_of(
     }
 
 
-def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[str]:
+def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition) -> list[str]:
     """What the user must know about the result, in sentences."""
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
@@ -122,10 +132,10 @@ def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[st
         if process.budget.lowered
     )
     notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
-    notes.extend(source.notes)
+    notes.extend(dict.fromkeys(note for group in groups for note in group.source.notes))
     if counts["absent_chunks"]:
         notes.append(
-            f"{source.layout.name}: {counts['absent_chunks']} chunks were never written and read as fill values; "
+            f"{named(groups)}: {counts['absent_chunks']} chunks were never written and read as fill values; "
             "input.absent_chunks: error refuses that"
         )
     if counts["retried_reads"]:
@@ -135,7 +145,8 @@ def notes_of(source: Source, run_plan: RunPlan, found: Decomposition) -> list[st
             f"{counts['missing_values']:,} missing values were replaced by their feature's mean, except in features that were left out"
         )
     if counts["plausible_marks"]:
-        marks = " or ".join(f"{mark:g}" for mark in source.layout.missing_values)
+        every = dict.fromkeys(mark for group in groups for mark in group.layout.missing_values)
+        marks = " or ".join(f"{mark:g}" for mark in every)
         notes.append(
             f"{counts['plausible_marks']:,} values equal to {marks} were taken for missing, though smaller and larger values lie "
             "beside them: if they are values, take them out of input.missing_values"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
-from dpca.execution.stage import Stage
+from dpca.execution.stage import InTurn, Stage
 from dpca.methods.dataset import Dataset
 from dpca.methods.passes import (
     Sweep,
@@ -25,7 +25,7 @@ from dpca.methods.passes import (
     orthogonalize_span,
     scores_span,
 )
-from dpca.methods.solve import Solved, in_double, without_missed
+from dpca.methods.solve import Solved, in_double, of_factors, without_missed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
@@ -34,7 +34,7 @@ from dpca.numerics.sketch import SAFETY, Sketch, norms
 from dpca.numerics.spectrum import Spectrum, judged, reciprocal
 from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt, RunPlan
-from dpca.store.arrays import Dims
+from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import Outputs
 
 REFINED = 1e-4
@@ -83,13 +83,14 @@ class SecondPass:
         model: Model,
         run_plan: RunPlan,
         outputs: Outputs,
-        dims: Dims,
+        dims: tuple[Dims, ...],
         *,
         again: bool,
     ) -> None:
         self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
         self._outputs, self._dims, self._again = outputs, dims, again
-        self._plan = data.only.plan
+        self._plan = data.plan
+        """How samples are cut, which is the same for all groups."""
 
     def components(self, solved: Solved) -> Solved:
         """Components from a second pass over features, made orthonormal if they are not.
@@ -174,13 +175,15 @@ class SecondPass:
         """Write the components of all features, and measure them."""
         alpha, stored = solved.spectrum.alpha, solved.attempt.rung.dtype
         if not steps.finished:
-            self._outputs.create_tiled(steps.between, self._plan, self._dims.features, stored, alpha.shape[1])
+            self._create_components(steps.between, stored, alpha.shape[1])
         writes = steps.to_write(steps.between)
-        how = {"outputs": self._outputs, "writes": writes, "stored_dtype": stored, "backwards": True}
+        how: dict[str, Any] = {"outputs": self._outputs, "writes": writes, "stored_dtype": stored, "backwards": True}
         stage = Stage(
             name=steps.second,
             task=components_span,
-            work=self._data.work(self._model.rules, attempt.rung, **how),
+            work=replace(self._data, factors=solved.summary.factors.values).work(
+                self._model.rules, attempt.rung, **how
+            ),
             shared=(alpha.astype(attempt.rung.dtype),),
             empty=BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns),
             merge=BackprojectionPartial.merge,
@@ -193,9 +196,9 @@ class SecondPass:
         """Write the left singular vectors of all samples, and measure them."""
         alpha, attempt = solved.spectrum.alpha, solved.attempt
         if not steps.finished:
-            self._outputs.create_tiled(steps.between, self._plan, (self._dims.sample,), DOUBLE, alpha.shape[1])
+            self._outputs.create_tiled(steps.between, self._plan, (self._sample,), DOUBLE, alpha.shape[1])
         rung = replace(attempt.rung, dtype=DOUBLE)
-        how = {"outputs": self._outputs, "writes": steps.to_write(steps.between), "backwards": True}
+        how: dict[str, Any] = {"outputs": self._outputs, "writes": steps.to_write(steps.between), "backwards": True}
         stage = Stage(
             name=steps.second,
             task=left_vectors_span,
@@ -207,6 +210,16 @@ class SecondPass:
             n_bytes=self._data.n_bytes,
         )
         return self._stages.read(stage, lambda partial: partial.counts)
+
+    def _create_components(self, name: str, stored: np.dtype[Any], k: int) -> None:
+        """Create an array of components of each group."""
+        for plan, dims in zip(self._data.plans, self._dims, strict=True):
+            self._outputs.create_tiled(of_group(name, dims.group), plan, dims.features, stored, k)
+
+    @property
+    def _sample(self) -> str:
+        """The name of the samples' axis, the same for all groups."""
+        return self._dims[0].sample
 
     @property
     def _columns(self) -> F64:
@@ -241,6 +254,8 @@ class SecondPass:
         bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds
         checked = (partial.checked - self._columns.T @ partial.projection) @ ritz.transform.T
         products = SAFETY * norms(checked) * (1.0 if first.roots is None else float(first.roots.max()))
+        of_groups = of_factors(first, solved.summary)
+        products = products if of_groups is None else products + of_groups
         vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
         refined = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
         refined = judged(refined, bounds, solved.power, before=solved.bounds, products=products)
@@ -257,17 +272,22 @@ class SecondPass:
         """Write T W' for components W'; returns its products W'W, (n_components, n_components)."""
         k = len(transform)
         self._stages.progress.expect(1)
-        for name in steps.to_write(*steps.pending):
-            self._outputs.create_tiled(name, self._plan, self._dims.features, stored, k)
+        writes = steps.to_write(*steps.pending)
+        for name in writes:
+            self._create_components(name, stored, k)
+        sweeps = [
+            Sweep(plan, self._outputs, tuple(of_group(name, group) for name in writes), of_group(steps.between, group))
+            for plan, group in zip(self._data.plans, self._data.names, strict=True)
+        ]
         stage = Stage(
             name=steps.sweep,
             task=orthogonalize_span,
-            work=Sweep(self._plan, self._outputs, steps.to_write(*steps.pending), steps.between),
+            work=InTurn.of(sweeps),
             shared=(transform,),
             empty=np.zeros_like(transform),
             merge=operator.iadd,
             concurrency=attempt.concurrency,
-            n_bytes=k * self._plan.n_features * stored.itemsize,
+            n_bytes=k * self._data.n_features * stored.itemsize,
         )
         return self._stages.run(stage)
 
@@ -289,7 +309,7 @@ class SecondPass:
 
     def _scores_written(self, steps: _Steps, to_scores: F64, to_alpha: F64, attempt: Attempt) -> F64:
         """Write scores and alpha of all samples; returns scores' scores, (n_components, n_components)."""
-        k, of_sample = len(to_scores), (self._dims.sample,)
+        k, of_sample = len(to_scores), (self._sample,)
         for name, final in zip(steps.to_write(*steps.pending), steps.final, strict=False):
             attributes = {"whitened": self._model.whiten} if final == "scores" else {}
             self._outputs.create_tiled(name, self._plan, of_sample, DOUBLE, k, component_axis=1, attributes=attributes)
@@ -320,11 +340,12 @@ class SecondPass:
         Then no part of them can be repeated alone: if one of the final arrays is damaged, both start again.
         """
         ledger = self._stages.ledger
-        if ledger is None or between in self._outputs:
+        if ledger is None or any(name in self._outputs for name in self._of_groups(between)):
             return False
-        if not ledger.checkpoint(second).complete(self._plan.n_spans):
+        if not ledger.checkpoint(second).complete(self._data.n_spans):
             return False
-        damage = next((problem for name in final if (problem := self._outputs.damage(name))), None)
+        written = [one for name in final for one in self._of_groups(name)]
+        damage = next((problem for name in written if (problem := self._outputs.damage(name))), None)
         if damage is None:
             return True
         self._stages.progress.say(f"{damage}: it is computed again")
@@ -337,5 +358,11 @@ class SecondPass:
         if steps.finished:
             return
         for name, final in zip(written, steps.final, strict=True):
-            self._outputs.rename(name, final)
-        self._outputs.remove(steps.between)
+            for one, new in zip(self._of_groups(name), self._of_groups(final), strict=True):
+                self._outputs.rename(one, new)
+        for name in self._of_groups(steps.between):
+            self._outputs.remove(name)
+
+    def _of_groups(self, name: str) -> list[str]:
+        """The names of an array of each group."""
+        return [of_group(name, group) for group in self._data.names]

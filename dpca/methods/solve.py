@@ -65,6 +65,11 @@ def without_missed(spectrum: Spectrum, missed: float) -> Spectrum:
     return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
 
 
+def of_factors(spectrum: Spectrum, summary: Summary) -> F64 | None:
+    """Errors of sigma by those of the factors that groups are multiplied by, (n_components,); None where there are none."""
+    return summary.factors.error * spectrum.singular_values if summary.factors.error else None
+
+
 def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, components: bool, summed: Summed) -> Solved:
     """The decomposition of a sum, with the chosen number of components and the numbers by other rules.
 
@@ -100,14 +105,15 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         bounds = summary.sketch.residuals(spectrum.vectors, spectrum.eigenvalues[: spectrum.n_components])
     else:
         bounds = np.full(spectrum.n_components, off)
-    spectrum = judged(spectrum, bounds, power)
+    products = of_factors(spectrum, summary)
+    spectrum = judged(spectrum, bounds, power, products=products)
     missed = 0.0
     if power == 2 and (data.keeps_samples or (summary.standard.about.factor == 1).all()):
         missed = summary.sketch.missed(summary.product, spectrum.vectors)
     spectrum = expected = without_missed(spectrum, missed)
     refines = rules.missing != "pairwise" and in_double(run_plan) is not None
     if refines and second_pass(run_plan.plan, components) is not None:
-        expected = without_missed(judged(spectrum, bounds, power, before=bounds), missed)
+        expected = without_missed(judged(spectrum, bounds, power, before=bounds, products=products), missed)
     return Solved(
         summed=summed,
         spectrum=spectrum,

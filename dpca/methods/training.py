@@ -126,7 +126,7 @@ def _cross_readings(training: Layout, axis: int, new: Layout, new_axis: int) -> 
             plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
             if (plan, groups) not in seen:
                 seen.append((plan, groups))
-                yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
+                yield RunPlan.of(plan, "parts" if divide else "columns", groups=groups)
 
 
 def _largest(run_plan: RunPlan) -> int:
@@ -271,7 +271,7 @@ def plan_preimages(
             for shift, group in product(SLAB_SHIFTS, range(0, 14, 2)):
                 plan = plan_layout(layout, axis, 1, slab_bytes=SLAB_BYTES >> shift, divide=divide)
                 groups = Cuts.of(n_wanted, min(n_wanted, max(1, GROUP_SAMPLES >> group)))
-                yield RunPlan(plan, "parts" if divide else "columns", None, groups=groups)
+                yield RunPlan.of(plan, "parts" if divide else "columns", groups=groups)
 
     run_plan = first_that_fits(layout, readings(), workers, NO_SCRATCH, forecast)
     check_sharing(training, replace(run_plan, groups=None))

@@ -14,6 +14,7 @@ F64 = NDArray[np.float64]
 
 Scale = Literal["none", "std", "pareto", "range"]
 Missing = Literal["error", "mean", "drop", "pairwise"]
+BlockScaling = Literal["none", "first_eigenvalue", "total_variance"]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpca.numerics.accumulators import Accumulator
 from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.grouped import Grouped
 
 PREVIEWS = 10
 """A pass is divided into this many parts: a preview follows each of them except the last."""
@@ -35,7 +36,7 @@ def is_due(spans: int, n_spans: int) -> bool:
     return spans < n_spans and PREVIEWS * spans // n_spans > PREVIEWS * (spans - 1) // n_spans
 
 
-def leading_shares(partial: Accumulator, center: bool, factors: F64 | None = None) -> tuple[float, ...]:
+def leading_shares(partial: Accumulator | Grouped, center: bool, factors: F64 | None = None) -> tuple[float, ...]:
     """Shares of the sum of squares that the leading components have.
 
     Parameters

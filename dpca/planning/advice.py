@@ -50,9 +50,14 @@ def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast
     remedy += "."
     if stage.name == COORDINATES:
         remedy += " Stored in smaller chunks, that coordinate would take less."
-    if 8 * m * m > budget.bytes // 16 and (fewer := _fewer(layout, smallest, forecast)) > 1:
+    several = len(smallest.inputs) > 1
+    if not several and 8 * m * m > budget.bytes // 16 and (fewer := _fewer(layout, smallest, forecast)) > 1:
         remedy += f" With {describe_memory(budget.bytes)} up to {fewer} {plan.keeps} fit."
-    if layout.chunked and (better := _with_better_chunks(layout, smallest, forecast)) < 0.9 * process.peak_bytes:
+    if (
+        not several
+        and layout.chunked
+        and (better := _with_better_chunks(layout, smallest, forecast)) < 0.9 * process.peak_bytes
+    ):
         remedy += (
             f" What hurts are chunks of {by(layout.chunk_shape)} ({describe_memory(layout.chunk_bytes)} each); "
             f"chunks of {by(better_chunks(layout, plan.samples_axis, plan.keeps))} would do with {describe_memory(better)}."
@@ -72,11 +77,13 @@ def _fewer(layout: Layout, run: RunPlan, forecast: Forecast) -> int:
     if len(run.plan.kept_axes) > 1:
         return 0
     (axis,) = run.plan.kept_axes
+    one = run.only
 
     def fits(m: int) -> bool:
         part = replace(layout, shape=(*layout.shape[:axis], m, *layout.shape[axis + 1 :]))
         cuts = plan_layout(part, run.plan.samples_axis, 1, run.plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
-        tried = replace(run, plan=replace(cuts, tiles=run.plan.tiles), concurrency=ONE)
+        plan = replace(cuts, tiles=run.plan.tiles)
+        tried = replace(run, inputs=(replace(one, plan=plan),), concurrency=ONE)
         return replace(tried, processes=forecast(tried, 1)).fits
 
     return bisect_left(range(1, run.plan.n_kept), True, key=lambda m: not fits(m))
@@ -89,5 +96,5 @@ def _with_better_chunks(layout: Layout, run: RunPlan, forecast: Forecast) -> int
     stored = replace(layout, chunks=chunks, shards=None, divisible=False)
     cuts = plan_layout(stored, plan.samples_axis, 1, plan.keeps, slab_bytes=SMALLEST_SLAB_BYTES)
     cuts = replace(cuts, tiles=plan.tiles)  # the tiles of the result stay as they are
-    processes = forecast(replace(run, plan=cuts, copy=None, reading="columns", concurrency=ONE), 1)
+    processes = forecast(RunPlan.of(cuts, "columns", concurrency=ONE), 1)
     return max(processes, key=lambda process: process.share).peak_bytes

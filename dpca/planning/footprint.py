@@ -44,6 +44,8 @@ class Footprints:
     """Bytes that are held to copy each coordinate, by name in words."""
     weights: FeatureWeights | None = None
     """Weights of the features."""
+    n_groups: int = 1
+    """Number of inputs side by side, each with a sum of its own."""
 
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
         """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
@@ -58,6 +60,8 @@ class Footprints:
                 Array("vectors of a preview", preview.held(m)),
             ],
         }
+        if self.n_groups > 1:
+            sums[rung.name].insert(0, self._of_groups(m))
         for name in ("components", "scores"):
             if name in tasks:
                 sums[name] = [
@@ -66,7 +70,13 @@ class Footprints:
                 ]
         if "orthogonalize" in tasks:
             sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
-        return arranged(tasks, sums, self._solve(run.plan, rung), self.workers, threads, self.coordinates)
+        solve = self._solve(run.plan, rung)
+        if self.n_groups > 1:
+            solve.append(self._of_groups(m))
+        return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
+
+    def _of_groups(self, m: int) -> Array:
+        return Array("sums of the inputs, one for each", 8 * m * m, self.n_groups)
 
     def _tasks(self, run: RunPlan, rung: Rung) -> dict[str, dict[str, int]]:
         """What a task of each stage holds."""
@@ -78,7 +88,8 @@ class Footprints:
         first = {**reader, **panels, **SOLVERS[rung.solver].held(m, rung.dtype)}
         if self.model.rules.missing == "pairwise":
             first["pairs of missing values, and where a panel has them"] = (8 + 8) * m * m + 6 * m * plan.panel_width
-        tasks = {} if run.copy is None else {"copy": run.copy.held_to_write(self.source)}
+        copy = run.only.copy
+        tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
         if plan.keeps == "samples":
             tasks[rung.name] = {
                 **first,
@@ -131,9 +142,10 @@ def held_to_solve(model: Model, rung: Rung, m: int, k: int) -> list[Array]:
 
 
 def held_to_read(run: RunPlan, source: Source) -> dict[str, int]:
-    """What a reader holds for the largest slab."""
-    slab = extent(run.plan.region(tuple(slice(0, cut.step) for cut in run.plan.slabs)))
-    return source.held(slab) if run.copy is None else run.copy.held_to_read(slab)
+    """What a reader holds for the largest slab of an input."""
+    plan, copy = run.only.plan, run.only.copy
+    slab = extent(plan.region(tuple(slice(0, cut.step) for cut in plan.slabs)))
+    return source.held(slab) if copy is None else copy.held_to_read(slab)
 
 
 def arranged(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from dpca.planning.cuts import better_chunks
 from dpca.planning.footprint import reads_means, second_pass
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
-from dpca.sources.base import Layout, Source
+from dpca.sources.base import Layout
+from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
+from dpca.store.arrays import of_group
 from dpca.store.gram import shapes
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
@@ -46,26 +50,25 @@ class Rates:
 
 
 def forecast(
-    source: Source,
+    groups: Groups,
     model: Model,
     run: RunPlan,
-    rates: Rates,
+    rates: Sequence[Rates],
     scratch: Scratch,
     output_path: str,
     *,
     components: bool,
     keep_gram: bool,
-    weighted: bool,
     probe_seconds: float,
 ) -> dict[str, Any]:
     """The document that `dpca plan` prints.
 
     Parameters
     ----------
-    source, model, run, rates, scratch : of the run (`dpca.planning.search`, `dpca.methods.probe`)
+    groups, model, run, scratch : of the run (`dpca.planning.search`)
+    rates : those of each group (`dpca.methods.probe`)
     output_path : the result directory
     components, keep_gram : whether these are written
-    weighted : whether features have weights or a mask
     probe_seconds : time of the measurement of the rates
 
     Returns
@@ -73,7 +76,9 @@ def forecast(
     dict with keys
         format_version : 1
         fits : true
-        input : name, shape, dtype, chunks, codec, decoded bytes
+        inputs : of each input name, shape, dtype, chunks, codec, decoded bytes; its group, "" for the only one; its features;
+            reading, slabs, tiles and spans as below
+        input : the only one, or name and bytes of all
         n_samples, n_features, working_dtype; n_stored, the number of samples in storage where some were chosen
         n_components : or the largest possible number, where the spectrum decides
         kernels : number of kernels; null for PCA
@@ -95,40 +100,48 @@ def forecast(
             probe_seconds, the time of the measurement
         advice : sentences
     """
-    plan, layout = run.plan, source.layout
-    n, d = plan.n_samples, plan.n_features
+    plan, layout = run.plan, groups[0].layout
+    n, d = plan.n_samples, run.n_features
     k, first = model.most_components(n, d), run.attempts[0].rung
-    passes, worst = _passes(run, model, layout, second_pass(plan, components), k)
+    inputs = [_input(group, run.of_input(number)) for number, group in enumerate(groups)]
+    second = second_pass(plan, components)
+    passes, worst = (
+        _summed(found)
+        for found in zip(
+            *(_passes(one, model, group.layout, second, k) for one, group in _each(run, groups)), strict=True
+        )
+    )
     n_cases = model.kernels.n_cases if model.kernels else 1
-    arrays = _arrays(run, model, first.dtype, k, components, keep_gram, weighted)
+    arrays = _arrays(run, groups, model, first.dtype, k, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
-    seconds = _seconds(run, model, layout, rates, output_bytes, components)
+    shares = [group.layout.bytes / max(1, sum(other.layout.bytes for other in groups)) for group in groups]
+    seconds = _added(
+        [
+            _seconds(one, model, group.layout, rate, share * output_bytes, components)
+            for (one, group), rate, share in zip(_each(run, groups), rates, shares, strict=True)
+        ]
+    )
+    if "eigensolve" in seconds:
+        seconds["eigensolve"] /= len(groups)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
-        "input": {
-            "name": layout.name,
-            "shape": list(layout.shape),
-            "dtype": str(layout.dtype),
-            "chunks": list(layout.chunk_shape),
-            "codec": layout.codec,
-            "bytes": layout.bytes,
-        },
+        "inputs": inputs,
+        "input": inputs[0]
+        if len(inputs) == 1
+        else {"name": named(groups), "bytes": sum(one["bytes"] for one in inputs)},
         "n_samples": n,
         "n_stored": layout.n_stored,
         "n_features": d,
         "n_components": k,
         "kernels": model.kernels.n_cases if model.kernels else None,
         "solver": first.solver,
-        "solver_reason": model.reason(layout.dtype, n, d),
+        "solver_reason": model.reason(dtype_of(groups), n, d, len(groups)),
         "keeps": plan.keeps,
         "working_dtype": first.dtype.name,
-        "reading": _reading(run, layout),
-        "slabs": plan.n_slabs,
-        "slab_width": plan.slab_width,
-        "slab_bytes": plan.slab_width * plan.n_kept * layout.dtype.itemsize,
-        "tiles": plan.n_tiles,
-        "spans": plan.n_spans,
+        "reading": _readings(inputs, run),
+        **{name: sum(one[name] for one in inputs) for name in ("slabs", "tiles", "spans")},
+        **{name: max(one[name] for one in inputs) for name in ("slab_width", "slab_bytes")},
         "tasks": run.concurrency.n_tasks,
         "passes": passes,
         "worst_case_passes": len(passes) + len(worst),
@@ -148,12 +161,56 @@ def forecast(
         "time": {
             "seconds": sum(seconds.values()),
             "stages": seconds,
-            "span_seconds": _span_seconds(run, layout, rates, output_bytes),
-            "rates": _rates(rates, plan.n_kept),
+            "span_seconds": max(
+                _span_seconds(one, group.layout, rate, share * output_bytes)
+                for (one, group), rate, share in zip(_each(run, groups), rates, shares, strict=True)
+            ),
+            "rates": _rates(reduce(Rates.merge, rates), plan.n_kept),
             "probe_seconds": probe_seconds,
         },
-        "advice": _advice(run, layout, output_bytes, output_path),
+        "advice": _advice(run, groups, output_bytes, output_path),
     }
+
+
+def _each(run: RunPlan, groups: Groups) -> list[tuple[RunPlan, FeatureGroup]]:
+    """Each group, with the part of the plan that is its own."""
+    return [(run.of_input(number), group) for number, group in enumerate(groups)]
+
+
+def _input(group: FeatureGroup, run: RunPlan) -> dict[str, Any]:
+    """An input, and how it is read."""
+    layout, plan = group.layout, run.plan
+    return {
+        "name": layout.name,
+        "group": group.name,
+        "shape": list(layout.shape),
+        "dtype": str(layout.dtype),
+        "chunks": list(layout.chunk_shape),
+        "codec": layout.codec,
+        "bytes": layout.bytes,
+        "n_features": plan.n_features,
+        "reading": reading_of(run, layout),
+        "slabs": plan.n_slabs,
+        "slab_width": plan.slab_width,
+        "slab_bytes": plan.slab_width * plan.n_kept * layout.dtype.itemsize,
+        "tiles": plan.n_tiles,
+        "spans": plan.n_spans,
+    }
+
+
+def _summed(passes: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The passes over several groups: bytes and flops are added up by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in (one for group in passes for one in group):
+        same = found.setdefault(one["name"], {"name": one["name"], "bytes": 0, "flops": 0})
+        same["bytes"] += one["bytes"]
+        same["flops"] += one["flops"]
+    return list(found.values())
+
+
+def _added(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The sum of the seconds of each stage."""
+    return {name: sum(one.get(name, 0.0) for one in seconds) for one in seconds for name in one}
 
 
 def _passes(
@@ -171,7 +228,7 @@ def _passes(
     first, *later = (attempt.rung for attempt in run.attempts)
     # For each feature X_c' alpha and X_c W take 2 m k flops each (Golub and Van Loan, table 1.1.2); W'W is symmetric, k^2.
     flops_of_second = (4 * m * k + k * k) * streamed
-    steps = [("copy", 0)] * (run.copy is not None)
+    steps = [("copy", 0)] * run.copies
     if run.reads:
         steps += [("means", 0)] * reads_means(plan, model, layout)
         steps += [(first.name, _flops(first, m, streamed))]
@@ -191,11 +248,15 @@ def _passes(
     return passes, worst
 
 
-def _reading(run: RunPlan, layout: Layout) -> dict[str, Any]:
-    """How the input is read, and what that means."""
-    kind = reading_of(run, layout)
+def _readings(inputs: Sequence[dict[str, Any]], run: RunPlan) -> dict[str, Any]:
+    """How the inputs are read, and what that means."""
+    kinds = list(dict.fromkeys(one["reading"] for one in inputs))
     kept = "; kept in memory, where that is faster than to read them again" if run.keeps_data else ""
-    return {"kind": kind, "meaning": READINGS[kind] + kept, "keeps_data": run.keeps_data}
+    return {
+        "kind": ", ".join(kinds),
+        "meaning": "; ".join(READINGS[kind] for kind in kinds) + kept,
+        "keeps_data": run.keeps_data,
+    }
 
 
 def _memory(run: RunPlan) -> dict[str, Any]:
@@ -228,14 +289,14 @@ def _flops(rung: Rung, m: int, streamed: int) -> int:
 
 
 def _arrays(
-    run: RunPlan, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool, weighted: bool
+    run: RunPlan, groups: Groups, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
 ) -> list[dict[str, Any]]:
-    """The arrays of the result, with the files of their chunks; coordinates of the input are not included."""
-    plan = run.plan
-    n, d, features = plan.n_samples, plan.n_features, list(plan.feature_shape)
+    """The arrays of the result, with the files of their chunks; coordinates of the inputs are not included."""
+    plan, several = run.plan, len(groups)
+    n, d = plan.n_samples, run.n_features
     samples = plan.keeps == "samples"
     # A chunk is one tile along the streamed side; along the kept side it is the whole array.
-    scores, tiles = (1, plan.n_tiles) if samples else (plan.n_tiles, 1)
+    scores = 1 if samples else plan.n_tiles
     cases = [model.kernels.n_cases] if model.kernels and model.kernels.sweep else []
     arrays = [
         ("scores", [*cases, n, k], "float64", scores),
@@ -249,18 +310,23 @@ def _arrays(
     arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
     arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     if keep_gram and samples and run.reads:
-        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center)
+        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center, several)
         arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
     if not run.reads:
         return _listed(arrays)
+    if several > 1:
+        arrays += [("variance_share", [several, k], "float64", 1), ("block_factor", [several], "float64", 1)]
     # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
-    found = model.rules.finds(weighted)
-    arrays += [
-        (name, features, "float64", tiles * (name in found or not samples)) for name in ("mean", "scale", "weights")
-    ]
-    if components:
-        parts = -(-k * (plan.tile_width if samples else d) * dtype.itemsize // 2**26)
-        arrays.append(("components", [k, *features], dtype.name, tiles * parts))
+    found = model.rules.finds(any(group.weights is not None for group in groups))
+    for group, own in zip(groups, run.plans, strict=True):
+        features, tiles = list(own.feature_shape), own.n_tiles if samples else 1
+        arrays += [
+            (of_group(name, group.name), features, "float64", tiles * (name in found or not samples))
+            for name in ("mean", "scale", "weights")
+        ]
+        if components:
+            parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
+            arrays.append((of_group("components", group.name), [k, *features], dtype.name, tiles * parts))
     return _listed(arrays)
 
 
@@ -279,12 +345,12 @@ def _listed(arrays: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any
 
 
 def _seconds(
-    run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: int, components: bool
+    run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float, components: bool
 ) -> dict[str, float]:
     """Seconds of each stage: the work is divided evenly among the tasks."""
     at_once = min(run.concurrency.n_tasks, run.plan.n_spans)
     read, seconds = rates.read * layout.bytes / at_once, {}
-    if run.copy is not None:
+    if run.copies:
         seconds["copy"] = read + rates.write * run.scratch_bytes
         # The copy is not compressed: reading it takes at most as long as writing it.
         read = min(read, rates.write * run.scratch_bytes)
@@ -310,7 +376,7 @@ def _seconds(
     return seconds
 
 
-def _span_seconds(run: RunPlan, layout: Layout, rates: Rates, output_bytes: int) -> float:
+def _span_seconds(run: RunPlan, layout: Layout, rates: Rates, output_bytes: float) -> float:
     """Seconds of a span of the slower pass in one task."""
     work = rates.read * layout.bytes + max(rates.product, rates.backprojection) * layout.n_values
     return (work + rates.write * output_bytes) / run.n_parts
@@ -325,27 +391,12 @@ def _rates(rates: Rates, m: int) -> dict[str, float]:
     }
 
 
-def _advice(run: RunPlan, layout: Layout, output_bytes: int, output_path: str) -> list[str]:
+def _advice(run: RunPlan, groups: Groups, output_bytes: int, output_path: str) -> list[str]:
     """Suggestions that would make the run cheaper, if any."""
-    sentences = list(layout.remarks)
-    plan, process = run.plan, run.tightest
-    better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
-    if run.reading == "copy":
-        sentences.append(
-            f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(run.scratch_bytes)}); stored in "
-            f"chunks of {better}, the input would need none"
-        )
-    elif run.reading == "parts":
-        sentences.append(
-            f"columns of chunks of {by(layout.chunk_shape)} do not fit the budget, so parts of chunks are read; "
-            f"chunks of {better} would be read whole"
-        )
-    if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
-        sentences.append(
-            f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
-            f"much as reading it; chunks of {better} would be read faster"
-        )
-    if run.concurrency.n_tasks < run.wanted_tasks and run.wanted_tasks <= plan.n_spans:
+    process = run.tightest
+    sentences = [sentence for one, group in _each(run, groups) for sentence in _advice_on(one, group.layout)]
+    sentences = list(dict.fromkeys(sentences))
+    if run.concurrency.n_tasks < run.wanted_tasks and run.wanted_tasks <= run.n_parts:
         sentences.append(
             f"only {run.concurrency.n_tasks} of {run.wanted_tasks} tasks at a time fit the budget; with compute.memory: "
             f"{enough(run.wanted_bytes)} all would"
@@ -365,15 +416,35 @@ def _advice(run: RunPlan, layout: Layout, output_bytes: int, output_path: str) -
     return sentences
 
 
+def _advice_on(run: RunPlan, layout: Layout) -> list[str]:
+    """Suggestions on how an input is stored."""
+    sentences, plan, reading = list(layout.remarks), run.plan, run.only.reading
+    better = by(better_chunks(layout, plan.samples_axis, plan.keeps))
+    if reading == "copy":
+        sentences.append(
+            f"chunks of {by(layout.chunk_shape)} need a copy in scratch ({describe_bytes(run.scratch_bytes)}); stored in "
+            f"chunks of {better}, the input would need none"
+        )
+    elif reading == "parts":
+        sentences.append(
+            f"columns of chunks of {by(layout.chunk_shape)} do not fit the budget, so parts of chunks are read; "
+            f"chunks of {better} would be read whole"
+        )
+    if layout.chunked and layout.chunk_bytes < min(SMALL_CHUNK_BYTES, layout.bytes):
+        sentences.append(
+            f"chunks of {by(layout.chunk_shape)} are {describe_memory(layout.chunk_bytes)} each: opening one costs as "
+            f"much as reading it; chunks of {better} would be read faster"
+        )
+    return sentences
+
+
 def as_text(document: dict[str, Any]) -> str:
     """The document as lines of text, for people."""
-    data, memory, output, scratch = (document[key] for key in ("input", "memory", "output", "scratch"))
-    codec = "" if data["codec"] == "none" else f" ({data['codec']})"
-    chunks = f" in chunks of {by(tuple(data['chunks']))}{codec}" if document["reading"]["kind"] != "anywhere" else ""
+    memory, output, scratch = (document[key] for key in ("memory", "output", "scratch"))
     stages, streamed = document["time"]["stages"], "features" if document["keeps"] == "samples" else "samples"
     rates = document["time"]["rates"]
     lines = [
-        f"input    {data['name']}: {by(tuple(data['shape']))} {data['dtype']}{chunks}, {describe_bytes(data['bytes'])}",
+        *(f"{'input' if not number else '':<9}{_described(one)}" for number, one in enumerate(document["inputs"])),
         f"         {document['n_samples']:,}{of_stored(document['n_stored'])} samples, {document['n_features']:,} features, {document['n_components']} "
         + ("components" if document["kernels"] is None else f"components of each of {document['kernels']} kernels"),
         f"solver   {document['solver_reason']}",
@@ -416,6 +487,14 @@ def as_text(document: dict[str, Any]) -> str:
     )
     lines.extend(f"advice   {sentence}" for sentence in document["advice"] or ["none: this is a good way to read it"])
     return "\n".join(lines)
+
+
+def _described(data: dict[str, Any]) -> str:
+    """An input in words."""
+    codec = "" if data["codec"] == "none" else f" ({data['codec']})"
+    chunks = f" in chunks of {by(tuple(data['chunks']))}{codec}" if data["reading"] != "anywhere" else ""
+    group = f"{data['group']}, " if data["group"] else ""
+    return f"{group}{data['name']}: {by(tuple(data['shape']))} {data['dtype']}{chunks}, {describe_bytes(data['bytes'])}"
 
 
 def _at_worst(document: dict[str, Any]) -> str:

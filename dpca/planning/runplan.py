@@ -5,8 +5,8 @@ Plain values; `dpca.planning.search` finds a plan that fits the budget.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -113,14 +113,22 @@ ONE = Concurrency(1, 1)
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """The plan of a run: its steps and its memory."""
+class InputPlan:
+    """How one input is read."""
 
     plan: Plan
     """How the passes cut what they read: the input, or its copy."""
     reading: Reading
-    copy: Copy | None
+    copy: Copy | None = None
     """The copy that is made first; None without one."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The plan of a run: its steps and its memory."""
+
+    inputs: tuple[InputPlan, ...]
+    """How each of the inputs is read, one after another in each pass."""
     concurrency: Concurrency = OPEN
     groups: Cuts | None = None
     """Groups of samples that are projected together; `plan` is for one group. None except for projections."""
@@ -144,10 +152,44 @@ class RunPlan:
     left_out: tuple[str, ...] = ()
     """Coordinates that are not copied to the result, each with the reason."""
 
+    @classmethod
+    def of(cls, plan: Plan, reading: Reading, copy: Copy | None = None, **others: Any) -> Self:
+        """The plan for one input; `others` are further fields."""
+        return cls((InputPlan(plan, reading, copy),), **others)
+
+    @property
+    def plan(self) -> Plan:
+        """How the first input is cut: what is the same for all is in it, such as the number of samples."""
+        return self.inputs[0].plan
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """How the inputs are cut."""
+        return tuple(one.plan for one in self.inputs)
+
+    @property
+    def only(self) -> InputPlan:
+        """How the input of a run with one is read."""
+        (one,) = self.inputs
+        return one
+
+    def of_input(self, number: int) -> RunPlan:
+        """The plan with one of its inputs alone."""
+        return replace(self, inputs=(self.inputs[number],))
+
+    @property
+    def copies(self) -> bool:
+        """Whether any input is copied first."""
+        return any(one.copy is not None for one in self.inputs)
+
+    @property
+    def n_features(self) -> int:
+        return sum(plan.n_features for plan in self.plans)
+
     @property
     def n_parts(self) -> int:
         """Number of tasks in a pass."""
-        return self.plan.n_spans * (1 if self.groups is None else len(self.groups))
+        return sum(plan.n_spans for plan in self.plans) * (1 if self.groups is None else len(self.groups))
 
     @property
     def tightest(self) -> Process:
@@ -160,15 +202,13 @@ class RunPlan:
 
     @property
     def scratch_bytes(self) -> int:
-        return self.copy.bytes if self.copy else 0
+        return sum(one.copy.bytes for one in self.inputs if one.copy)
 
     @property
     def settled(self) -> Settled:
         """The part of the plan that decides the bits of the result."""
         return Settled(
-            self.plan,
-            self.reading,
-            self.copy.unit if self.copy else None,
+            tuple(SettledInput(one.plan, one.reading, one.copy.unit if one.copy else None) for one in self.inputs),
             tuple(attempt.rung for attempt in self.attempts),
             self.too_large,
             self.eigensolve_threads,
@@ -176,20 +216,27 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """The part of a plan that decides the bits of a result; it is stored for a run to resume with."""
+class SettledInput:
+    """How an input is read, as it is stored."""
 
     plan: Plan
     reading: Reading
     copy_chunks: tuple[int, ...] | None
+
+    def of(self, layout: Layout) -> InputPlan:
+        """The plan for an input of this layout."""
+        copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
+        return InputPlan(self.plan, self.reading, copy)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The part of a plan that decides the bits of a result; it is stored for a run to resume with."""
+
+    inputs: tuple[SettledInput, ...]
     attempts: tuple[Rung, ...]
     too_large: tuple[Rung, ...]
     eigensolve_threads: int
-
-    def reading_of(self, layout: Layout) -> RunPlan:
-        """The plan for an input, with tasks and processes still open."""
-        copy = copy_in(layout, self.copy_chunks) if self.copy_chunks else None
-        return RunPlan(self.plan, self.reading, copy)
 
     def as_json(self) -> dict[str, Any]:
         """These settings as plain values."""
@@ -211,12 +258,12 @@ class Settled:
             tuple(Rung(str(solver), np.dtype(dtype)) for solver, dtype in stored[name])
             for name in ("attempts", "too_large")
         )
-        chunks = stored["copy_chunks"]
-        return cls(
-            TypeAdapter(Plan).validate_python(stored["plan"]),
-            stored["reading"],
-            None if chunks is None else tuple(map(int, chunks)),
-            attempts,
-            too_large,
-            int(stored["eigensolve_threads"]),
+        inputs = tuple(
+            SettledInput(
+                TypeAdapter(Plan).validate_python(one["plan"]),
+                one["reading"],
+                None if one["copy_chunks"] is None else tuple(map(int, one["copy_chunks"])),
+            )
+            for one in stored["inputs"]
         )
+        return cls(inputs, attempts, too_large, int(stored["eigensolve_threads"]))

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 from dpca.config.model import Model
 from dpca.errors import OverBudgetError
@@ -41,8 +42,8 @@ from dpca.planning.runplan import (
 )
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
-from dpca.sources.weights import FeatureWeights
-from dpca.store.arrays import Dims, coordinates_to_copy
+from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
+from dpca.store.arrays import Dims, coordinates_to_copy, dims_of
 from dpca.system.machine import Budget
 from dpca.units import describe_memory, enough
 
@@ -52,6 +53,8 @@ READINGS = {
     "parts": "parts of chunks, at the cost of their own bytes: each value is read once a pass",
     "copy": "a copy in scratch, made once: each chunk of the input is decoded once in all",
 }
+
+Processes = tuple[Process, ...]
 
 SMALL_CHUNK_BYTES = 2**18
 """Chunks smaller than this take longer to open than to read."""
@@ -66,13 +69,11 @@ WAITING = 2
 
 
 def plan_run(
-    source: Source,
-    samples_axis: int | str,
+    groups: Groups,
     model: Model,
     *,
     workers: Workers,
     scratch: Scratch,
-    weights: FeatureWeights | None = None,
     components: bool = True,
     keep_gram: bool = True,
     settled: Settled | None = None,
@@ -81,41 +82,56 @@ def plan_run(
 
     Parameters
     ----------
-    source, samples_axis, model : the input and the model
+    groups, model : the inputs, side by side, and the model
     workers : where tasks run, and with how much memory
-    scratch : place for a copy of the input
-    weights : of the features
+    scratch : place for copies of the inputs
     components, keep_gram : whether these are written
     settled : of a run to resume: everything that decides bits stays as it was, whatever the memory is now
 
     Raises
     ------
     InputError
-        When the samples axis does not exist, when there are fewer than two samples or no features.
+        When there are fewer than two samples, or an input has no features.
     ConfigError
         When the model requests what the data can't give.
     OverBudgetError
         When no plan fits. The error names the smallest budget that would suffice, and the largest array.
     """
-    layout = source.layout
-    axis = check_axis(layout, samples_axis)
-    n_samples, n_features = layout.shape[axis], layout.n_values // layout.shape[axis]
-    model.check(layout.name, n_samples, n_features)
+    for group in groups:
+        check_axis(group.layout, group.samples_axis)
+    layout, name, n_samples = groups[0].layout, named(groups), groups[0].n_samples
+    n_features = sum(group.n_features for group in groups)
+    model.check(name, n_samples, n_features, len(groups))
     k = model.most_components(n_samples, n_features)
-    keeps = model.keeps(n_samples, n_features)
-    first, *later = settled.attempts if settled else model.ladder(layout.dtype, keeps)
-    dims = Dims.of(layout.dims, axis)
-    coordinates, left_out = coordinates_to_copy(source, dims, dict(enumerate(dims.placed(axis))))
+    keeps = model.keeps(n_samples, n_features, len(groups))
+    first, *later = settled.attempts if settled else model.ladder(dtype_of(groups), keeps)
+    copied = [
+        coordinates_to_copy(group.source, dims, names)
+        for group, dims, names in zip(groups, *dims_of(groups), strict=True)
+    ]
     _check_side(layout, first, n_samples, n_features, k, workers)
+    footprints = [
+        Footprints(
+            group.source, model, k, workers, components, keep_gram, coordinates, group.weights, n_groups=len(groups)
+        )
+        for group, (coordinates, _) in zip(groups, copied, strict=True)
+    ]
 
-    footprints = Footprints(source, model, k, workers, components, keep_gram, coordinates, weights)
+    def forecast(run: RunPlan, threads: int, rung: Rung = first, of: Sequence[Footprints] = footprints) -> Processes:
+        """Of each stage, the input that takes the most."""
+        held = (one.of(run.of_input(number), threads, rung) for number, one in enumerate(of))
+        return reduce(_joined, held)
 
-    def forecast(run: RunPlan, threads: int, rung: Rung = first) -> tuple[Process, ...]:
-        return footprints.of(run, threads, rung)
-
-    readings = [settled.reading_of(layout)] if settled else _readings(layout, axis, keeps, k, workers.budget)
-    run = first_that_fits(layout, readings, workers, scratch, forecast)
-    check_sharing(source, run)
+    readings = []
+    for number, group in enumerate(groups):
+        alone = partial(forecast, of=footprints[number : number + 1])
+        possible: Iterable[RunPlan] = _readings(group.layout, group.samples_axis, keeps, k, workers.budget)
+        if settled:
+            possible = [RunPlan((settled.inputs[number].of(group.layout),))]
+        readings.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
+    run = first_that_fits(layout, [RunPlan(tuple(readings))], workers, scratch, forecast)
+    for number, group in enumerate(groups):
+        check_sharing(group.source, run.of_input(number))
     attempts, too_large, processes = [Attempt(first, run.concurrency)], [], run.processes
     for rung in later:
         for threads, concurrency in _concurrencies(run.n_parts, workers):
@@ -130,9 +146,9 @@ def plan_run(
                 raise over_budget(layout, [tried], scratch, forecast)
             too_large.append(rung)
     threads = settled.eigensolve_threads if settled else eigensolve_threads(run.plan.n_kept)
-    kept = _keeping_data(replace(run, processes=processes), source)
+    kept = _keeping_data(replace(run, processes=processes), groups)
     if kept.fits and (second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
-        run, processes = _keeping_data(run, source), kept.processes
+        run, processes = _keeping_data(run, groups), kept.processes
     return replace(
         run,
         eigensolve_threads=threads,
@@ -140,15 +156,16 @@ def plan_run(
         too_large=settled.too_large if settled else tuple(too_large),
         processes=processes,
         expected_bytes=run.tightest.peak_bytes,
-        left_out=left_out,
+        left_out=tuple(reason for _, left_out in copied for reason in left_out),
     )
 
 
-def _keeping_data(run: RunPlan, source: Source) -> RunPlan:
+def _keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
     """A plan that keeps the data in memory, if the tasks share memory and the data are not there already."""
-    if source.in_memory or source.blocks or run.copy is not None or len(run.processes) > 1:
+    there = any(group.source.in_memory or group.source.blocks for group in groups)
+    if there or run.copies or len(run.processes) > 1:
         return run
-    data = Array("data, kept for the passes that follow", source.layout.bytes)
+    data = Array("data, kept for the passes that follow", sum(group.layout.bytes for group in groups))
     stages = tuple(
         Footprint(stage.name, (*stage.arrays, data)) for process in run.processes for stage in process.stages
     )
@@ -183,7 +200,7 @@ def eigensolve_threads(m: int) -> int:
 
 def n_stages(run: RunPlan, model: Model, layout: Layout, components: bool) -> int:
     """Number of stages of a run, if its first attempt is the only one and its components need no repair."""
-    stages = 2 + (run.copy is not None)
+    stages = 2 + sum(one.copy is not None for one in run.inputs)
     if model.kernels:
         return stages - 1 - (not run.reads) + model.kernels.n_cases
     if run.plan.keeps == "samples":
@@ -234,6 +251,15 @@ def _concurrencies(n_parts: int, workers: Workers) -> Iterator[tuple[int, Concur
             yield min(threads, window), Concurrency(min(at_once, window), window)
 
 
+def side_by_side(plans: Sequence[RunPlan | None]) -> RunPlan | None:
+    """What is done for one input after another, as one plan: of each process and stage what takes the most; None if nothing streams by."""
+    made = [plan for plan in plans if plan is not None]
+    if len(made) < 2:
+        return made[0] if made else None
+    inputs = tuple(one for plan in made for one in plan.inputs)
+    return replace(made[0], inputs=inputs, processes=reduce(_joined, (plan.processes for plan in made)))
+
+
 def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Process, ...]:
     """Processes with the stages of both; where two stages have the same name, the larger one."""
 
@@ -257,7 +283,7 @@ def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget:
             plan = plan_layout(layout, axis, n_components, keeps, slab_bytes=size, divide=divide)
             if plan not in seen:
                 seen.append(plan)
-                yield RunPlan(plan, "parts" if divide else "columns", None)
+                yield RunPlan.of(plan, "parts" if divide else "columns")
     if not layout.chunked:
         return  # storage that can be cut anywhere was already tried with the smallest cuts
     copies: list[Copy] = []
@@ -268,10 +294,10 @@ def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget:
     for size in sizes:
         for copy in copies:
             plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True)
-            yield RunPlan(plan, "copy", copy)
+            yield RunPlan.of(plan, "copy", copy)
 
 
-def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: Rung, workers: Workers) -> RunPlan:
+def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Workers) -> RunPlan:
     """The plan for kernels whose matrix exists already, in the input or in an earlier result: no data are streamed.
 
     Raises
@@ -281,13 +307,13 @@ def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: 
     OverBudgetError
         When the eigensolve does not fit.
     """
-    layout = source.layout
-    axis = check_axis(layout, samples_axis)
+    layout = group.layout
+    axis = check_axis(layout, group.samples_axis)
     n = layout.shape[axis]
     model.check(layout.name, n, layout.n_values // n)
     plan = plan_layout(layout, axis, 1, divide=True)
     dims = Dims.of(layout.dims, axis)
-    coordinates, left_out = coordinates_to_copy(source, dims, {axis: dims.sample})
+    coordinates, left_out = coordinates_to_copy(group.source, dims, {axis: dims.sample})
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
     stage = Footprint("eigensolve", (libraries, *held_to_solve(model, rung, n, model.most_components(n, n))))
     name, budget = (
@@ -303,11 +329,10 @@ def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: 
             else f"Set compute.memory to {enough(process.peak_bytes)} or more.",
             key="compute.memory",
         )
-    return RunPlan(
+    return RunPlan.of(
         plan,
         "columns",
-        None,
-        ONE,
+        concurrency=ONE,
         processes=(process,),
         attempts=(Attempt(rung, ONE),),
         eigensolve_threads=eigensolve_threads(n),
@@ -319,8 +344,9 @@ def plan_in_memory(source: Source, samples_axis: int | str, model: Model, rung: 
 
 def check_sharing(source: Source, run: RunPlan) -> None:
     """Refuse a lazy array if computing each slab, or each copied band, computes most of the whole array."""
-    if run.copy is not None:
-        source.check_sharing(map(run.copy.region, range(run.copy.n_units)), run.copy.n_units)
+    copy = run.only.copy
+    if copy is not None:
+        source.check_sharing(map(copy.region, range(copy.n_units)), copy.n_units)
         return
     plan, groups = run.plan, run.groups or Cuts(run.plan.n_samples, run.plan.n_samples)
     slabs = (
@@ -335,4 +361,5 @@ def check_sharing(source: Source, run: RunPlan) -> None:
 
 def reading_of(run: RunPlan, layout: Layout) -> str:
     """A key of READINGS; storage without chunks is read in slabs of any width."""
-    return "anywhere" if run.reading == "columns" and not layout.chunked else run.reading
+    reading = run.only.reading
+    return "anywhere" if reading == "columns" and not layout.chunked else reading

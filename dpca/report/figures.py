@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -112,6 +112,26 @@ def of_shares(scree: Scree) -> str:
 
 
 @_styled
+def of_group_shares(shares: NDArray[np.float64], names: Sequence[str]) -> str:
+    """The share of each group of features in each component, (groups, components), as stacked bars."""
+    count = shares.shape[1]
+    figure = _figure(4.6, 0.28 * count + 0.9)
+    axes = figure.subplots()
+    numbers, left = np.arange(count), np.zeros(count)
+    for number, (share, name) in enumerate(zip(shares, names, strict=True)):
+        hatch = ("", "//", "..", "xx")[number // len(COLORS) % 4]
+        color = COLORS[number % len(COLORS)]
+        axes.barh(
+            numbers, share, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=_text(name)
+        )
+        left = left + share
+    axes.set(xlabel="share of the variance", ylabel="component", xlim=(0, 1), ylim=(count - 0.5, -0.5))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(names), 4))
+    return _svg(figure, "group-shares")
+
+
+@_styled
 def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
     """The first scores against each other."""
     count = min(4, scores.shape[1])
@@ -180,13 +200,13 @@ def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | Non
 
 @_styled
 def of_component(
-    number: int, component: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
+    called: str, component: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
 ) -> str:
-    """A component, drawn in the shape of the data."""
+    """A component, drawn in the shape of the data; `called` is its number, with the name of its group of several."""
     if groups is not None:
-        return _grouped(number, component, views[0], axes_of[0], groups)
+        return _grouped(called, component, views[0], axes_of[0], groups)
     if len(views[0].axes) == 1:
-        return _line(number, component, views[0], axes_of[0])
+        return _line(called, component, views[0], axes_of[0])
     shapes = [view.shape for view in views]
     width = sum(shape[1] for shape in shapes)
     height = 3.0 if len(views) > 1 else min(4.0, 3.6 * shapes[0][0] / shapes[0][1] + 0.7)
@@ -212,7 +232,7 @@ def of_component(
         _mark(panel.xaxis, across, 4)
         _mark(panel.yaxis, down, 4)
     figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=30)
-    return _svg(figure, f"component{number}")
+    return _svg(figure, _id(called))
 
 
 @_styled
@@ -241,7 +261,11 @@ def of_similarity(quality: Quality) -> str:
     return _svg(figure, "similarity")
 
 
-def _line(number: int, component: Component, view: Picture, axis: Axis) -> str:
+def _id(called: str) -> str:
+    return re.sub(r"\W+", "-", f"component{called}")
+
+
+def _line(called: str, component: Component, view: Picture, axis: Axis) -> str:
     figure = _figure(6.4, 1.8)
     axes = figure.subplots()
     (values,) = component.views
@@ -251,12 +275,12 @@ def _line(number: int, component: Component, view: Picture, axis: Axis) -> str:
     else:
         axes.stem(at, values, linefmt=COLORS[0], markerfmt="o", basefmt=" ")
     axes.axhline(0, color=INK, linewidth=0.5)
-    axes.set(xlabel=_text(axis.label), ylabel=f"component {number}")
+    axes.set(xlabel=_text(axis.label), ylabel=_text(f"component {called}"))
     _mark(axes.xaxis, axis, 8)
-    return _svg(figure, f"component{number}")
+    return _svg(figure, _id(called))
 
 
-def _grouped(number: int, component: Component, view: Picture, axis: Axis, groups: Groups) -> str:
+def _grouped(called: str, component: Component, view: Picture, axis: Axis, groups: Groups) -> str:
     """Absolute loadings group by group, as in a Manhattan plot, with boundaries between them."""
     figure = _figure(7.4, 2.2)
     axes = figure.subplots()
@@ -278,9 +302,12 @@ def _grouped(number: int, component: Component, view: Picture, axis: Axis, group
     axes.set_xticks([middle for middle, _ in named], [_text(name) for _, name in named])
     axes.tick_params(axis="x", length=0, labelsize=8)
     axes.set(
-        xlabel=f"{_text(axis.label)}, by group", ylabel=f"|component {number}|", xlim=(0, groups.length), ylim=(0, None)
+        xlabel=f"{_text(axis.label)}, by group",
+        ylabel=_text(f"|component {called}|"),
+        xlim=(0, groups.length),
+        ylim=(0, None),
     )
-    return _svg(figure, f"component{number}")
+    return _svg(figure, _id(called))
 
 
 def _mark(ticks: Any, axis: Axis, most: int) -> None:

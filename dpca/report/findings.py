@@ -258,9 +258,7 @@ def scree(result: Result, answer: Answer) -> Scree:
 
 def _edge(result: Result, values: F64, total: float) -> float | None:
     """The edge of white noise, or None."""
-    plan = result.manifest["plan"]
-    n = plan["shape"][plan["samples_axis"]]
-    d = math.prod(plan["shape"]) // n - result.manifest["counts"]["constant_features"]
+    n, d = result.n_samples, result.n_features - result.manifest["counts"]["constant_features"]
     rank = int(result.certificate["rank"])
     return noise_edge(Eigenvalues(values, rank, n, max(1, d), result.rules.center, total))
 
@@ -344,14 +342,14 @@ def pictures(features: tuple[int, ...], pixels: int = PIXELS) -> tuple[Picture, 
 
 def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
     """Number of components to draw: at most 12, and at most `read_bytes` in all; 0 where one is larger than that."""
-    array = result.arrays["components"]
+    array = result.arrays[result.named("components")]
     each = max(1, int(math.prod(array.shape[1:]) * array.dtype.itemsize))
     return min(int(array.shape[0]), SHOWN_COMPONENTS, read_bytes // each)
 
 
 def components(result: Result, count: int) -> list[Component]:
     """The first components; each is read once, in blocks."""
-    array = result.arrays["components"]
+    array = result.arrays[result.named("components")]
     features = tuple(array.shape[1:])
     dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[1:])]
     drawn = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
     sample_axis = findings.axis_of(result, result.dims.sample, "sample", MOST_POINTS)
     of = "" if len(answers) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     return {
-        "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {manifest['input']['name']}",
+        "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {', '.join(one.input['name'] for one in result.each)}",
         "verdict": _verdict(result, shown, scree, of),
         "notes": manifest["notes"],
         "sweep": _sweep(result, answers, every, drawn_labels) if "cases" in result.certificate else None,
@@ -81,32 +82,36 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         + ".",
         "order": figures.of_order(scores, sample_axis, drawn_labels, every),
         "extreme_samples": _extremes(result, shown.scores, labels),
+        "groups": _groups(result),
         **_components(result, scree, groups),
         "quality": _quality(result, shown),
         "seconds": _time(manifest),
-        "work": _work(manifest),
+        "work": _work(result),
         "memory": _memory(manifest),
         "config": _yaml(manifest["config"]),
-        "secrets": ", with storage options filled in," if manifest["config"]["input"].get("storage_options") else "",
-        "where": _where(manifest),
+        "secrets": ", with storage options filled in,"
+        if any(one.asked_input.get("storage_options") for one in result.each)
+        else "",
+        "where": _where(result),
     }
 
 
-def _where(manifest: dict[str, Any]) -> str:
+def _where(result: Result) -> str:
     """What is needed besides the config to run it again."""
-    if manifest["input"]["kind"].endswith(("numpy", "dask")):
+    if any(one.input["kind"].endswith(("numpy", "dask")) for one in result.each):
         return ", with the data, which were in memory, stored and named as its input"
-    return "" if "://" in str(manifest["config"]["input"]["uri"]) else " where its input is"
+    return "" if all("://" in str(one.asked_input["uri"]) for one in result.each) else " where its input is"
 
 
 def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: str) -> str:
     manifest, certificate = result.manifest, result.certificate
-    plan, counts, k = manifest["plan"], manifest["counts"], scree.n_components
-    n = plan["shape"][plan["samples_axis"]]
+    counts, k, n = manifest["counts"], scree.n_components, result.n_samples
     captured = 100 * float(scree.ratio[:k].sum())
     data = f"{n:,} samples"
     if shown.kernel is None or shown.kernel.name != "precomputed":
-        data += f" of {int(np.prod(plan['shape'])) // n:,} features"
+        data += f" of {result.n_features:,} features" + (
+            f" in {len(result.groups)} inputs" if len(result.groups) > 1 else ""
+        )
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
     words = [
         f"{data}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
@@ -208,8 +213,33 @@ def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] 
     return tables
 
 
+def _groups(result: Result) -> dict[str, Any] | None:
+    """The share of each input in each component, of inputs side by side; None of one, and of kernels, which have none."""
+    if "variance_share" not in result.arrays:
+        return None
+    shares = np.asarray(result.arrays["variance_share"][...], np.float64)[:, : findings.SHOWN_COMPONENTS]
+    factors = np.asarray(result.arrays["block_factor"][...], np.float64)
+    scaling = result.manifest["config"]["preprocess"]["block_scaling"]
+    said = ", ".join(f"{name} {factor:.4g}" for name, factor in zip(result.groups, factors, strict=True))
+    rows = [
+        [str(number), *(f"{100 * share:.1f} %" for share in of_component)]
+        for number, of_component in enumerate(shares.T)
+    ]
+    return {
+        "figure": figures.of_group_shares(shares, result.groups),
+        "head": ["component", *result.groups],
+        "rows": rows,
+        "caption": "How much of the variance of each component each input has"
+        + (
+            ". Inputs are not scaled against each other."
+            if scaling == "none"
+            else f", multiplied by {said} ({scaling})."
+        ),
+    }
+
+
 def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -> dict[str, Any]:
-    if "components" not in result.arrays:
+    if any(one.named("components") not in result.arrays for one in result.each):
         if groups is not None:
             raise InputError(
                 f"{result.name}: has no components, whose features groups could divide", "Leave out --groups."
@@ -221,8 +251,21 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
             if kernels
             else "The result has none (output.components: false).",
         }
-    array = result.arrays["components"]
-    divided = None
+    if groups is not None and len(result.groups) > 1:
+        raise InputError(
+            f"{result.name}: is of several inputs, which are its groups of features", "Leave out --groups."
+        )
+    drawn = [_drawn(one, scree, groups) for one in result.each]
+    together = [
+        component for of_number in zip_longest(*(shown for shown, _ in drawn)) for component in of_number if component
+    ]
+    how = [f"{name}: {words}" if name else words for name, (_, words) in zip(result.groups, drawn, strict=True)]
+    return {"components": together, "how": " ".join(how)}
+
+
+def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -> tuple[list[dict[str, Any]], str]:
+    """The components of one input, each with its figure, and what has to be said of the figures."""
+    array, divided = result.arrays[result.named("components")], None
     if groups is not None:
         if array.shape[1:] != groups.shape:
             raise InputError(
@@ -236,22 +279,24 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
         for number, dim in enumerate(array.dims[1:])
     ]
     drawn = findings.components(result, findings.n_drawn(result))
+    called = [f"{number}, {result.group}" if result.group else str(number) for number in range(len(drawn))]
     shown = [
         {
-            "number": number,
-            "figure": figures.of_component(number, component, views, axes, divided),
+            "number": called[number],
+            "figure": figures.of_component(called[number], component, views, axes, divided),
             "share": f"{100 * scree.ratio[number]:.2f} %",
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
         }
         for number, component in enumerate(drawn)
     ]
-    return {"components": shown, "how": _how(result, views, len(drawn), divided)}
+    return shown, _how(result, views, len(drawn), divided)
 
 
 def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups: findings.Groups | None = None) -> str:
     words = []
     if not count:
-        return f"Each has {describe_bytes(result.arrays['components'].nbytes / result.n_components)}, too much to be drawn here."
+        n_bytes = result.arrays[result.named("components")].nbytes / result.n_components
+        return f"Each has {describe_bytes(n_bytes)}, too much to be drawn here."
     if count < result.n_components:
         words.append(f"The first {count} of {result.n_components}.")
     step = max(max(view.step) for view in views)
@@ -311,12 +356,15 @@ def _memory(manifest: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _work(manifest: dict[str, Any]) -> list[list[str]]:
-    counts, plan = manifest["counts"], manifest["plan"]
+def _work(result: Result) -> list[list[str]]:
+    manifest, inputs = result.manifest, [one.input for one in result.each]
+    plans = manifest["plan"] if isinstance(manifest["plan"], list) else [manifest["plan"]]
+    each = [[f"data, {one['group']}", describe_bytes(one["decoded_bytes"])] for one in inputs if "group" in one]
     return [
-        ["data", describe_bytes(manifest["input"]["decoded_bytes"])],
-        ["decoded in all", describe_bytes(counts["bytes_decoded"])],
-        ["spans", f"{plan['n_spans']:,}"],
+        ["data", describe_bytes(sum(one["decoded_bytes"] for one in inputs))],
+        *each,
+        ["decoded in all", describe_bytes(manifest["counts"]["bytes_decoded"])],
+        ["spans", f"{sum(plan['n_spans'] for plan in plans):,}"],
         ["workers", str(manifest["workers"])],
         ["solver", f"{manifest['numerics']['solver']}, {manifest['numerics']['working_dtype']}"],
     ]

@@ -251,7 +251,7 @@ def _check_array(data: Any) -> None:
     if "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].Dataset):
         variables = ", ".join(repr(name) for name in islice(data.data_vars, 12)) or "none"
         raise InputError(
-            f"X is an xarray.Dataset with variables {variables}, but one array is allowed",
+            f"X is an xarray.Dataset with variables {variables}, but one array is allowed here",
             "Give one of them, X['NAME']; or, where all have the same dimensions, X.to_dataarray() holds them side by side, "
             "for which scale='std' makes their units comparable.",
         )

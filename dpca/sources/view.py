@@ -74,6 +74,10 @@ class View(Source):
         with self._source.open() as reader:
             yield self.reader(reader)
 
+    @property
+    def in_memory(self) -> bool:
+        return self._source.in_memory
+
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,25 @@ from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate
+from dpca.sources.groups import Groups
 from dpca.store.outputs import Outputs
 from dpca.store.stored import RESERVED_DIMS
 
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 """Arrays with a value for each component."""
-SAMPLE = "sample"
+SAMPLE, GROUP = "sample", "group"
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
+
+
+def of_group(name: str, group: str) -> str:
+    """The name of an array, or of a dimension, of one of several groups of features; of the only group it is as it was."""
+    return f"{name}_{group}" if group else name
+
+
+def stage_of(name: str, group: str) -> str:
+    """The name of a stage that is about one of several groups of features."""
+    return f"{name} of {group}" if group else name
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class Dims:
 
     sample: str
     features: tuple[str, ...]
+    group: str = ""
+    """The name of the group that the features belong to, with which their axes begin; empty for the only one."""
 
     @classmethod
     def of(cls, dims: Sequence[str | None], samples_axis: int) -> Dims:
@@ -41,6 +54,14 @@ class Dims:
         sample = _usable(dims[samples_axis], SAMPLE)
         taken = {sample, f"{sample}_b"} & set(names)
         return cls(SAMPLE if taken or f"{sample}_b" in RESERVED_DIMS else sample, tuple(names))
+
+    def of_features(self, group: str) -> Dims:
+        """The names for one of several groups of features: NAME_latitude, NAME_longitude."""
+        return replace(self, features=tuple(f"{group}_{name}" for name in self.features), group=group)
+
+    def plain(self, name: str) -> str:
+        """The name of an axis without that of the group."""
+        return name.removeprefix(f"{self.group}_") if self.group and name in self.features else name
 
     @property
     def sample_b(self) -> str:
@@ -56,17 +77,45 @@ def _usable(dim: str | None, fallback: str) -> str:
     return dim if dim and dim not in RESERVED_DIMS and _NAME.fullmatch(dim) else fallback
 
 
-def create_outputs(outputs: Outputs, plan: Plan, source: Source, attributes: Mapping[str, Any]) -> Dims:
-    """Create the group, its coordinates and the arrays that the first pass fills; return the names of the axes."""
-    dims = Dims.of(source.layout.dims, plan.samples_axis)
+Names = dict[int, str]
+"""Names of axes in a result, by the number of the axis in the input."""
+
+
+def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
+    """The names of the axes of a result with these groups of features, for each, and the axes whose coordinates it gives.
+
+    The samples' axis and its coordinate are those of the first group that has a name for it.
+    """
+    given = [Dims.of(group.layout.dims, group.samples_axis) for group in groups]
+    if len(groups) == 1:
+        return (given[0],), (dict(enumerate(given[0].placed(groups[0].samples_axis))),)
+    named = next((n for n, group in enumerate(groups) if group.layout.dims[group.samples_axis]), 0)
+    found, names = [], []
+    for number, (group, dims) in enumerate(zip(groups, given, strict=True)):
+        own = replace(dims, sample=given[named].sample).of_features(group.name)
+        axes = dict(enumerate(own.placed(group.samples_axis)))
+        if number != named:
+            del axes[group.samples_axis]
+        found.append(own)
+        names.append(axes)
+    return tuple(found), tuple(names)
+
+
+def create_outputs(
+    outputs: Outputs, plans: Sequence[Plan], groups: Groups, attributes: Mapping[str, Any]
+) -> tuple[Dims, ...]:
+    """Create the arrays that the first pass fills, with coordinates; return the names of the axes, for each group."""
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
-    if plan.keeps == "samples":
-        outputs.create_tiled("mean", plan, dims.features, np.float64)
-        # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
-        outputs.create_tiled("scale", plan, dims.features, np.float64, fill=1.0)
-        outputs.create_tiled("weights", plan, dims.features, np.float64, fill=1.0)
-    write_coordinates(outputs, source, dims, dict(enumerate(dims.placed(plan.samples_axis))))
-    return dims
+    found, names = dims_of(groups)
+    for group, plan, dims, axes in zip(groups, plans, found, names, strict=True):
+        if plan.keeps == "samples":
+            # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
+            for name, fill in (("mean", 0.0), ("scale", 1.0), ("weights", 1.0)):
+                outputs.create_tiled(of_group(name, group.name), plan, dims.features, np.float64, fill=fill)
+        write_coordinates(outputs, group.source, dims, axes)
+    if len(groups) > 1:
+        outputs.write_text(GROUP, [group.name for group in groups], GROUP)
+    return found
 
 
 def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mapping[int, str]) -> None:
@@ -79,7 +128,7 @@ def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mappi
 def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:
     for axis, name in names.items():
         coordinate = reader.coordinate(axis)
-        if coordinate is not None and (name == dims.sample or name == coordinate.name):
+        if coordinate is not None and (name == dims.sample or dims.plain(name) == coordinate.name):
             yield name, coordinate
 
 

@@ -20,12 +20,14 @@ class Fitted:
     scale: Any
     weights: Any
     components: Any
+    factor: float = 1.0
+    """What all weights are multiplied by: the factor of a group of features against others."""
 
     def of(self, box: Box, n_components: int | None = None) -> Fitted:
         """The arrays of a box of features, in memory."""
         components = self.components[(slice(0, n_components), *box)]
         mean, scale, weights = (np.asarray(array[box]) for array in (self.mean, self.scale, self.weights))
-        return Fitted(mean, scale, weights, np.asarray(components))
+        return Fitted(mean, scale, weights, np.asarray(components), self.factor)
 
     def of_mean(self, box: Box) -> tuple[F64, F64]:
         """Means and divisors of a box of features, in memory: a kernel fit needs no other arrays with feature axes."""
@@ -34,7 +36,8 @@ class Fitted:
     def divisor(self, box: Box) -> F64:
         """1 / t = scale / weight of a box, in memory: infinite where the weight is 0, NaN for a feature that is left out."""
         with np.errstate(divide="ignore"):
-            return np.asarray(self.scale[box], np.float64) / np.asarray(self.weights[box], np.float64)
+            divisor = np.asarray(self.scale[box], np.float64) / np.asarray(self.weights[box], np.float64)
+            return divisor if self.factor == 1 else divisor / self.factor
 
     def back(self, box: Box) -> F64:
         """1 / t, by which samples are found from scores; 0 where t is 0, so that they are the mean there."""

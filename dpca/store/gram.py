@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dpca.numerics.gram_matrix import Features, GramMatrix
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
-from dpca.store.arrays import Dims
+from dpca.store.arrays import GROUP, Dims
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
 
@@ -22,20 +22,26 @@ MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2
 ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2)
 
 
-def shapes(n_samples: int, solver: str, centered: bool) -> dict[str, list[int]]:
+def shapes(n_samples: int, solver: str, centered: bool, n_groups: int = 1) -> dict[str, list[int]]:
     """Shape of each array, by name."""
     n = n_samples
     matrix = FACTOR if solver == "tsqr" else MATRIX
     columns = min(COLUMNS, n - centered)
-    return {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns]}
+    of_groups = {f"{matrix}_by_{GROUP}": [n_groups, n, n]} if n_groups > 1 else {}
+    return {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns], **of_groups}
 
 
-def write_gram(outputs: Outputs, gram: GramMatrix, dims: Dims) -> None:
-    """Write the arrays of a Gram matrix."""
-    if gram.is_factor:
-        outputs.write(FACTOR, gram.kept, ("row", dims.sample))
-    else:
-        outputs.write(MATRIX, gram.kept, (dims.sample, dims.sample_b))
+def write_gram(outputs: Outputs, gram: GramMatrix, dims: Dims, groups: Sequence[F64] = ()) -> None:
+    """Write the arrays of a Gram matrix.
+
+    Parameters
+    ----------
+    groups : that of each group of features, whose sum it is (or R of each); none where there is one group
+    """
+    name, axes = (FACTOR, ("row", dims.sample)) if gram.is_factor else (MATRIX, (dims.sample, dims.sample_b))
+    outputs.write(name, gram.kept, axes)
+    if groups:
+        outputs.write_stack(f"{name}_by_{GROUP}", groups, (GROUP, *axes))
     outputs.write(MEAN_PRODUCT, gram.mean_product, (dims.sample,))
     outputs.write(MEAN_NORM2, gram.mean_norm2, ())
     if gram.sketch is not None:
@@ -77,7 +83,7 @@ def read_gram(result: Result) -> GramMatrix:
         mean_product=_read(result, MEAN_PRODUCT),
         mean_norm2=float(_read(result, MEAN_NORM2)),
         norms2=norms2,
-        features=Features(math.prod(result.feature_shape), FeatureCounts.of(counts)),
+        features=Features(result.n_features, FeatureCounts.of(counts)),
         rung=rung,
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xarray.conventions import decode_cf_variable
 
 from dpca.errors import InputError
-from dpca.store.arrays import Dims
+from dpca.store.arrays import Dims, of_group
 from dpca.store.results import Result
 
 COMPONENT = "component"
@@ -46,7 +46,8 @@ class Labels:
     def of_result(cls, result: Result) -> Self:
         """The labels that a result keeps: names of axes, and coordinates along them."""
         dims = result.dims.placed(result.samples_axis)
-        return cls(dims, result.samples_axis, dataset_of(result, only=dims))
+        plain: dict[Hashable, Hashable] = {dim: result.dims.plain(dim) for dim in dims}
+        return cls(tuple(plain.values()), result.samples_axis, _renamed(dataset_of(result, only=dims), plain))
 
     @property
     def samples(self) -> tuple[Hashable, str]:
@@ -132,9 +133,29 @@ def labelled(dataset: xr.Dataset, dims: Dims, labels: Labels) -> xr.Dataset:
         or (name in dataset.dims and not values.ndim)
     ]
     dataset = dataset.assign_coords(coordinates.drop_vars(unfit).coords)
-    if "mean" in dataset:
-        dataset["mean"].attrs.update(labels.attributes or {})
+    mean = of_group("mean", dims.group)
+    if mean in dataset:
+        dataset[mean].attrs.update(labels.attributes or {})
     return dataset
+
+
+def together(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
+    """DataArrays as the variables of a Dataset, by name.
+
+    Raises
+    ------
+    InputError
+        When they have other coordinates along a dimension that they share.
+    """
+    try:
+        return xr.merge(
+            [array.rename(name) for name, array in arrays.items()], join="exact", compat="equals", combine_attrs="drop"
+        )
+    except (xr.MergeError, ValueError) as cause:
+        raise InputError(
+            f"{', '.join(arrays)} do not make a Dataset, since a dimension has other coordinates in each ({cause})",
+            "Give the scores as a NumPy array: the samples come back by name.",
+        ) from cause
 
 
 def _dated(dataset: xr.Dataset) -> xr.Dataset:

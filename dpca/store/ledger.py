@@ -321,11 +321,15 @@ def held_to_keep(n_bytes: int) -> int:
 
 
 def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
-    """A number, an array, or a dataclass of them, as arrays by name. Fields that begin with an underscore are left out.
+    """A number, an array, or a dataclass or tuple of them, as arrays by name. Fields that begin with an underscore are left out.
 
     The numbers of a dataclass become one array of integers and one of floats: each array in a file costs 300 bytes.
     Fields with `symmetric` in their metadata become row bands of their upper triangle: half the bytes, and no copy.
     """
+    if isinstance(value, tuple):
+        return {
+            key: array for number, one in enumerate(value) for key, array in packed(one, f"{name}.{number}").items()
+        }
     if not dataclasses.is_dataclass(value):
         return {name: np.asarray(value)}
     arrays: dict[str, NDArray[Any]] = {
@@ -345,6 +349,8 @@ def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
 
 def unpacked(like: Any, arrays: Mapping[str, NDArray[Any]], name: str = "value") -> Any:
     """The value that `packed` turned into arrays; `like` has its types, and the sizes of its symmetric fields."""
+    if isinstance(like, tuple):
+        return tuple(unpacked(one, arrays, f"{name}.{number}") for number, one in enumerate(like))
     if not dataclasses.is_dataclass(like) or isinstance(like, type):
         return _of_type(like, arrays[name], name)
     parts: dict[str, Any] = {}

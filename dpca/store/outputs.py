@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,7 +39,8 @@ def held_to_write(n_bytes: int) -> int:
 
 
 TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
-"""Arrays whose chunks may be tiles."""
+"""Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
+_OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
 
 ASIDE = "_in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
@@ -268,6 +270,15 @@ class Outputs:
             # Zeros are written too, so that a lost chunk is not taken for zeros.
             array.with_config({"write_empty_chunks": True})[...] = values
 
+    def write_stack(self, name: str, matrices: Sequence[NDArray[Any]], dims: Sequence[str]) -> None:
+        """Write matrices of one shape and type as an array with an axis more, the first; none is copied as a whole."""
+        shape, dtype = matrices[0].shape, matrices[0].dtype
+        rows = max(1, min(shape[0], TILE_BYTES // max(1, matrices[0][:1].nbytes)))
+        self.create_array(name, (len(matrices), *shape), (1, rows, *shape[1:]), dtype, dims)
+        with writing(self._called(name)):
+            for number, matrix in enumerate(matrices):
+                self.array(name)[number] = matrix
+
     def copy(self, name: str, stored: Stored, values: NDArray[Any] | None = None) -> None:
         """Copy an array of another result, chunk by chunk; an array of that name is replaced.
 
@@ -352,7 +363,7 @@ class Outputs:
 
         If the run is resumed after that, `create_array` restores the planned chunks.
         """
-        for name in TILED & set(self.inventory()):
+        for name in filter(_OF_TILES.fullmatch, self.inventory()):
             array = self.array(name)
             shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
             small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape

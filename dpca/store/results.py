@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.sources.coordinate import Coordinate
-from dpca.store.arrays import Dims
+from dpca.store.arrays import Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -39,6 +40,39 @@ class Result:
     name: str
     """The name of the result in errors."""
     _certificate: dict[str, Any] | None = None
+    group: str = ""
+    """The group of features that is looked at, of several; empty for all, and where there is only one."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups of features; one of them, empty, where there was one input."""
+        inputs = self.manifest["input"]
+        return tuple(str(one["group"]) for one in inputs) if isinstance(inputs, list) else ("",)
+
+    @property
+    def each(self) -> tuple[Result, ...]:
+        """The result with each of its groups of features alone: its mean, components and dimensions are those of the group."""
+        return tuple(replace(self, group=group) for group in self.groups)
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """The record of the input; of several, that of the group, or the first."""
+        inputs = self.manifest["input"]
+        if not isinstance(inputs, list):
+            return dict(inputs)
+        return dict(next(one for one in inputs if self.group in ("", one["group"])))
+
+    @property
+    def asked_input(self) -> dict[str, Any]:
+        """The section `input` of the config; of a list, that of the group, or the first."""
+        inputs = self.manifest["config"]["input"]
+        if not isinstance(inputs, list):
+            return dict(inputs)
+        return dict(next(one for one in inputs if self.group in ("", one["name"])))
+
+    def named(self, name: str) -> str:
+        """The name of an array with feature axes."""
+        return of_group(name, self.group)
 
     @property
     def place(self) -> Path:
@@ -69,7 +103,7 @@ class Result:
 
     @property
     def samples_axis(self) -> int:
-        return int(self.manifest["input"]["samples_axis"])
+        return int(self.input["samples_axis"])
 
     @property
     def kind(self) -> str:
@@ -82,13 +116,20 @@ class Result:
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        return self.arrays["mean"].shape
+        """The lengths of the feature axes, of the only group."""
+        return self.arrays[self.named("mean")].shape
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, in all groups."""
+        return sum(math.prod(one.feature_shape) for one in ([self] if self.group else self.each))
 
     @property
     def dims(self) -> Dims:
         """Names of its axes."""
-        features = self.arrays["mean"].dims if "mean" in self.arrays else ()
-        return Dims(self.arrays["scores"].dims[-2], features)
+        mean = self.named("mean")
+        features = self.arrays[mean].dims if mean in self.arrays else ()
+        return Dims(self.arrays["scores"].dims[-2], features, self.group)
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -139,13 +180,21 @@ class Result:
         InputError
             When the result has no components.
         """
+        mean, scale, weights = (self.arrays[self.named(name)] for name in ("mean", "scale", "weights"))
         if self.kind == "kernel_pca":
-            return Fitted(self.arrays["mean"], self.arrays["scale"], self.arrays["weights"], None)
-        if "components" not in self.arrays:
+            return Fitted(mean, scale, weights, None, self.factor)
+        if self.named("components") not in self.arrays:
             raise InputError(
                 f"{self.name}: has no components", "Run it again with output.components: true, and --overwrite."
             )
-        return Fitted(*(self.arrays[name] for name in ("mean", "scale", "weights", "components")))
+        return Fitted(mean, scale, weights, self.arrays[self.named("components")], self.factor)
+
+    @property
+    def factor(self) -> float:
+        """What the features of the group were multiplied by, against those of other groups."""
+        if "block_factor" not in self.arrays:
+            return 1.0
+        return float(np.asarray(self.arrays["block_factor"][...], np.float64)[self.groups.index(self.group)])
 
     def coordinate(self, name: str) -> Coordinate | None:
         """The coordinate along a dimension, where the input had one."""

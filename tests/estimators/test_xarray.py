@@ -230,7 +230,7 @@ def test_calendars_of_models_come_back_as_dates(field, tmp_path):
 
 def test_what_can_not_be_labelled_is_refused(field):
     with pytest.raises(InputError, match=r"an xarray\.Dataset with variables 'a', 'b'.*\n.*X\['NAME'\]"):
-        PCA().fit(xr.Dataset({"a": field, "b": field}))
+        KernelPCA().fit(xr.Dataset({"a": field, "b": field}))
     fitted = PCA(3, samples_axis="time").fit(field)
     scores = fitted.transform(field)
     with pytest.raises(InputError, match=r"scores have dimensions \('component',\).*\n.*isel"):

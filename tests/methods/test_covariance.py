@@ -17,6 +17,7 @@ from dpca.planning.runplan import Scratch, Workers
 from dpca.planning.search import plan_run
 from dpca.sources import as_source
 from dpca.sources.base import Layout
+from dpca.sources.groups import alone
 from dpca.system.machine import Budget
 from tests.reference import assert_right, dense_pca
 from tests.runs import RecordingSource, Unread, decompose_array
@@ -194,7 +195,7 @@ class Described(Unread):
 
 def planned(source, solver, memory=2**33):
     workers = Workers(0, 2, Budget(memory, "as asked for"))
-    return plan_run(source, 0, Model(5, solver=solver), workers=workers, scratch=Scratch("scratch.zarr", 2**40))
+    return plan_run(alone(source), Model(5, solver=solver), workers=workers, scratch=Scratch("scratch.zarr", 2**40))
 
 
 def test_a_covariance_that_is_too_large_says_what_it_takes_and_what_would_do():

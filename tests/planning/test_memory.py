@@ -178,6 +178,17 @@ def test_views_take_no_more_memory_than_planned(case):
     assert_kept(peak, idle_bytes(), planned)
 
 
+@pytest.mark.parametrize(("solver", "n"), [("gram_eigh", 1200), ("tsqr", 300)])
+def test_inputs_side_by_side_take_no_more_memory_than_planned(solver, n):
+    """A matrix for each, and what their factors are found with."""
+    inputs = [f"{{name: {name}, uri: {name}.npy}}" for name in "abc"]
+    for name, d in zip("abc", (20_000, 3000, 40), strict=True):
+        np.save(f"{name}.npy", values((n, d), "f4"))
+    how = [f"input=[{', '.join(inputs)}]", f"model.svd_solver={solver}", "preprocess.block_scaling=first_eigenvalue"]
+    peak, planned, _ = measured_run("a.npy", "1 GiB", *(word for one in how for word in ("--set", one)))
+    assert_kept(peak, idle_bytes(), planned)
+
+
 @pytest.mark.parametrize("solver", ["tsqr", "auto"])
 def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(solver):
     """Rank 5 of 10 components: auto looks for the others with every solver that it has."""
@@ -223,12 +234,13 @@ from dpca.system.machine import Budget
 from dpca.config.model import Model
 from dpca.planning.search import Scratch, Workers, plan_run
 from dpca.sources import as_source
+from dpca.sources.groups import alone
 array = zarr.open_array(sys.argv[1])
 if sys.argv[2] == "dask":
     array = da.from_zarr(array)
 PCA(10, memory="1 GiB", store="r.zarr").fit(array)
 workers = Workers(0, os.cpu_count(), Budget(2**30, ""))
-made = plan_run(as_source(array), 0, Model(10), workers=workers, scratch=Scratch("", 0), keep_gram=False)
+made = plan_run(alone(as_source(array)), Model(10), workers=workers, scratch=Scratch("", 0), keep_gram=False)
 open("planned", "w").write(str(made.tightest.peak_bytes))
 """
 

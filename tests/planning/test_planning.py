@@ -14,6 +14,7 @@ from dpca.planning.runplan import Scratch, Workers
 from dpca.planning.search import plan_run
 from dpca.slabs import MAX_SPANS
 from dpca.sources.base import Layout, size_of
+from dpca.sources.groups import alone
 from dpca.system.machine import Budget
 from tests.drawn import examples
 from tests.runs import Unread
@@ -36,12 +37,12 @@ class Imagined(Unread):
 
 def made(source, memory_mib, *, axis=0, model=Model(5), threads=2, processes=0, scratch=PLENTY, **how):
     budget = Budget(int(memory_mib * MIB), "of this test")
-    return plan_run(source, axis, model, workers=Workers(processes, threads, budget), scratch=scratch, **how)
+    return plan_run(alone(source, axis), model, workers=Workers(processes, threads, budget), scratch=scratch, **how)
 
 
 def test_columns_of_chunks_come_first():
     plan = made(Imagined((100, 10**7), (100, 10_000)), 2000)
-    assert (plan.reading, plan.copy, plan.concurrency.n_tasks) == ("columns", None, 2)
+    assert (plan.only.reading, plan.only.copy, plan.concurrency.n_tasks) == ("columns", None, 2)
 
 
 def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
@@ -60,17 +61,17 @@ def test_memory_lowers_the_tasks_before_it_narrows_a_slab():
 
 def test_a_column_that_is_too_large_is_read_in_parts_where_storage_allows():
     plan = made(Imagined((1000, 10**6), (1, 10**6), divisible=True, codec="none"), 500)
-    assert (plan.reading, plan.copy) == ("parts", None)
+    assert (plan.only.reading, plan.only.copy) == ("parts", None)
     assert plan.plan.slab_width < 10**6
 
 
 def test_else_it_is_copied_to_scratch_once():
     source = Imagined((1000, 10**6), (1, 10**6))
     plan = made(source, 700)
-    assert plan.reading == "copy"
+    assert plan.only.reading == "copy"
     assert source.layout.bytes <= plan.scratch_bytes < 1.1 * source.layout.bytes
     # The same input with room for a whole column: no copy.
-    assert made(source, 20_000).reading == "columns"
+    assert made(source, 20_000).only.reading == "columns"
 
 
 def test_scratch_that_is_too_small_says_what_would_do():
@@ -78,7 +79,7 @@ def test_scratch_that_is_too_small_says_what_would_do():
     with pytest.raises(OverBudgetError, match=r"copied to scratch, which takes 4 GB, but /s has 1 GB free") as caught:
         made(source, 700, scratch=Scratch("/s", 10**9))
     budget = float(re.search(r"compute.memory to (\d+) MiB", caught.value.remedy)[1])
-    assert made(source, budget, scratch=Scratch("/s", 10**9)).reading == "columns"
+    assert made(source, budget, scratch=Scratch("/s", 10**9)).only.reading == "columns"
     assert caught.value.exit_code == 3
 
 
@@ -147,12 +148,12 @@ def test_a_cluster_is_planned_process_by_process():
     source = Imagined((2000, 10**7), (2000, 1000))
     budget = Budget(1000 * MIB, "60 % of the workers' limit")
     workers = Workers(4, 2, budget, client_budget=Budget(3000 * MIB, "of this machine"))
-    plan = plan_run(source, 0, Model(5), workers=workers, scratch=PLENTY)
+    plan = plan_run(alone(source), Model(5), workers=workers, scratch=PLENTY)
     assert [(process.name, process.count) for process in plan.processes] == [("client", 1), ("worker", 4)]
     assert plan.concurrency.n_tasks == 8
     small = Workers(4, 2, budget, client_budget=Budget(200 * MIB, "of this machine"))
     with pytest.raises(OverBudgetError, match="in each client") as caught:
-        plan_run(source, 0, Model(5), workers=small, scratch=PLENTY)
+        plan_run(alone(source), Model(5), workers=small, scratch=PLENTY)
     assert "Run the client where" in caught.value.remedy
 
 
@@ -168,7 +169,7 @@ def test_chunks_that_are_advised_need_no_advice():
     chunks = better_chunks(layout, 0)
     assert size_of(chunks, layout.dtype) <= 8 * MIB
     plan = made(Imagined((1000, 721, 1440), chunks), 2000)
-    assert plan.reading == "columns"
+    assert plan.only.reading == "columns"
     assert plan.concurrency.n_tasks == 2
 
 
@@ -176,11 +177,11 @@ def test_memory_that_would_do_without_scratch_and_with_it_are_told_apart():
     source = Imagined((500, 400_000), (1, 400_000))
     with pytest.raises(OverBudgetError) as caught:
         made(source, 150, scratch=Scratch("/s", 10**7))
-    alone, with_scratch = map(int, re.findall(r"(\d+) MiB", caught.value.remedy)[:2])
-    assert with_scratch < alone
+    in_place, with_scratch = map(int, re.findall(r"(\d+) MiB", caught.value.remedy)[:2])
+    assert with_scratch < in_place
     assert "and compute.scratch to a directory with 800 MB free" in caught.value.remedy
-    assert made(source, alone, scratch=Scratch("/s", 10**7)).reading == "columns"
-    assert made(source, with_scratch, scratch=PLENTY).reading == "copy"
+    assert made(source, in_place, scratch=Scratch("/s", 10**7)).only.reading == "columns"
+    assert made(source, with_scratch, scratch=PLENTY).only.reading == "copy"
 
 
 def test_chunks_that_hurt_are_named_whether_or_not_the_eigensolve_would_fit():

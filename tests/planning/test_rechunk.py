@@ -23,6 +23,7 @@ from dpca.planning.rechunk import plan_copy
 from dpca.planning.runplan import Attempt, Concurrency, RunPlan, Scratch, Workers
 from dpca.planning.search import plan_run
 from dpca.sources import as_source, open_source
+from dpca.sources.groups import alone
 from dpca.system.machine import Budget
 from tests.runs import RecordingSource, arrays_of, decompose_array
 from tests.stores import counted, random_array
@@ -45,7 +46,7 @@ def stored(draw):
 @contextmanager
 def copied(source, copy, tmp_path, n_tasks=2):
     plan = plan_layout(copy.layout, 0, 1, divide=True)
-    made = RunPlan(plan, "copy", copy, Concurrency(n_tasks, 2 * n_tasks))
+    made = RunPlan.of(plan, "copy", copy, concurrency=Concurrency(n_tasks, 2 * n_tasks))
     stages = Stages(Runner(Threads(n_tasks), Progress()))
     with streamed(Dataset.of(source, plan), made, str(tmp_path), stages) as (data, absent):
         yield data.only.source, absent
@@ -111,8 +112,10 @@ def test_whole_rows_give_the_bits_that_columns_give(kind, monkeypatch):
     from dpca.store.outputs import Outputs
 
     attempts = tuple(Attempt(rung, Concurrency(2, 4)) for rung in model.ladder(source.layout.dtype, "samples"))
-    made = RunPlan(plan, "copy", copy, Concurrency(2, 4), attempts=attempts)
-    found = decompose(source, model, made, Outputs("r.zarr"), Runner(Threads(2), Progress()), scratch="scratch.zarr")
+    made = RunPlan.of(plan, "copy", copy, concurrency=Concurrency(2, 4), attempts=attempts)
+    found = decompose(
+        alone(source), model, made, Outputs("r.zarr"), Runner(Threads(2), Progress()), scratch="scratch.zarr"
+    )
     assert not os.path.exists("scratch.zarr")
     expected = decompose_array(x, 3, slab_bytes=12 * 8 * 256)
     assert arrays_of(found) == arrays_of(expected)
@@ -163,7 +166,7 @@ def test_the_estimator_copies_too_and_leaves_nothing(tmp_path, monkeypatch):
     whole = PCA(3).fit(x)
     source = as_source(array)
     workers = Workers(0, 2, Budget(8 * MIB, "of this test"))
-    assert plan_run(source, 0, Model(3), workers=workers, scratch=Scratch("s", 10**9)).reading == "copy"
+    assert plan_run(alone(source), Model(3), workers=workers, scratch=Scratch("s", 10**9)).only.reading == "copy"
     pca = PCA(3, memory="8 MiB", store=store).fit(array)
     np.testing.assert_allclose(pca.singular_values_, whole.singular_values_, rtol=1e-5)
     np.testing.assert_allclose(pca.transform(array), whole.transform(x), rtol=1e-3, atol=1e-3)
@@ -179,9 +182,9 @@ def test_a_lazy_array_whose_bands_compute_the_whole_is_not_copied():
         patch.setattr("dpca.planning.footprint.TASK_BYTES", 2 * MIB)
         patch.setattr("dpca.planning.search.SLAB_BYTES", 2**20)
         patch.setattr("dpca.planning.search.SLAB_WIDTH", 1)
-        assert plan_run(as_source(x), 0, Model(3), **plan).reading == "copy"
+        assert plan_run(alone(as_source(x)), Model(3), **plan).only.reading == "copy"
         with pytest.raises(InputError, match="share ancestors"):
-            plan_run(as_source(x - x.mean(axis=0)), 0, Model(3), **plan)
+            plan_run(alone(as_source(x - x.mean(axis=0))), Model(3), **plan)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

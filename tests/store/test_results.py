@@ -8,7 +8,7 @@ import zarr
 
 from dpca.commands.prepare import settled_of
 from dpca.errors import LedgerError, OutputExistsError, StorageError, writing
-from dpca.planning.runplan import Settled
+from dpca.planning.runplan import Settled, SettledInput
 from dpca.slabs import make_plan
 from dpca.store.directory import ResultDirectory
 from dpca.store.names import names_along
@@ -17,7 +17,7 @@ from dpca.store.stored import Arrays
 from dpca.store.unfinished import Begun
 from dpca.system import durable
 
-SETTLED = Settled(make_plan((3, 4), 8, (3, 4)), "columns", None, (), (), 1)
+SETTLED = Settled((SettledInput(make_plan((3, 4), 8, (3, 4)), "columns", None),), (), (), 1)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workflows.claims.kinds import KINDS, OPTIONS
 from workflows.claims.truth import centred, kernel_values, singular_values
@@ -27,13 +28,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "PCA, single": {"precision": "single"},
     "PCA, double": {"precision": "double", "svd_solver": "gram_eigh"},
     "PCA, tsqr": {"svd_solver": "tsqr"},
+    "PCA, side by side": {"block_scaling": "total_variance"},
+    "PCA, side by side, MFA": {"block_scaling": "first_eigenvalue"},
     "KernelPCA": {"kernel": "linear"},
     "KernelPCA, single": {"kernel": "linear", "precision": "single"},
     "KernelPCA, double": {"kernel": "linear", "precision": "double"},
     "KernelPCA, rbf": {"kernel": "rbf", "gamma": "median"},
     "KernelPCA, rbf, single": {"kernel": "rbf", "gamma": "median", "precision": "single"},
 }
-"""What is called: a name, and the parameters."""
+"""What is called: a name, and the parameters. Side by side are two halves of the features, with `block_scaling`."""
 SAMPLES = (3, 8, 30, 100)
 MANY = {"white float32": 500, "smooth field in kelvin": 300, "graded values": 300, "images": 300}
 """Kinds that are tried with more samples, too."""
@@ -82,11 +85,14 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
         if kernel and not given.get("center", True):
             continue  # a kernel sees samples as they are, and these are about their mean
         estimator = (KernelPCA if kernel else PCA)(min(COMPONENTS, len(x) - 1, flat.shape[1]), **parameters, **given)
+        halves = "block_scaling" in parameters
+        if halves and flat.shape[1] < 2:
+            continue
         try:
-            certificate = estimator.fit(x).certificate_
+            certificate = estimator.fit(halved(x) if halves else x).certificate_
         except DpcaError:
             continue  # refused, with its reason: nothing is claimed
-        true = linear
+        true = singular_values(balanced(flat, parameters["block_scaling"])) if halves else linear
         if kernel == "rbf":
             if estimator.gamma_ not in known:
                 known[estimator.gamma_] = kernel_values(flat, estimator.gamma_)
@@ -97,6 +103,22 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
                 error = float(abs(value - true[index]) / true[index]) if true[index] > 0 else np.inf
                 found.append(Claim(kind, len(x), run, index, component["digits"], error, component["reliable"]))
     return found
+
+
+def halved(x: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Two halves of the features."""
+    flat = x.reshape(len(x), -1)
+    half = flat.shape[1] // 2
+    return {"left": flat[:, :half], "right": flat[:, half:]}
+
+
+def balanced(flat: NDArray[Any], scaling: str) -> NDArray[Any]:
+    """X_c with each half divided by the root of its total variance, or of its first eigenvalue, in longdouble."""
+    half = flat.shape[1] // 2
+    parts = [flat[:, :half], flat[:, half:]]
+    total = scaling == "total_variance"
+    sizes = [((part**2).sum() if total else singular_values(part)[0] ** 2) / (len(flat) - 1) for part in parts]
+    return np.hstack([part / np.sqrt(size) if size > 0 else part for part, size in zip(parts, sizes, strict=True)])
 
 
 def row(name: str, claims: list[Claim]) -> str:

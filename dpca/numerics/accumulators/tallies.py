@@ -107,6 +107,11 @@ class FeatureTally:
             found.absent = np.zeros((n_samples, n_samples))
         return found
 
+    @classmethod
+    def like(cls, other: Self) -> Self:
+        """An empty tally of the same kind as another."""
+        return cls.empty(len(other.squares), other.sketch.shape[1], other.absent.size > 0)
+
     def shared(self, n_features: int) -> F64:
         """Number of features that both of two samples have, of `n_features`: d - a 1' - 1 a' + A A', (n_samples, n_samples)."""
         alone = np.diagonal(self.absent)

@@ -1,0 +1,160 @@
+"""One sum for each group of features, of the same samples: K_g, whose sum over the groups is K."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dpca.numerics.accumulators import Accumulator
+from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.gram import eigh
+from dpca.numerics.accumulators.tallies import Counts, FeatureTally
+from dpca.numerics.panels import BlockScaling
+from dpca.numerics.sketch import Sketch
+
+
+@dataclass(frozen=True)
+class OfGroup:
+    """The sum of a span, and the group that the span is of."""
+
+    group: int
+    sum: Accumulator
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The sums of all groups, in their order."""
+
+    sums: tuple[Accumulator, ...]
+
+    def merge(self, part: OfGroup) -> Self:
+        """Add the sum of a span, in place."""
+        self.sums[part.group].merge(part.sum)
+        return self
+
+    @property
+    def counts(self) -> Counts:
+        """What was met while the data were read, in all groups."""
+        counts = Counts()
+        for one in self.sums:
+            counts.merge(one.tally.counts)
+        return counts
+
+    @property
+    def matrix(self) -> F64:
+        """The first of the matrices: all are of one size."""
+        return self.sums[0].matrix
+
+    def squares(self, center: bool) -> F64:
+        """As `Accumulator.squares`, of the sum over the groups."""
+        return np.asarray(sum(one.squares(center) for one in self.sums))
+
+    def times(self, vectors: F64) -> F64:
+        """As `Accumulator.times`, of the sum over the groups."""
+        return np.asarray(sum(one.times(vectors) for one in self.sums))
+
+    @property
+    def matrices(self) -> tuple[F64, ...]:
+        return tuple(one.matrix for one in self.sums)
+
+    def total(self) -> Accumulator:
+        """The sum over the groups, added in their order; the sum itself where there is one group."""
+        first, *others = self.sums
+        if not others:
+            return first
+        tally = first.tally
+        assert isinstance(tally, FeatureTally)
+        total = type(first).empty(len(first.matrix), FeatureTally.like(tally))
+        for one in self.sums:
+            total.merge(one)
+        return total
+
+
+@dataclass(frozen=True)
+class BlockFactors:
+    """What the features of each group are multiplied by."""
+
+    values: F64
+    """(groups,)."""
+    error: float = 0.0
+    """Largest relative error of a factor, which every singular value then has beside its own."""
+
+    @classmethod
+    def of(
+        cls,
+        sums: Sequence[Accumulator],
+        scaling: BlockScaling,
+        divisor: float,
+        squares: Sequence[float],
+        sketches: Sequence[Sketch],
+    ) -> Self:
+        """The factors by which groups are scaled against each other.
+
+        first_eigenvalue : 1 / sqrt(lambda_1 of the group's own covariance), so that no group decides the first component
+            by its size: multiple factor analysis (Escofier and Pages, Computational Statistics & Data Analysis 18, 1994)
+        total_variance : 1 / sqrt(the sum of its variances), so that groups count alike, however many features they have
+
+        A group without variance keeps the factor 1. For the only group of a run it is 1, too: a common factor changes no share.
+
+        Parameters
+        ----------
+        sums : centred, and scaled feature by feature
+        divisor : of variances
+        squares : the sum of squares of each group, added up without products
+        sketches : of each group
+        """
+        if scaling == "none" or len(sums) == 1:
+            return cls(np.ones(len(sums)))
+        found = [(square, 0.0) for square in squares]
+        if scaling == "first_eigenvalue":
+            found = [_first(one, sketch) for one, sketch in zip(sums, sketches, strict=True)]
+        sizes = np.array([size for size, _ in found]) / divisor
+        factors = np.where(sizes > 0, 1.0 / np.sqrt(np.where(sizes > 0, sizes, 1.0)), 1.0)
+        return cls(factors, max(error for _, error in found))
+
+
+def weigh(sum_: Accumulator, factor: float) -> None:
+    """Multiply the features of a sum by a factor, in place."""
+    tally = sum_.tally
+    assert isinstance(tally, FeatureTally)
+    if factor == 1:
+        return
+    sum_.matrix *= factor**sum_.power
+    sum_.exact = False
+    for products in (tally.squares, tally.sketch, tally.mean_product):
+        products *= factor**2
+    tally.mean_norm2 *= factor**2
+
+
+def shares(sums: tuple[F64, ...], power: int, vectors: F64, eigenvalues: F64) -> F64:
+    """The share of each group in the variance of each component, v' K_g v / lambda, (groups, k); 0 where lambda is 0.
+
+    Parameters
+    ----------
+    sums : K_g where `power` is 2, else R_g with K_g = R_g'R_g, (n, n) each
+    vectors : (n, k), of norm 1
+    eigenvalues : (k,)
+    """
+    parts = np.array([_quadratic(matrix, power, vectors) for matrix in sums])
+    found: F64 = np.divide(parts, eigenvalues, out=np.zeros_like(parts), where=eigenvalues > 0)
+    return found
+
+
+def _quadratic(matrix: F64, power: int, vectors: F64) -> F64:
+    product = matrix @ vectors
+    return np.asarray(np.einsum("nk,nk->k", vectors if power == 2 else product, product), np.float64)
+
+
+def _first(one: Accumulator, sketch: Sketch) -> tuple[float, float]:
+    """The largest eigenvalue of K_g, and the relative error of its root, as the sketch measures it."""
+    if not one.matrix.any():
+        return 0.0, 0.0
+    if one.power == 1:
+        sigma = float(np.linalg.norm(one.matrix, 2))
+        return sigma**2, sketch.backward_error(one.times(sketch.columns), sigma) / sigma
+    factors = eigh(one.matrix, lambda *_: 1)
+    largest = float(factors.eigenvalues[0])
+    return largest, float(sketch.residuals(factors.vectors, factors.eigenvalues[:1])[0]) / (2 * largest)

@@ -1,0 +1,146 @@
+"""Features of the same samples in several sources: a run's inputs, side by side."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpca.errors import InputError
+from dpca.sources.base import Layout, Source
+from dpca.sources.calendars import as_names, is_time
+from dpca.sources.coordinate import Coordinate
+from dpca.sources.weights import FeatureWeights
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Names of groups: they are part of the names of arrays and dimensions of a result."""
+
+
+@dataclass(frozen=True)
+class FeatureGroup:
+    """Features that one source holds."""
+
+    source: Source
+    samples_axis: int
+    """The number of the axis of samples."""
+    name: str = ""
+    """Empty for the only group of a run."""
+    weights: FeatureWeights | None = None
+    """Weights of the features; None for equal ones."""
+
+    @property
+    def layout(self) -> Layout:
+        return self.source.layout
+
+    @property
+    def n_samples(self) -> int:
+        return self.layout.shape[self.samples_axis]
+
+    @property
+    def n_features(self) -> int:
+        return self.layout.n_values // max(1, self.n_samples)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All that tasks read."""
+        beside = () if self.weights is None else self.weights.inputs
+        return (self.source, *(source for source, _ in beside))
+
+
+Groups = tuple[FeatureGroup, ...]
+
+
+def alone(source: Source, samples_axis: int | str = 0, weights: FeatureWeights | None = None) -> Groups:
+    """The only group of a run."""
+    return (FeatureGroup(source, source.layout.axis_of(samples_axis), weights=weights),)
+
+
+def parts_of(data: Any) -> dict[str, Any]:
+    """The arrays of X by name: those of a dict or an xarray.Dataset; an array alone has no name, also as the only one of these.
+
+    Raises
+    ------
+    InputError
+        When a name can't be part of the names of arrays.
+    """
+    # A subclass of dict may be something else, such as a sparse matrix of scipy.
+    if not (type(data) is dict or ("xarray" in sys.modules and isinstance(data, sys.modules["xarray"].Dataset))):
+        return {"": data}
+    names = list(data)
+    wrong = next((name for name in names if not (isinstance(name, str) and NAME.fullmatch(name))), None)
+    if not names or wrong is not None:
+        raise InputError(
+            "X is empty: it holds no array" if not names else f"X has an array of the name {wrong!r}",
+            "Give arrays by name; names begin with a letter, and have letters, digits, - and _.",
+        )
+    return {name: data[name] for name in names} if len(names) > 1 else {"": data[names[0]]}
+
+
+def named(groups: Sequence[FeatureGroup]) -> str:
+    """The name of the data in messages."""
+    return ", ".join(group.layout.name for group in groups)
+
+
+def check_same_samples(groups: Sequence[FeatureGroup]) -> None:
+    """Refuse groups of different samples, or of the same ones in another order; reads no values.
+
+    Where two groups have names or times of their samples, these have to be equal, whatever the units of times are.
+
+    Raises
+    ------
+    InputError
+        Names both inputs, and the first sample that differs.
+    """
+    first, *others = groups
+    for other in others:
+        if other.n_samples != first.n_samples:
+            raise InputError(
+                f"input {other.name}: {other.layout.name} has {other.n_samples:,} samples along axis {other.samples_axis}, but "
+                f"{first.name}, {first.layout.name}, has {first.n_samples:,}: inputs side by side are of the same samples",
+                "Choose them with samples in both; or name another samples_axis.",
+                key="input",
+            )
+    named_ones = [group for group in groups if _has_names(group)]
+    for other in named_ones[1:]:
+        _check_names(named_ones[0], other)
+
+
+def _has_names(group: FeatureGroup) -> bool:
+    with group.source.open() as reader:
+        return reader.coordinate(group.samples_axis) is not None
+
+
+def _check_names(first: FeatureGroup, other: FeatureGroup) -> None:
+    with first.source.open() as one, other.source.open() as two:
+        names, others = one.coordinate(first.samples_axis), two.coordinate(other.samples_axis)
+        assert names is not None
+        assert others is not None
+        for number, (name, found) in enumerate(zip(_names_of(names), _names_of(others), strict=True)):
+            if name == found:
+                continue
+            present = found in set(_names_of(names))
+            raise InputError(
+                f"input {other.name}: sample {number} of {other.layout.name} is {found}, but {name} in {first.name}, "
+                f"{first.layout.name}: "
+                + ("the samples are in another order" if present else "they are other samples"),
+                "Choose the same samples, in the same order, with samples in both.",
+                key="input",
+            )
+
+
+def _names_of(coordinate: Coordinate) -> Iterator[Any]:
+    """What tells samples apart along a coordinate: dates as text, names, or numbers."""
+    for _, values in coordinate.pieces():
+        found = np.asarray(values)
+        told = is_time(coordinate.attributes) or found.dtype.kind not in "biuf"
+        yield from as_names(found, coordinate.attributes) if told else found.tolist()
+
+
+def dtype_of(groups: Sequence[FeatureGroup]) -> np.dtype[Any]:
+    """The dtype of the values; where groups differ, one that holds all of them."""
+    first, *others = (group.layout.dtype for group in groups)
+    return first if all(dtype == first for dtype in others) else np.result_type(first, *others)
