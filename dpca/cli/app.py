@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ from dpca.cli.printing import patient_streams, print_applied, print_finished, sa
 if TYPE_CHECKING:
     from dpca.commands.apply import Place
     from dpca.commands.export import Format
-    from dpca.config.schema import Input
+    from dpca.commands.side_by_side import Given
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -151,17 +150,16 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, as_json: bool) -> None:
     """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
 
-    Several files, or a pattern in quotes, are joined along the samples.
-    URI may be a YAML file with the keys of a config's input, too.
+    Several files, or a pattern in quotes, are joined along the samples; where they hold different arrays, each is described.
+    URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
 
     \b
     Example: dpca inspect data/faces.zarr
     """
-    from dpca.commands.inspection import as_text
-    from dpca.commands.inspection import inspect as look
+    from dpca.commands.side_by_side import look, text_of
 
-    inspected = look(_given(uri), array, _axis(samples_axis))
-    click.echo(json.dumps(inspected, indent=2) if as_json else as_text(inspected))
+    facts = look(_given(uri), array, _axis(samples_axis))
+    click.echo(json.dumps(facts, indent=2) if as_json else text_of(facts))
 
 
 @commands.command()
@@ -172,19 +170,18 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
 def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None) -> None:
     """Print a config for what lies at a path or URL: ready to run, every key explained.
 
-    Several files, or a pattern in quotes, are joined along the samples.
-    URI may be a YAML file with the keys of a config's input, too.
+    Several files, or a pattern in quotes, are joined along the samples. Arrays of the same samples, in one file or in
+    several, become inputs side by side; --array chooses one.
+    URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
 
     \b
     Example: dpca init data/faces.zarr > faces.yaml
     """
-    from dpca.commands.inspection import inspect as look
-    from dpca.commands.inspection import starting_config
+    from dpca.commands.starting import started
 
-    given = _given(uri)
-    inspected = look(given, array, _axis(samples_axis))
-    click.echo(starting_config(given, inspected))
-    for sentence in inspected["watch_out"]:
+    text, notes = started(_given(uri), array, _axis(samples_axis))
+    click.echo(text)
+    for sentence in notes:
         click.echo(f"dpca: note: {sentence}", err=True)
 
 
@@ -309,7 +306,7 @@ def report(
     )
     opened = open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
-    divided = None if groups is None else read_labels(groups, groups_array, math.prod(opened.feature_shape), "features")
+    divided = None if groups is None else read_labels(groups, groups_array, opened.n_features, "features")
     click.echo(write_report(opened, values, out, divided))
 
 
@@ -438,19 +435,17 @@ def _check_with(*pairs: tuple[str, str | None, str, str | None]) -> None:
             raise click.UsageError(f"{name} is given without {other}: give that too, or leave it out")
 
 
-def _given(given: tuple[str, ...]) -> str | list[str] | Input:
-    """Paths and URLs as they are; of a YAML file the input that it describes."""
+def _given(given: tuple[str, ...]) -> Given:
+    """Paths and URLs as they are; of a YAML file the input that it describes, or the list of them."""
+    from dpca.commands.side_by_side import listed
     from dpca.config.loading import is_config, load_inputs
-    from dpca.errors import ConfigError
 
     if len(given) > 1:
         return list(given)
     if not is_config(given[0]):
         return given[0]
     found = load_inputs(given[0])
-    if isinstance(found, list):
-        raise ConfigError(f"{given[0]}: has a list of inputs, but one is looked at", "Look at one after the other.")
-    return found
+    return listed(found) if isinstance(found, list) else found
 
 
 def _axis(given: str | None) -> int | str | None:

@@ -115,11 +115,17 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
     sigma, variance, ratio = (
         result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
     )
-    click.echo("component  singular value  explained variance   ratio  cumulative")
+    groups = result.groups if "variance_share" in result.arrays else ()
+    shares: Any = result.arrays["variance_share"][...] if groups else None
+    widths = [max(6, len(name)) for name in groups]
+    head = "".join(f"  {name:>{width}}" for name, width in zip(groups, widths, strict=True))
+    click.echo(f"component  singular value  explained variance   ratio  cumulative{head}")
     for index, component in enumerate(certificate["components"][:SHOWN_COMPONENTS]):
         click.echo(
             f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
-            f"{ratio[: index + 1].sum():10.4f}" + ("" if component["reliable"] else "  not reliable")
+            f"{ratio[: index + 1].sum():10.4f}"
+            + "".join(f"  {shares[group, index]:{width}.4f}" for group, width in enumerate(widths))
+            + ("" if component["reliable"] else "  not reliable")
         )
     if len(sigma) > SHOWN_COMPONENTS:
         click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.aside import building, check_same_fit, forgetting
+from dpca.config.inputs import Input, Inputs
 from dpca.config.loading import is_config, load_inputs
-from dpca.config.schema import Input, Inputs, without_secrets
+from dpca.config.schema import without_secrets
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
@@ -329,7 +330,6 @@ def _projector(fit: Result, group: FeatureGroup, case: int | None, training: str
         _refuse_of_kernels(fit, case, training)
         check_features(fit, source, axis, in_files=True)
         return ByComponents(fit.fitted, fit.rules, source, axis, stage_of("transform", group.name))
-    _refuse_several(fit)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)
@@ -351,7 +351,6 @@ def _restorer(
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         return FromComponents(fit, chosen, k, str(out))
-    _refuse_several(fit)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         raise ConfigError(
@@ -377,15 +376,6 @@ def _training_path(fit: Result, given: str | None) -> list[Path]:
     where = _training(fit, given)
     uris = where.uris if where else expanded(fit.asked_input["uri"])
     return [] if fit.kind != "kernel_pca" else [Path(uri) for uri in uris if "://" not in uri]
-
-
-def _refuse_several(fit: Result) -> None:
-    """Refuse kernels of several inputs: new samples need inner products with all training data at a time."""
-    if fit.group:
-        raise ConfigError(
-            f"{fit.name}: is of kernels of several inputs ({', '.join(fit.groups)}), which can't be applied to new samples yet",
-            "Fit with kind: pca, or with one input.",
-        )
 
 
 def _refuse_training(fit: Result, given: str | None) -> None:

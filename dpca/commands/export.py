@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Input
+from dpca.config.inputs import Input
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
 from dpca.sources.calendars import datetimes
@@ -177,6 +177,11 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
     import anndata
     import pandas as pd
 
+    if len(result.groups) > 1:
+        raise InputError(
+            f"{result.name}: is of the inputs {', '.join(result.groups)}, side by side, but AnnData has one table of features",
+            "Export it as netcdf.",
+        )
     if "components" not in result.arrays or result.arrays["scores"].ndim != 2:
         raise InputError(
             f"{result.name}: has no components, or several kernels, which AnnData has no place for",
@@ -233,7 +238,7 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     InputError
         When the input is gone, or chooses other features by now.
     """
-    asked = Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
+    asked = Input.model_validate({**result.asked_input, "storage_options": {}})
     if asked.features is None:
         return None
     source, whole = asked.open(), asked.model_copy(update={"features": None}).open()

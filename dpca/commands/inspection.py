@@ -1,22 +1,16 @@
-"""The contents of an unknown file, and a configuration to start with."""
+"""The contents of an unknown file."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import count
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
+from dpca.config.inputs import Input
 from dpca.config.model import Model as Asked
-from dpca.config.schema import Compute, Config, Input, Model, Output, Preprocess, without_secrets
+from dpca.config.schema import without_secrets
 from dpca.errors import DpcaError, InputError
 from dpca.numerics.ladder import working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
@@ -46,11 +40,6 @@ SAMPLED_VALUES = 2**18
 OPENED_BYTES = 2**26
 MANY_SAMPLES = 20_000
 DAYS = 365.25
-WIDTH = 100
-PLAIN = re.compile(r"[A-Za-z/_][A-Za-z_][A-Za-z0-9./_-]*")
-WORDS = frozenset(
-    word for name in ("null", "true", "false", "yes", "no", "on", "off") for word in (name, name.title(), name.upper())
-)
 
 
 def inspect(
@@ -59,6 +48,7 @@ def inspect(
     samples_axis: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     opened_bytes: int = OPENED_BYTES,
+    told: str = "as told",
 ) -> dict[str, Any]:
     """Describe an array; reads its metadata and one chunk.
 
@@ -68,6 +58,7 @@ def inspect(
         `array`, the largest of the first file with two axes or more. Or the section `input` of a config, which says more of it
     samples_axis : instead of the guess, or of what the section says
     opened_bytes : largest size of a chunk that is read for a look at its values
+    told : the reason for `samples_axis`, where it is given
 
     Returns
     -------
@@ -75,7 +66,8 @@ def inspect(
         format_version : 1
         uri, array : where, as given; array is null where the file is one
         files : all of them
-        arrays : path, shape and dtype of every array of the first
+        arrays : path, shape and dtype of every array of the first, and whether it describes another one, as bounds do
+        units : of the values; empty where not known
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
         n_stored : number of samples in storage, if some of them were chosen; else null
@@ -105,7 +97,7 @@ def inspect(
                 f"{without_credentials(uris[0])}: holds no array of two axes or more", "PCA needs samples and features."
             )
         array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
-    reason = "as told"
+    reason = told
     if samples_axis is None:
         samples_axis, reason = guess_samples_axis(open_source(uris[0], array, storage_options=storage_options).layout)
     section |= {"uri": uris, "array": array, "samples_axis": samples_axis, "storage_options": storage_options or {}}
@@ -133,6 +125,7 @@ def inspect(
         "shape": list(layout.shape),
         "dims": list(layout.dims),
         "dtype": str(layout.dtype),
+        "units": layout.units,
         "chunks": list(layout.chunk_shape) if layout.chunked else None,
         "shards": list(layout.shards) if layout.shards else None,
         "codec": layout.codec,
@@ -336,66 +329,3 @@ def as_text(facts: Mapping[str, Any]) -> str:
         )
     lines += [f"watch    {sentence}" for sentence in facts["watch_out"]]
     return "\n".join(lines)
-
-
-DEPENDS = ("preprocess.center",)
-"""Keys whose default depends on another key: a value written down would not depend on it any more."""
-
-
-def starting_config(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str:
-    """A configuration for what was inspected: every key, its meaning, and a value that runs; options of a URL are left out."""
-    dims, axis = facts["dims"], facts["samples_axis"]
-    if isinstance(given, Input):
-        where = given.model_dump(exclude={"storage_options"})
-    else:
-        where = {"uri": given if isinstance(given, str) else list(given)}
-    first = facts["uri"] if isinstance(facts["uri"], str) else facts["uri"][0]
-    name = re.split(r"[.*?[]", PurePosixPath(first.rstrip("/")).name)[0].rstrip("-_") or "result"
-    if facts["array"]:
-        name += "-" + re.sub(r"\W+", "-", facts["array"].strip("/"))
-    chosen: dict[str, Any] = {
-        **{f"input.{key}": value for key, value in where.items()},
-        "input.array": facts["array"],
-        "input.samples_axis": where.get("samples_axis", dims[axis] or axis),
-        "preprocess.missing": "mean" if facts["values"] and facts["values"]["missing"] else "error",
-        "preprocess.weights": "sqrt_cos_lat" if facts["latitudes"] else None,
-        "output.path": _free(f"results/{name}"),
-    }
-    reasons = {
-        "preprocess.missing": "Chosen here since values are missing: error would refuse them.",
-        "preprocess.weights": f"Chosen here since {facts['latitudes']} holds latitudes: null would count all cells alike.",
-    }
-    lines = [
-        f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,}{of_stored(facts['n_stored'])} samples of {facts['n_features']:,} features",
-        f"# (samples: {facts['samples_axis_reason']}).",
-    ]
-    for sentence in facts["watch_out"]:
-        lines += textwrap.wrap(sentence, WIDTH, initial_indent="# Watch out: ", subsequent_indent="#   ")
-    for section, model in (
-        ("input", Input),
-        ("preprocess", Preprocess),
-        ("model", Model),
-        ("compute", Compute),
-        ("output", Output),
-    ):
-        lines.append(f"\n{section}:  # {Config.model_fields[section].annotation.__doc__}")
-        for key, field in model.model_fields.items():
-            value = chosen.get(f"{section}.{key}", field.default)
-            lines += [f"  # {line}" for line in textwrap.wrap(field.description or "", WIDTH - 4)]
-            if f"{section}.{key}" in reasons and value != field.default:
-                lines += [f"  # {line}" for line in textwrap.wrap(reasons[f"{section}.{key}"], WIDTH - 4)]
-            # A key that is commented out has the default that its comment explains, whatever else is changed.
-            lines.append(f"  {'# ' * (f'{section}.{key}' in DEPENDS)}{key}: {_yaml(value)}")
-    return "\n".join(lines)
-
-
-def _free(path: str) -> str:
-    """The path, with a number added if it exists already."""
-    numbered = (path if number == 1 else f"{path}-{number}" for number in count(1))
-    return next(place for place in numbered if not os.path.exists(place))
-
-
-def _yaml(value: Any) -> str:
-    """A scalar, an empty mapping or a section with its defaults as YAML: JSON, except for words that need no quotes."""
-    value = value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
-    return value if isinstance(value, str) and PLAIN.fullmatch(value) and value not in WORDS else json.dumps(value)

@@ -17,7 +17,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from dpca.config.schema import ALLOWED, REMEDIES, Config, Input, Inputs, InputSection, check_together, without_secrets
+from dpca.config.inputs import Input, Inputs, InputSection
+from dpca.config.schema import ALLOWED, REMEDIES, Config, without_secrets
+from dpca.config.together import check_together
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import HIDDEN
 

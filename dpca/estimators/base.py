@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpca.config.schema import Config, Filters, Input, Output, Preprocess
+from dpca.config.inputs import Input
+from dpca.config.schema import Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.stage import Executor

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from dpca.config.inputs import Input
 from dpca.config.model import Model
-from dpca.config.schema import Input
 from dpca.errors import ConfigError
 from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
 from dpca.execution.clusters import of_client
@@ -377,9 +377,7 @@ class KernelPCA(Streaming):
         training_data: Training | None = None
         if kernel.kernel.name != "precomputed":
             moved = (
-                None
-                if training is None
-                else Input(**{**result.manifest["config"]["input"], "uri": training, "storage_options": {}})
+                None if training is None else Input(**{**result.asked_input, "uri": training, "storage_options": {}})
             )
             training_data = training_of(result, moved)
             if training_data.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":

@@ -453,11 +453,11 @@ class PCA(Streaming):
         for name, source in sources.items():
             check_same_samples((FeatureGroup(source, axes[name], name or "X"), FeatureGroup(given, 0, "sample_weight")))
         with given.open() as reader:
-            values = reader.read((slice(0, len(sample_weight)),)).astype(np.float64)
+            values = reader.read((slice(0, given.layout.shape[0]),)).astype(np.float64)
         positive = np.flatnonzero(values != 0)
         if not len(positive):
             raise InputError(
-                "sample_weight is 0 for all samples", "Pass some positive weights, or None for equal ones."
+                "sample_weight: all weights are zero", "Pass some positive weights, or None for equal ones."
             )
         if len(positive) < len(values):
             sources = {name: SelectedSource(source, axes[name], positive) for name, source in sources.items()}

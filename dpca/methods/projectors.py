@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Input
+from dpca.config.inputs import Input
 from dpca.errors import ConfigError, DataError, InputError
 from dpca.execution.stage import Runner
 from dpca.kernels.kernel import Centering, Inner, Kernel
@@ -312,7 +312,12 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
         # The copy lies beside the arrays, also after the result was moved.
         copy = open_zarr(str(result.path.absolute() / TRAINING), absent_chunks="damage")
         return Training(copy, result.samples_axis, result.name, None)
-    where = moved_to or Input.model_validate({**result.manifest["config"]["input"], "storage_options": {}})
+    if len(result.groups) > 1:
+        raise ConfigError(
+            f"{result.name}: is of kernels of several inputs ({', '.join(result.groups)}), which can't be applied to new samples",
+            "Fit kernels of one input; PCA of several can be applied.",
+        )
+    where = moved_to or Input.model_validate({**result.asked_input, "storage_options": {}})
     try:
         source = where.open()
     except InputError as cause:

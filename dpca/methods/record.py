@@ -12,7 +12,8 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from dpca import __version__
-from dpca.config.schema import ArrayFile, Config
+from dpca.config.inputs import ArrayFile
+from dpca.config.schema import Config
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats

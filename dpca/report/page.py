@@ -259,7 +259,9 @@ def _components(result: Result, scree: findings.Scree, groups: NDArray[Any] | No
     together = [
         component for of_number in zip_longest(*(shown for shown, _ in drawn)) for component in of_number if component
     ]
-    how = [f"{name}: {words}" if name else words for name, (_, words) in zip(result.groups, drawn, strict=True)]
+    how = [
+        (f"{name}: " if name else "") + words for name, (_, words) in zip(result.groups, drawn, strict=True) if words
+    ]
     return {"components": together, "how": " ".join(how)}
 
 
@@ -382,4 +384,6 @@ def _plain(value: Any) -> Any:
     """The config without values that are not set, so that the file is easy to read and valid."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item not in (None, {}, [])}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value

@@ -209,7 +209,8 @@ def _kind(uri: str) -> str:
 
 
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Path, shape and dtype of every array at a path or URL. Empty if an array itself is there.
+    """Path, shape and dtype of every array at a path or URL, and whether it describes another one (`describes`: bounds,
+    coordinates and the like, by CF attributes of the other). Empty if an array itself is there.
 
     Raises
     ------
@@ -228,7 +229,11 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
         arrays = list_datasets(uri)
     else:
         arrays = []
-    return [{"path": path, "shape": list(shape), "dtype": dtype} for path, shape, dtype in arrays]
+    described = set[str]().union(*(names for *_, names in arrays))
+    return [
+        {"path": path, "shape": list(shape), "dtype": dtype, "describes": path.rsplit("/", 1)[-1] in described}
+        for path, shape, dtype, _ in arrays
+    ]
 
 
 def is_data_array(data: Any) -> bool:

@@ -67,6 +67,24 @@ def coordinate_of(name: str, vector: Vector, attributes: Mapping[str, Any]) -> C
     return Coordinate(name, vector, vector.parts, kept)
 
 
+DESCRIBING = (
+    "ancillary_variables",
+    "bounds",
+    "cell_measures",
+    "climatology",
+    "coordinates",
+    "formula_terms",
+    "grid_mapping",
+)
+"""Attributes that name the arrays which describe an array (CF conventions 1.11, appendix A)."""
+
+
+def described_by(attributes: Mapping[str, Any]) -> set[str]:
+    """Names of the arrays that describe an array, by its attributes: bounds, coordinates, areas of cells, flags of quality."""
+    texts = (text_of(attributes.get(key)) for key in DESCRIBING)
+    return {word for text in texts if isinstance(text, str) for word in text.split()}
+
+
 @dataclass(frozen=True)
 class _Attributes:
     """The attributes of an array."""

@@ -104,12 +104,13 @@ def check_same_samples(groups: Sequence[FeatureGroup]) -> None:
                 "Choose them with samples in both; or name another samples_axis.",
                 key="input",
             )
-    named_ones = [group for group in groups if _has_names(group)]
+    named_ones = [group for group in groups if has_names(group)]
     for other in named_ones[1:]:
         _check_names(named_ones[0], other)
 
 
-def _has_names(group: FeatureGroup) -> bool:
+def has_names(group: FeatureGroup) -> bool:
+    """Whether the samples have names, times or other values of a coordinate."""
     with group.source.open() as reader:
         return reader.coordinate(group.samples_axis) is not None
 

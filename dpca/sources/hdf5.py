@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside, without_parts
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
-from dpca.sources.cf import cf_attributes, coordinate_of, text_of
+from dpca.sources.cf import cf_attributes, coordinate_of, described_by, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
@@ -345,8 +345,8 @@ def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
     return without_parts(arrays)
 
 
-def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every dataset and sparse matrix of a file.
+def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, set[str]]]:
+    """Path, shape and dtype of every dataset and sparse matrix of a file, and the names of those that describe it.
 
     Raises
     ------
@@ -354,7 +354,10 @@ def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str]]:
         When the file is not readable.
     """
     with _opened(path) as file:
-        return [(name, item.shape, str(item.dtype)) for name, item in arrays_of(file).items()]
+        return [
+            (name, item.shape, str(item.dtype), described_by(getattr(item, "attrs", {})))
+            for name, item in arrays_of(file).items()
+        ]
 
 
 def _filters(dataset: h5py.Dataset) -> str:

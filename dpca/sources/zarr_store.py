@@ -20,6 +20,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, Stor
 
 from dpca.errors import InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, without_parts
+from dpca.sources.cf import described_by
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 
@@ -311,11 +312,12 @@ def leaves(path: str) -> bool:
 
 def list_zarr(
     uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
-) -> list[tuple[str, tuple[int, ...], str]]:
-    """Path, shape and dtype of every array at a path or URL; empty if an array itself is there."""
+) -> list[tuple[str, tuple[int, ...], str, set[str]]]:
+    """Path, shape and dtype of every array at a path or URL, and names of those that describe it; empty if an array itself is there."""
     node = open_node(uri, storage_options, library)
     if isinstance(node, zarr.Array):
         return []
     return [
-        (path, item.shape, str(item.dtype)) for path, item in sorted(arrays_of(node, without_credentials(uri)).items())
+        (path, item.shape, str(item.dtype), described_by(getattr(item, "attrs", {})))
+        for path, item in sorted(arrays_of(node, without_credentials(uri)).items())
     ]

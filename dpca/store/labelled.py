@@ -148,9 +148,8 @@ def together(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
         When they have other coordinates along a dimension that they share.
     """
     try:
-        return xr.merge(
-            [array.rename(name) for name, array in arrays.items()], join="exact", compat="equals", combine_attrs="drop"
-        )
+        xr.align(*arrays.values(), join="exact", copy=False)
+        return xr.Dataset(dict(arrays))
     except (xr.MergeError, ValueError) as cause:
         raise InputError(
             f"{', '.join(arrays)} do not make a Dataset, since a dimension has other coordinates in each ({cause})",

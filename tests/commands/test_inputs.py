@@ -102,6 +102,22 @@ def test_new_samples_and_samples_from_scores(arrays, capsys):
     assert len(parts) == 2
 
 
+def test_exports(arrays, capsys):
+    xarray = pytest.importorskip("xarray")
+    assert dpca("run", "c.yaml") == 0
+    assert "cumulative    wind   sites" in capsys.readouterr().out
+    for kind in ("netcdf", "hdf5", "npz", "csv"):
+        assert dpca("export", "r", "--to", kind) == 0
+    found = zarr.open_group("r/result.zarr")
+    with xarray.open_dataset("r.nc", engine="h5netcdf") as netcdf, h5py.File("r.h5") as hdf5, np.load("r.npz") as npz:
+        assert netcdf["components_wind"].dims == ("component", "wind_lat", "wind_lon")
+        for name in ("components_wind", "components_sites", "gram_by_group", "variance_share"):
+            for other in (netcdf, hdf5, npz):
+                np.testing.assert_array_equal(np.asarray(other[name]), found[name][:])
+    assert dpca("export", "r", "--to", "anndata") == 2
+    assert "is of the inputs wind, sites, side by side" in capsys.readouterr().err
+
+
 def test_all_components_give_the_samples_back(arrays):
     assert dpca("run", "c.yaml", "--set", f"model.n_components={N - 1}", "--set", "model.precision=double") == 0
     assert dpca("reconstruct", "r", "--out", "back.zarr") == 0

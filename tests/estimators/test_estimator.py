@@ -16,7 +16,13 @@ from dpca.errors import OverBudgetError, PrecisionError
 from tests.stores import random_array
 
 
-@parametrize_with_checks([PCA(), PCA(1, whiten=True)])
+def more_repeated_than_given(estimator):
+    """None keeps min(n_samples, n_features) of the samples that are given, which are more where they are repeated."""
+    kinds = ("dense", "sparse") if estimator.n_components is None else ()
+    return {f"check_sample_weight_equivalence_on_{kind}_data": "the number of components is another" for kind in kinds}
+
+
+@parametrize_with_checks([PCA(), PCA(2), PCA(1, whiten=True)], expected_failed_checks=more_repeated_than_given)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 

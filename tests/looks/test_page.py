@@ -194,3 +194,35 @@ def test_names_are_text_and_no_mathematics(features):
         assert dpca("report", "r", "--groups", "groups.txt") == 0
         words = re.findall(r"<text[^>]*>([^<]*)</text>", Path("r/report.html").read_text())
         assert {NAMED, "_b", f"{dims[1]}, by group"} <= set(words)
+
+
+def test_inputs_side_by_side(browser):
+    """A figure of each input for each component, with axes of its own, and the shares of the inputs."""
+    shape = (12, 5, 8)
+    group = zarr.open_group("wind.zarr", mode="w")
+    group.create_array("wind", data=random_array(0, shape, "f4"), dimension_names=("time", "lat", "lon"))
+    for name, values in (("lat", np.linspace(-60, 60, 5)), ("lon", np.arange(0, 360, 45.0))):
+        group.create_array(name, data=values, dimension_names=(name,))
+    np.save("sites.npy", random_array(1, (12, 30), "f8"))
+    Path("c.yaml").write_text(
+        "input: [{name: wind, uri: wind.zarr, array: wind}, {name: sites, uri: sites.npy}]\n"
+        "preprocess: {block_scaling: total_variance}\nmodel: {n_components: 2}\noutput: {path: r}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    assert dpca("report", "r") == 0
+    text = Path("r/report.html").read_text()
+    shares = zarr.open_group("r/result.zarr")["variance_share"][:]
+    for number in range(2):
+        for name, share in zip(("wind", "sites"), shares[:, number], strict=True):
+            assert f"Component {number}, {name}, " in text
+            assert f"{100 * share:.1f} %" in text
+    assert "12 samples of 70 features in 2 inputs" in text
+    assert "(total_variance)" in text
+    ids = re.findall(r'<svg[^>]* id="([^"]+)"', text)
+    assert len(set(ids)) == len(ids)
+    document, said = browser(Path("r/report.html"), 1280)
+    assert said == []
+    again = re.search(r"<pre>(.*?)</pre>", document, re.DOTALL)[1]
+    Path("again.yaml").write_text(again)
+    assert dpca("run", "again.yaml", "--set", "output.path=again") == 0
+    np.testing.assert_array_equal(zarr.open_group("again/result.zarr")["variance_share"][:], shares)

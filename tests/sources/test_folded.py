@@ -6,7 +6,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.config.schema import Input
+from dpca.config.inputs import Input
 from dpca.errors import InputError
 from dpca.planning.cuts import plan_layout
 from dpca.sources import as_source

@@ -10,7 +10,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.config.schema import Input, Names
+from dpca.config.inputs import Input, Names
 from dpca.errors import InputError
 from dpca.sources.columns import column_of
 from dpca.sources.labels import Place, labels_of, read_labels

@@ -1,0 +1,267 @@
+"""The section `input` of a configuration: where data are, and which of them."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from dpca.errors import InputError
+from dpca.sources import Source, expanded, open_joined
+from dpca.sources.base import READ_SECONDS
+from dpca.sources.groups import NAME
+from dpca.sources.joined_coordinates import Gaps
+from dpca.units import PLAIN
+
+if TYPE_CHECKING:
+    from dpca.sources.labels import Place
+
+
+class Section(BaseModel):
+    """Keys of a configuration."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
+"""Paths, URLs and other text that may be written into a script."""
+
+
+def _found(given: str | list[str]) -> str | list[str]:
+    """The paths that match, in place of patterns: these are the input that a result records."""
+    uris = expanded(given)
+    return uris if len(uris) > 1 else uris[0]
+
+
+Label = Annotated[Text, BeforeValidator(lambda given: given.isoformat() if isinstance(given, date) else given)]
+"""A value of a coordinate as text; YAML reads a day without quotes as a date."""
+
+
+class Range(Section):
+    """A range of numbers, counted from 0."""
+
+    start: Annotated[int | None, Field(ge=0, description="The first; null for 0.")] = None
+    stop: Annotated[int | None, Field(ge=0, description="The first that is left out; null to go to the end.")] = None
+    step: Annotated[int | None, Field(ge=1, description="How far apart; null for 1.")] = None
+
+
+class Names(Section):
+    """A name for each, in the order of the array."""
+
+    uri: Annotated[
+        Text,
+        Field(description="Zarr, HDF5, .npy, a text file with one a line, or a table: .csv or .tsv with a header."),
+    ]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+    column: Annotated[Text | None, Field(description="Name of the column of a table.")] = None
+
+    def at(self, key: str) -> Place:
+        """Their place, for what reads them; `key` is that of this section."""
+        from dpca.sources.labels import Place
+
+        return Place(self.uri, self.array, self.column, key)
+
+
+class Features(Section):
+    """The features that are read."""
+
+    column: Annotated[
+        Text,
+        Field(
+            description="A boolean column of AnnData's table of features, such as highly_variable: those are read for which it is true."
+        ),
+    ]
+
+
+class ArrayFile(Section):
+    """An array beside the data."""
+
+    uri: Annotated[Text, Field(description="Zarr, HDF5 or .npy.")]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+
+    def open(self) -> Source:
+        """The source of the array."""
+        from dpca.sources import list_arrays, open_source
+
+        held = [] if self.array else list_arrays(self.uri)
+        if len(held) > 1 and all(len(one["shape"]) == 1 for one in held):
+            raise InputError(
+                f"{self.uri}: holds {', '.join(one['path'] for one in held)}, and which of them is not said",
+                "Name it: {uri: ..., array: ...}.",
+            )
+        array = held[0]["path"] if len(held) == 1 else self.array
+        return open_source(self.uri, array)
+
+
+Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
+
+
+class Input(Section):
+    """Where the data are: one mapping of these keys, or a list of them.
+
+    The inputs of a list have the same samples, and their features side by side, such as the variables of a model: one input
+    is a group of features.
+    """
+
+    name: Annotated[
+        Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | None,
+        Field(
+            description="The name of this input in a list, with which the names of its arrays end, components_NAME, and those of its "
+            "feature axes begin; letters, digits, - and _."
+        ),
+    ] = None
+    uri: Annotated[
+        Text | Annotated[list[Text], Field(min_length=1)],
+        AfterValidator(_found),
+        Field(
+            description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens. Files that follow each other along the samples, "
+            "such as one a year, are joined: a list of them, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
+            "(sst_10 is before sst_9)."
+        ),
+    ]
+    array: Annotated[
+        str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
+    ] = None
+    samples_axis: Annotated[
+        int | str,
+        Field(description="The axis of samples: a number or a dimension's name; all other axes are feature axes."),
+    ] = 0
+    gaps: Annotated[
+        Gaps,
+        Field(
+            description="Of files that are joined, times have to increase from file to file. error: none may be missing, either: "
+            "a step between two files is at most 1.5 times the largest step within files; allow: it may be larger."
+        ),
+    ] = "error"
+    samples: Annotated[
+        Text | list[int | Label] | Range | None,
+        Field(
+            description="Which samples, in this order: a list of numbers from 0 or of labels (values of their coordinate as text; of "
+            "a time as much as no other shares), a range such as {start: 0, stop: 100, step: 2}, or a file of integers, of a mask, or "
+            "of text with one a line. null: all."
+        ),
+    ] = None
+    sample_names: Annotated[
+        Names | None,
+        Field(
+            description="Names of all samples in storage, from a file of their own, in place of those that the input has."
+        ),
+    ] = None
+    feature_names: Annotated[
+        Names | None, Field(description="Names of the features, where they have one axis, from a file of their own.")
+    ] = None
+    feature_shape: Annotated[
+        Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2)] | None,
+        Field(
+            description="Shape of the features of a sample, such as [112, 92] of images that are stored flattened, in C order."
+        ),
+    ] = None
+    features: Annotated[
+        Features | None,
+        Field(
+            description="The features that are read, of a matrix of AnnData: {column: NAME}, a boolean column of its table of them, such as "
+            "highly_variable. null: all."
+        ),
+    ] = None
+    absent_chunks: Annotated[
+        Literal["fill", "error"],
+        Field(
+            description="Chunks that were never written. fill: read them as the fill value, count and report them; error: refuse them."
+        ),
+    ] = "fill"
+    missing_values: Annotated[
+        list[float],
+        Field(
+            description="Stored values that mark a missing value, besides NaN and those that the file itself declares: its _FillValue, "
+            "missing_value, and values outside its valid_range, valid_min and valid_max."
+        ),
+    ] = []
+    read_seconds: Annotated[
+        float,
+        Field(gt=0, description="Seconds without a slab read after which storage counts as hanging, and the run ends."),
+    ] = READ_SECONDS
+    weights: Annotated[
+        Weights, Field(description="In a list: weights of these features, instead of preprocess.weights.")
+    ] = None
+    mask: Annotated[
+        ArrayFile | None,
+        Field(description="In a list: the mask of these features, instead of preprocess.filters.mask."),
+    ] = None
+    library: Annotated[
+        Literal["fsspec", "obstore"],
+        Field(description="Library that opens a URL: fsspec for many protocols, obstore for fewer, but faster."),
+    ] = "fsspec"
+    storage_options: Annotated[
+        dict[str, Any],
+        Field(
+            description="Options for a URL: those of fsspec's file system, or of obstore's from_url; never written to a result."
+        ),
+    ] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _axis_beside_folded_ones(cls, values: Any) -> Any:
+        """Count the samples axis of two from the end that is not folded, where the other one becomes several."""
+        if isinstance(values, dict) and values.get("feature_shape") is not None:
+            axis = values.get("samples_axis", 0)
+            return {**values, "samples_axis": {1: -1, -2: 0}.get(axis, axis)}
+        return values
+
+    def open(self) -> Source:
+        """The source of the array, with the samples, names and features as they are asked for.
+
+        Raises
+        ------
+        InputError
+            As `dpca.sources.open_joined` and `dpca.sources.views.viewed` do; or when the axis of samples is that of which
+            features are chosen.
+        """
+        from dpca.sources.views import viewed
+
+        source = open_joined(
+            self.uris,
+            self.samples_axis,
+            self.gaps,
+            array=self.array,
+            absent_chunks=self.absent_chunks,
+            storage_options=self.storage_options,
+            missing_values=self.missing_values,
+            read_seconds=self.read_seconds,
+            library=self.library,
+            column=None if self.features is None else self.features.column,
+        )
+        if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
+            raise InputError(
+                f"{source.layout.name}: samples lie along axis 1, of which input.features chooses some",
+                "Leave input.features out, or set input.samples_axis: 0.",
+                key="input.features",
+            )
+        names = {key: getattr(self, key) for key in ("sample_names", "feature_names")}
+        return viewed(
+            source,
+            self.samples_axis,
+            feature_shape=self.feature_shape,
+            samples=slice(*self.samples.model_dump().values()) if isinstance(self.samples, Range) else self.samples,
+            **{key: place and place.at(f"input.{key}") for key, place in names.items()},
+        )
+
+    @property
+    def uris(self) -> list[str]:
+        """The paths and URLs, one or more."""
+        return [self.uri] if isinstance(self.uri, str) else self.uri
+
+    @property
+    def paths(self) -> list[Path]:
+        """Those that are on this machine."""
+        return [Path(uri) for uri in self.uris if "://" not in uri]
+
+
+Inputs = Input | Annotated[list[Input], Field(min_length=2)]
+
+
+class InputSection(Section):
+    """The section `input` alone."""
+
+    input: Inputs

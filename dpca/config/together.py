@@ -1,0 +1,194 @@
+"""Keys of a configuration that contradict each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpca.config.schema import OF_KERNELS, OF_LISTS, Cluster, Config, Model, Preprocess
+from dpca.errors import ConfigError
+from dpca.kernels.kernel import USES
+from dpca.units import walltime_seconds
+
+
+def check_together(config: Config) -> None:
+    """Refuse keys that contradict each other."""
+    _check_place(config)
+    _check_inputs(config)
+    if config.model.kind == "pca":
+        _check_no_kernels(config.model)
+        return
+    _check_kernels(config)
+    if "precomputed" in _kernels_of(config.model):
+        _check_precomputed(config)
+
+
+def _check_inputs(config: Config) -> None:
+    """Inputs of a list have names of their own; the only input has nothing to be told from."""
+    if not isinstance(config.input, list):
+        for key in OF_LISTS:
+            if getattr(config.input, key) is not None:
+                where = {"weights": "preprocess.weights", "mask": "preprocess.filters.mask"}.get(key)
+                raise ConfigError(
+                    f"input.{key} is for an input of a list, but there is one input",
+                    f"Set {where} instead." if where else "Leave it out.",
+                    key=f"input.{key}",
+                )
+        if config.preprocess.block_scaling != "none":
+            raise ConfigError(
+                f"preprocess.block_scaling is {config.preprocess.block_scaling}, which scales inputs against each other, but "
+                "there is one input",
+                "Give a list of inputs with a name each, or leave it out.",
+                key="preprocess.block_scaling",
+            )
+        return
+    names: list[str] = []
+    for number, one in enumerate(config.input):
+        if one.name is None or one.name in names:
+            problem = "has no name" if one.name is None else f"is named {one.name}, as input.{names.index(one.name)} is"
+            raise ConfigError(
+                f"input.{number} {problem}: names tell the inputs of a list apart",
+                "Give each a name of its own, such as name: temperature.",
+                key=f"input.{number}.name" if one.name else f"input.{number}.uri",
+            )
+        names.append(one.name)
+    if config.preprocess.filters.mask is not None and all(one.mask is not None for one in config.input):
+        raise ConfigError(
+            "preprocess.filters.mask is set, but each input has a mask of its own",
+            "Leave it out.",
+            "preprocess.filters.mask",
+        )
+
+
+def _check_place(config: Config) -> None:
+    """Where it runs, and where the result goes."""
+    cluster = config.compute.cluster
+    if isinstance(cluster, Cluster):
+        _check_cluster(cluster)
+        if config.compute.workers != "auto":
+            raise ConfigError(
+                f"compute.workers is {config.compute.workers}, but compute.cluster is not local: workers there have threads of "
+                "their own",
+                "Leave it out.",
+                key="compute.workers",
+            )
+    path = config.output.path
+    for uri in (path for one in config.inputs for path in one.paths):
+        if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(uri)):
+            raise ConfigError(
+                f"output.path is {path}, which lies in {uri}, the input",
+                "Choose another output.path.",
+                key="output.path",
+            )
+
+
+def _kernels_of(model: Model) -> Sequence[str]:
+    return model.kernel if isinstance(model.kernel, list) else [model.kernel]
+
+
+def _check_no_kernels(model: Model) -> None:
+    """PCA has no keys of kernels."""
+    for key in set(OF_KERNELS) - {"labels"}:
+        if getattr(model, key) != Model.model_fields[key].default:
+            raise ConfigError(
+                f"model.{key} is {getattr(model, key)!r}, but model.kind is pca, which has no {key}",
+                f"Set model.kind: kernel_pca, or leave model.{key} out.",
+                key=f"model.{key}",
+            )
+
+
+def _check_kernels(config: Config) -> None:
+    """Parameters that no kernel has, and what is not defined of kernels."""
+    model, names = config.model, _kernels_of(config.model)
+    for key in ("gamma", "degree", "coef0"):
+        value = getattr(model, key)
+        if value != Model.model_fields[key].default and not any(key in USES.get(name, ()) for name in names):
+            having = [name for name, uses in USES.items() if key in uses]
+            raise ConfigError(
+                f"model.{key} is {value!r}, but model.kernel is {model.kernel}, which has no {key}",
+                f"Leave model.{key} out, or set model.kernel to {' or '.join(having)}.",
+                key=f"model.{key}",
+            )
+    if model.svd_solver not in ("auto", "gram_eigh"):
+        raise ConfigError(
+            f"model.svd_solver is {model.svd_solver}, but kernels are of the Gram matrix: auto or gram_eigh is allowed",
+            "Leave model.svd_solver out.",
+            key="model.svd_solver",
+        )
+    if model.fit_inverse_transform == "fixed_point" and names != ["rbf"]:
+        raise ConfigError(
+            f"model.fit_inverse_transform is fixed_point, which is for rbf, but model.kernel is {model.kernel}",
+            "Set it to true, or model.kernel: rbf.",
+            key="model.fit_inverse_transform",
+        )
+    if model.fit_inverse_transform == "fixed_point" and not config.output.gram:
+        raise ConfigError(
+            "model.fit_inverse_transform is fixed_point, which needs the Gram matrix, but output.gram is false",
+            "Leave output.gram out.",
+            key="output.gram",
+        )
+
+
+def _check_precomputed(config: Config) -> None:
+    """Of a kernel matrix there are no samples and no features."""
+    model, preprocess, names = config.model, config.preprocess, _kernels_of(config.model)
+    if len(names) > 1:
+        raise ConfigError(
+            f"model.kernel is {names}, but precomputed says that the input is a kernel matrix, of which no other can be made",
+            "Leave out precomputed, or the others.",
+            key="model.kernel",
+        )
+    if isinstance(config.input, list):
+        raise ConfigError("input is a list, but a kernel matrix is one input", "Give one, without a name.", key="input")
+    for key in ("samples", "feature_shape"):
+        if getattr(config.input, key) is not None:
+            raise ConfigError(
+                f"input.{key} is set, but the input is a kernel matrix, whose rows and columns are the samples",
+                "Leave it out, and give the matrix of the samples that are wanted.",
+                key=f"input.{key}",
+            )
+    plain_of = {name: field.default for name, field in Preprocess.model_fields.items()} | {"center": False}
+    for key, plain in plain_of.items():
+        if getattr(preprocess, key) != plain:
+            raise ConfigError(
+                f"preprocess.{key} is {getattr(preprocess, key)!r}, but the input is a kernel matrix, which has no features",
+                f"Leave preprocess.{key} out: the matrix is centred in any case.",
+                key=f"preprocess.{key}",
+            )
+    if model.fit_inverse_transform:
+        raise ConfigError(
+            f"model.fit_inverse_transform is {model.fit_inverse_transform}, but of a kernel matrix there are no samples to combine",
+            "Leave it out.",
+            key="model.fit_inverse_transform",
+        )
+
+
+def _check_cluster(cluster: Cluster) -> None:
+    """Refuse keys of a cluster that contradict each other, or not exactly one way to find or start workers."""
+    ways = ("scheduler", "scheduler_file", "slurm", "slurm_runner")
+    chosen = [way for way in ways if getattr(cluster, way) is not None]
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"compute.cluster has {' and '.join(chosen) or 'none of its keys'}, but one of {', '.join(ways)} is allowed",
+            "Give the address of a scheduler, the file with its address, or how to start workers.",
+            key="compute.cluster",
+        )
+    if cluster.tls and chosen[0].startswith("slurm"):
+        raise ConfigError(
+            f"compute.cluster has tls and {chosen[0]}, but certificates are for a scheduler that runs already",
+            "Leave tls out.",
+            key="compute.cluster.tls",
+        )
+    if cluster.slurm and not walltime_seconds(cluster.slurm.walltime):
+        raise ConfigError(
+            f"compute.cluster.slurm.walltime is {cluster.slurm.walltime}, which is no time",
+            "Give hours, minutes and seconds, such as '04:00:00'.",
+            key="compute.cluster.slurm.walltime",
+        )
+    if cluster.slurm and cluster.slurm.minimum > cluster.slurm.maximum:
+        raise ConfigError(
+            f"compute.cluster.slurm.minimum is {cluster.slurm.minimum}, which is more than its maximum, {cluster.slurm.maximum}",
+            "Correct one of them.",
+            key="compute.cluster.slurm.minimum",
+        )
