@@ -1,0 +1,84 @@
+"""What a fit leaves of the samples, as operators along them: without a trend in time, without covariates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpca.derived.operators import EPS, F64, Remainder, finite
+from dpca.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class Detrend(Remainder):
+    """Less a polynomial in time, fitted by least squares to each feature; times need not be regular."""
+
+    times: F64
+    """Of the samples, (n,), in any unit."""
+    degree: int = 1
+
+    def __post_init__(self) -> None:
+        times = finite(self.times, "times")
+        if times.ndim != 1:
+            raise ConfigError(f"times have shape {times.shape}, but one number a sample is allowed")
+        if self.degree < 0:
+            raise ConfigError(f"degree is {self.degree}, but 0 or more is allowed", key="degree")
+        distinct, parameters = len(np.unique(times)), self.degree + 1
+        if distinct <= parameters:
+            raise ConfigError(
+                f"a polynomial of degree {self.degree} fits all {distinct} distinct times of {len(times)} samples, and nothing is left",
+                f"Take a degree below {max(distinct - 1, 1)}, or more samples.",
+                key="degree",
+            )
+
+    @cached_property
+    def basis(self) -> Any:
+        """Orthonormal polynomials, (n, degree + 1), by QR of Legendre polynomials, which are nearly so."""
+        times = np.asarray(self.times, np.float64)
+        centred = times - (times.max() + times.min()) / 2
+        scaled = centred / np.abs(centred).max()
+        return np.linalg.qr(np.polynomial.legendre.legvander(scaled, self.degree))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressOut(Remainder):
+    """Less the least-squares fit of covariates to each feature: I - Z Z^+. Covariates may depend on each other."""
+
+    covariates: F64
+    """Z, (n, covariates) or (n,)."""
+    intercept: bool = True
+    """Whether a constant is fitted beside them."""
+
+    def __post_init__(self) -> None:
+        n, columns = self._columns.shape
+        if not columns:
+            raise ConfigError("no covariates are given", "Name at least one.")
+        if self.basis.shape[1] >= n:
+            raise ConfigError(
+                f"{self.basis.shape[1]} independent covariates, the constant included, fit all {n} samples, and nothing is left",
+                "Take fewer covariates, or more samples.",
+            )
+
+    @property
+    def gain(self) -> float | None:
+        return 0.0 if self.intercept else None
+
+    @property
+    def _columns(self) -> F64:
+        covariates = finite(self.covariates, "covariates")
+        return covariates.reshape(len(covariates), -1)
+
+    @cached_property
+    def basis(self) -> Any:
+        """An orthonormal basis of the covariates' span, (n, rank): left singular vectors of columns of norm 1."""
+        columns, (n, q) = self._columns, self._columns.shape
+        constant = np.full((n, int(self.intercept)), 1 / np.sqrt(n))
+        sizes = np.linalg.norm(columns, axis=0)
+        columns = columns - constant @ (constant.T @ columns)
+        norms = np.linalg.norm(columns, axis=0)
+        columns = columns[:, norms > n * EPS * sizes] / norms[norms > n * EPS * sizes]
+        vectors, values, _ = np.linalg.svd(columns, full_matrices=False)
+        return np.hstack([constant, vectors[:, values > max(n, q) * EPS * values.max(initial=0.0)]])

@@ -1,0 +1,303 @@
+"""Linear operators along the samples: which of them, less what, weighted how. They act on any matrix with a row a sample.
+
+None is formed densely: an operator is a sparse matrix, or what a projector on a few directions leaves (`Remainder`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpca.errors import ConfigError, DataError
+
+F64 = NDArray[np.float64]
+Matrix = NDArray[Any]
+"""float64 or complex128; rows are samples."""
+EPS = float(np.finfo(np.float64).eps)
+
+
+class Operator(ABC):
+    """A: n_in samples to n_out rows."""
+
+    @property
+    @abstractmethod
+    def n_in(self) -> int:
+        """Number of samples that it takes."""
+
+    @property
+    def n_out(self) -> int:
+        """Number of rows that it gives."""
+        return self.n_in
+
+    @property
+    @abstractmethod
+    def gain(self) -> float | None:
+        """g in A 1 = g 1: 0 where the mean is removed, 1 where it is kept; None where A 1 is not constant."""
+
+    @property
+    def removes_mean(self) -> bool:
+        """Whether A 1 = 0, by construction."""
+        return self.gain == 0.0
+
+    @abstractmethod
+    def apply(self, matrix: Matrix) -> Matrix:
+        """A M, for M of shape (n_in, columns)."""
+
+    @abstractmethod
+    def adjoint(self, matrix: Matrix) -> Matrix:
+        """A^H M, for M of shape (n_out, columns)."""
+
+    def rows(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """What each row is, (n_out,), from what each sample is, (n_in,): numbers, dates, or any coordinate."""
+        return samples
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Operator):
+    """Operators that are applied one after another; without any, the identity."""
+
+    n: int
+    operators: tuple[Operator, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = self.n
+        for number, operator in enumerate(self.operators, 1):
+            if operator.n_in != n:
+                raise ConfigError(
+                    f"operator {number}, {type(operator).__name__}, is made for {operator.n_in} samples, but gets {n}",
+                    "Make it from the labels, times or covariates of the rows that the one before it leaves.",
+                )
+            n = operator.n_out
+
+    @property
+    def n_in(self) -> int:
+        return self.n
+
+    @property
+    def n_out(self) -> int:
+        return self.operators[-1].n_out if self.operators else self.n
+
+    @property
+    def gain(self) -> float | None:
+        gain = 1.0
+        for operator in self.operators:
+            if operator.gain is None:
+                return None
+            gain *= operator.gain
+            if not gain:
+                break
+        return gain
+
+    def then(self, *operators: Operator) -> Chain:
+        """This chain with more operators behind it."""
+        return Chain(self.n, self.operators + operators)
+
+    def apply(self, matrix: Matrix) -> Matrix:
+        return reduce(lambda found, operator: operator.apply(found), self.operators, matrix)
+
+    def adjoint(self, matrix: Matrix) -> Matrix:
+        return reduce(lambda found, operator: operator.adjoint(found), reversed(self.operators), matrix)
+
+    def rows(self, samples: NDArray[Any]) -> NDArray[Any]:
+        return reduce(lambda found, operator: operator.rows(found), self.operators, samples)
+
+
+class SparseOperator(Operator):
+    """A real operator with few nonzero weights a row."""
+
+    @property
+    @abstractmethod
+    def matrix(self) -> Any:
+        """A, sparse, (n_out, n_in)."""
+
+    @property
+    def n_in(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @property
+    def n_out(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def apply(self, matrix: Matrix) -> Matrix:
+        return np.asarray(self.matrix @ matrix)
+
+    def adjoint(self, matrix: Matrix) -> Matrix:
+        return np.asarray(self.matrix.T @ matrix)
+
+
+class Remainder(Operator):
+    """I - Q Q' with orthonormal columns Q: what is left of the samples beside a fit to them. Symmetric."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> Any:
+        """Q, (n, q), dense or sparse."""
+
+    @property
+    def n_in(self) -> int:
+        return int(self.basis.shape[0])
+
+    @property
+    def gain(self) -> float | None:
+        return 0.0
+
+    def apply(self, matrix: Matrix) -> Matrix:
+        return np.asarray(matrix - self.basis @ (self.basis.T @ matrix))
+
+    def adjoint(self, matrix: Matrix) -> Matrix:
+        return self.apply(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class Select(SparseOperator):
+    """Some of the samples, in any order, also more than once (a draw of the bootstrap)."""
+
+    indices: NDArray[np.intp]
+    """Of the rows, (n_out,), from 0 to n - 1."""
+    n: int
+
+    def __post_init__(self) -> None:
+        indices = np.asarray(self.indices)
+        if indices.ndim != 1 or not indices.size or indices.dtype.kind not in "iu":
+            raise ConfigError(
+                f"a selection of samples of shape {indices.shape} and type {indices.dtype} is not a list of numbers",
+                "Select at least one sample.",
+            )
+        if indices.min() < 0 or indices.max() >= self.n:
+            raise ConfigError(
+                f"samples {indices.min()} to {indices.max()} are selected, but there are samples 0 to {self.n - 1}",
+                "Select samples that exist.",
+            )
+
+    @property
+    def n_in(self) -> int:
+        return self.n
+
+    @property
+    def n_out(self) -> int:
+        return len(self.indices)
+
+    @property
+    def gain(self) -> float | None:
+        return 1.0
+
+    @cached_property
+    def matrix(self) -> Any:
+        """One 1 a row, (n_out, n)."""
+        m = self.n_out
+        return sparse.csr_array((np.ones(m), self.indices, np.arange(m + 1)), shape=(m, self.n))
+
+    def apply(self, matrix: Matrix) -> Matrix:
+        return matrix[self.indices]
+
+    def rows(self, samples: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(samples[self.indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Difference(SparseOperator):
+    """x_{t + lag} - x_t; a row is named after the later sample."""
+
+    n: int
+    lag: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lag < self.n:
+            raise ConfigError(f"lag is {self.lag}, but 1 to {self.n - 1} is allowed for {self.n} samples", key="lag")
+
+    @property
+    def gain(self) -> float | None:
+        return 0.0
+
+    @cached_property
+    def matrix(self) -> Any:
+        """-1 and 1 in each row, (n - lag, n)."""
+        return sparse.diags_array([-1.0, 1.0], offsets=[0, self.lag], shape=(self.n - self.lag, self.n)).tocsr()
+
+    def rows(self, samples: NDArray[Any]) -> NDArray[Any]:
+        return samples[self.lag :]
+
+
+@dataclass(frozen=True, eq=False)
+class Center(Remainder):
+    """Less the mean of all samples: I - 11'/n."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 2:
+            raise ConfigError(
+                f"{self.n} samples are left, and nothing of them without their mean", "Select more samples."
+            )
+
+    @cached_property
+    def basis(self) -> Any:
+        """1 / sqrt(n), (n, 1)."""
+        return np.full((self.n, 1), 1 / np.sqrt(self.n))
+
+
+@dataclass(frozen=True, eq=False)
+class Weights(Operator):
+    """D^(1/2) (I - 1 w' / sum(w)) with D = diag(w): samples about their weighted mean, each times the root of its weight."""
+
+    weights: F64
+    """w, (n,), 0 or more."""
+
+    def __post_init__(self) -> None:
+        weights = finite(self.weights, "weights of samples")
+        if weights.ndim != 1 or (weights < 0).any() or np.count_nonzero(weights) < 2:
+            raise ConfigError(
+                f"weights of samples have shape {weights.shape}, a smallest value of {weights.min(initial=0.0):g}, and "
+                f"{np.count_nonzero(weights)} that are not 0, but one a sample, 0 or more, is allowed, and two have to be positive",
+                "Give each sample a weight.",
+            )
+
+    @property
+    def n_in(self) -> int:
+        return len(self.weights)
+
+    @property
+    def gain(self) -> float | None:
+        return 0.0
+
+    @cached_property
+    def roots(self) -> F64:
+        """sqrt(w) as a column, (n, 1)."""
+        return np.sqrt(np.asarray(self.weights, np.float64))[:, None]
+
+    @cached_property
+    def shares(self) -> F64:
+        """w / sum(w) as a column, (n, 1)."""
+        return np.asarray(np.square(self.roots) / np.square(self.roots).sum())
+
+    def apply(self, matrix: Matrix) -> Matrix:
+        return np.asarray(self.roots * (matrix - self.shares.T @ matrix))
+
+    def adjoint(self, matrix: Matrix) -> Matrix:
+        rooted = self.roots * matrix
+        return np.asarray(rooted - self.shares * rooted.sum(axis=0))
+
+
+def finite(values: Iterable[Any] | NDArray[Any], what: str) -> F64:
+    """Values as float64.
+
+    Raises
+    ------
+    DataError
+        When one is NaN or infinite.
+    """
+    found = np.asarray(values, np.float64)
+    wrong = np.argwhere(~np.isfinite(found))
+    if wrong.size:
+        at = tuple(int(i) for i in wrong[0])
+        raise DataError(
+            f"{what}: the value of sample {at[0]} is {found[at]}", "Fill it, or select the samples that have one."
+        )
+    return found
