@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks lint bench cells curves latency graph shells eigenfaces flow_snapshots brains memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -79,6 +79,12 @@ brains: $(VENV)/.figures
 	$(BIN)/python -m workflows.brains.draw results/brains results/brains.png
 	$(BIN)/python -m workflows.brains.to_nifti results/brains dpca-brains/brain_mask.h5 results/brains-nifti
 
+## climate_eof: EOFs of temperature and pressure together, 40 years of months, and a figure (half a minute; 40 MB of disk)
+climate_eof: $(VENV)/.figures
+	$(BIN)/python -m workflows.climate_eof.make dpca-climate
+	$(BIN)/dpca run configs/climate_eof.yaml --overwrite
+	$(BIN)/python -m workflows.climate_eof.draw results/climate_eof dpca-climate/indices.nc results/climate_eof.png
+
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
 	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 4000000
@@ -126,4 +132,4 @@ $(VENV)/.figures: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains results
+	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate results
