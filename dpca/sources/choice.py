@@ -97,6 +97,13 @@ def _read(source: Source, axis: int, path: str) -> Sequence[int | str]:
             )
         values = np.flatnonzero(values)
     if values.dtype.kind in "iu":
+        if len(values) == length > 2 and np.isin(values, (0, 1)).all():
+            raise InputError(
+                f"{path}: holds {length:,} values of dtype {values.dtype}, all 0 or 1, one for each sample of "
+                f"{source.layout.name}: it looks like a mask, but integers are numbers of samples",
+                "Store a mask as bool: mask.astype(bool).",
+                key=KEY,
+            )
         numbers: list[int] = values.tolist()
         return numbers
     if values.dtype.kind == "f":

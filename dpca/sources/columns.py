@@ -17,6 +17,8 @@ from dpca.sources.coordinate import Parts, Vector
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What separates the columns of a table, by the suffix of its file."""
+OTHERS = {";": "semicolon", "\t": "tab", ",": "comma"}
+"""Signs that may separate columns in a file whose suffix says otherwise."""
 MARKED_ROWS = 2**13
 """The place in the file is kept of every so many rows, so that parts are read without what precedes them."""
 _TEXT = np.dtypes.StringDType()
@@ -63,6 +65,13 @@ class Table:
         for column in self.columns:
             near = difflib.get_close_matches(column, self._header, n=1)
             if self._header.count(column) != 1:
+                other = next((f"{name}s" for sign, name in OTHERS.items() if sign in held), None)
+                if other and len(self._header) == 1:
+                    raise InputError(
+                        f"{self.path}: has one column alone, {held!r}, which seems to hold several, separated by {other}",
+                        "Separate them by commas in .csv, and by tabs in .tsv.",
+                        self.key,
+                    )
                 count = self._header.count(column)
                 raise InputError(
                     f"{self.path}: has {f'{count} columns' if count else 'no column'} {column!r}; it has {held}",

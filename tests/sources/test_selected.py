@@ -218,6 +218,7 @@ def test_samples_are_chosen_by_a_file():
         (["zzz"], "'zzz', but no sample", "Give labels as they are there"),
         ("none.txt", "none.txt: labels can't be read: it does not exist", ""),
         ("floats.npy", "is of dtype float64, but integers, a mask (bool) and text", "Convert"),
+        ("bytes.npy", "bytes.npy: holds 4 values of dtype uint8, all 0 or 1", "mask.astype(bool)"),
         ("mask.npy", "mask.npy: is a mask of 3 values, but text.zarr:x has 4 samples", "one for each"),
         ("many.npy", "chooses samples by an array of shape (9,)", "one axis"),
         ("table.npy", "chooses samples by an array of shape (2, 2)", "one axis"),
@@ -227,7 +228,7 @@ def test_samples_are_chosen_by_a_file():
 def test_choices_that_can_not_be(samples, problem, remedy):
     _named()
     for name, values in {
-        "floats": np.zeros(2), "mask": np.ones(3, bool), "many": np.arange(9), "table": np.zeros((2, 2), int)
+        "floats": np.zeros(2), "mask": np.ones(3, bool), "bytes": np.array([0, 1, 1, 0], "u1"), "many": np.arange(9), "table": np.zeros((2, 2), int)
     }.items():  # fmt: skip
         np.save(f"{name}.npy", values)
     Path("out.txt").write_text("9\n1\n")
