@@ -346,11 +346,12 @@ def _explain(
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
             allowed = _WORDS.get(error["type"], allowed)
-            if key in ALLOWED:
+            of_any = ".".join(str(part) for part in path if not isinstance(part, int))  # of any input of a list
+            if of_any in ALLOWED:
                 lines.pop(path, None)
-                allowed = ALLOWED[key]
-            if key in REMEDIES:
-                remedies[path] = REMEDIES[key]
+                allowed = ALLOWED[of_any]
+            if of_any in REMEDIES:
+                remedies[path] = REMEDIES[of_any]
             found = repr(without_secrets(value, key))
             text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
             # pydantic reports each member of a union by itself: one line lists them all.

@@ -111,7 +111,8 @@ class Preprocess(Section):
         Field(
             description="Of a list of inputs: how they are scaled against each other. first_eigenvalue divides each by the standard "
             "deviation of its own first component (multiple factor analysis); total_variance by the square root of its total "
-            "variance; both are found after the pass, without another read. none: as they are."
+            "variance; both are found after the pass, without another read (with missing: pairwise, from products that are divided by the counts "
+            "of all inputs). none: as they are."
         ),
     ] = "none"
 
@@ -340,6 +341,9 @@ ALLOWED = {
     "input": "a mapping of the keys of an input, or a list of two or more of these mappings",
     "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "preprocess.filters.mask": "an array {uri: PATH}",
+    "input.name": "a letter, and then letters, digits, - and _",
+    "input.weights": "sqrt_cos_lat, or an array {uri: PATH}",
+    "input.mask": "an array {uri: PATH}",
     "input.uri": "text without control characters (such as line breaks), or a list of such text,",
     "input.samples_axis": "an integer such as 0, or a dimension's name",
     "input.samples": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",

@@ -17,6 +17,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -38,7 +39,7 @@ from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Missing, Scale
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, is_data_array
-from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, parts_of
+from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
 from dpca.store.directory import ARRAYS, write_documents
@@ -406,19 +407,19 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The filters that are numbers."""
         return {name: float(value) for name, value in (self.filters or {}).items() if name != "mask"}
 
-    def _groups_of(self, sources: Mapping[str, Source]) -> Groups:
-        """The parts of X as groups of features, with weights and masks."""
+    def _groups_of(self, sources: Mapping[str, Source], known: Sequence[str] = ("",)) -> Groups:
+        """The parts of X as groups of features, with weights and masks; `known` are the names of these parts in X."""
         groups = []
-        for name, source in sources.items():
+        for (name, source), called in zip(sources.items(), known, strict=True):
             with _of_part(name):
-                weights = self._weights_of(source, name)
+                weights = self._weights_of(source, called, known)
                 groups.append(FeatureGroup(source, source.layout.axis_of(self.samples_axis), name, weights))
         check_same_samples(groups)
         return tuple(groups)
 
-    def _weights_of(self, source: Source, name: str) -> FeatureWeights | None:
+    def _weights_of(self, source: Source, name: str, known: Sequence[str]) -> FeatureWeights | None:
         """Weights and mask of the features of X, or of the part of it with this name."""
-        weights, mask = (_of_name(given, name) for given in (self.weights, (self.filters or {}).get("mask")))
+        weights, mask = (_of_name(given, name, known) for given in (self.weights, (self.filters or {}).get("mask")))
         opened = weights if weights is None or isinstance(weights, str) else as_source(weights)
         return weights_of(source, self.samples_axis, opened, None if mask is None else as_source(mask))  # type: ignore[arg-type]
 
@@ -429,10 +430,24 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
         parts = parts_of(X)
+        if not reset:
+            self._check_names(names_in(X), parts)
         if len(parts) == 1:
             (only,) = parts.values()
             return {"": as_source(self._validated(only, reset=reset))}
-        return {name: as_source(part) for name, part in parts.items()}
+        sources = {name: as_source(part) for name, part in parts.items()}
+        for name, source in sources.items():
+            source.layout = replace(source.layout, name=f"{name}, {source.layout.name}")
+        return sources
+
+    def _check_names(self, has: Sequence[str], parts: Mapping[str, Any]) -> None:
+        """Refuse new samples that have other arrays than X of the fit."""
+        names = self._result.groups
+        if {*parts} != {*names}:
+            given, fitted = (
+                " and ".join(map(repr, sorted(some))) if any(some) else "one array" for some in (has, names)
+            )
+            raise InputError(f"X has {given}, but was fitted to {fitted}", "Give the same, in any order.")
 
     def _axis_in(self, source: Source, one: Result | None = None) -> int:
         """The samples axis of new samples: by name if their axes have names, otherwise as in the fit, or a group of it."""
@@ -538,9 +553,16 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return Scratch(path, free_disk(home))
 
 
-def _of_name(given: Any, name: str) -> Any:
+def _of_name(given: Any, name: str, known: Sequence[str]) -> Any:
     """The weights, or the mask, of a part of X: those of its name, or what holds for all."""
-    if name and not (given is None or isinstance(given, str | Mapping)):
+    unknown = [key for key in given if key not in known or not key] if isinstance(given, Mapping) else []
+    if unknown:
+        has = f"has {', '.join(known)}" if name else "is one array, without a name"
+        raise ConfigError(
+            f"weights or filters['mask'] is for {', '.join(map(str, unknown))}, but X {has}",
+            "Pass a mapping with names of X; for one array pass an array.",
+        )
+    if len(known) > 1 and not (given is None or isinstance(given, str | Mapping)):
         raise ConfigError(
             f"X has several arrays, but weights or filters['mask'] is one, {type(given).__name__}",
             "Pass a mapping with one for each name that has any.",
@@ -556,7 +578,8 @@ def _of_part(name: str) -> Iterator[None]:
     except DpcaError as error:
         if not name:
             raise
-        raise type(error)(f"{name}: {error.message}", error.remedy, error.key) from error.__cause__
+        remedy = f"{error.remedy} Or leave {name!r} out of X."
+        raise type(error)(f"{name}: {error.message}", remedy, error.key) from error.__cause__
 
 
 def _is_integer(given: object) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
-from dpca.errors import InputError, OverBudgetError, PrecisionError
+from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
 from dpca.execution.clusters import of_client
 from dpca.execution.progress import Progress
@@ -26,7 +26,7 @@ from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Sc
 from dpca.numerics.weights import Kind, SampleWeights
 from dpca.planning.search import plan_run
 from dpca.sources import Source, as_source
-from dpca.sources.groups import FeatureGroup, Groups, check_same_samples
+from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in
 from dpca.sources.selected import SelectedSource
 from dpca.store.fitted import Fitted
 from dpca.store.results import Result
@@ -288,7 +288,6 @@ class PCA(Streaming):
         sources = self._sources_of(X, reset=False)
         executor = of_client(self.client)
         with in_python():
-            self._check_names(sources)
             groups = tuple(
                 FeatureGroup(sources[one.group], self._axis_in(sources[one.group], one), one.group)
                 for one in self._result.each
@@ -323,15 +322,6 @@ class PCA(Streaming):
         projector.plan(executor.workers(self._memory_bytes()))
         projector.project(Runner(executor, Progress()), receive_scores)
         return scores, squares
-
-    def _check_names(self, sources: Mapping[str, Source]) -> None:
-        """Refuse new samples that have other arrays than X of the fit."""
-        names = self._result.groups
-        if {*sources} != {*names}:
-            has, fitted = (
-                " and ".join(map(repr, sorted(given))) if any(given) else "one array" for given in (sources, names)
-            )
-            raise InputError(f"X has {has}, but was fitted to {fitted}", "Give the same, in any order.")
 
     def _fitted_of(self, one: Result) -> Fitted:
         """The arrays that new samples are projected with, of one group of features."""
@@ -425,7 +415,12 @@ class PCA(Streaming):
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
-        groups = self._groups_of(sources)
+        groups = self._groups_of(sources, names_in(X))
+        if len(groups) == 1 and self.block_scaling != "none":
+            raise ConfigError(
+                f"block_scaling is {self.block_scaling!r}, which scales arrays against each other, but X has one array",
+                "Pass several by name, or leave it out.",
+            )
         run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=False)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:

@@ -34,6 +34,7 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.second_pass import SecondPass
 from dpca.methods.solve import Solved, solve
 from dpca.methods.stages import Stages, TaskSeconds
+from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import shares
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
@@ -199,7 +200,10 @@ class _Completion:
         else:
             self._write_standard(solved)
         if solved.summed.groups:
-            self._write_groups(solved)
+            self.outputs.write("block_factor", solved.summary.factors.values, (GROUP,))
+            k = solved.spectrum.n_components
+            found = shares(solved.summed.groups, solved.power, solved.spectrum.vectors, solved.spectrum.eigenvalues[:k])
+            self._write_shares(found)
         if self.data.sample_weights is not None:
             self.outputs.write("sample_weights", self.data.sample_weights.values, (self._dims.sample,))
         write_spectrum(self.outputs, solved.spectrum)
@@ -215,6 +219,8 @@ class _Completion:
         if self.data.keeps_samples:
             solved = second.components(solved)
             self._write_scores(solved)
+            if solved.shares is not None:
+                self._write_shares(solved.shares)
         else:
             solved = second.scores(solved)
             if self.components:
@@ -227,12 +233,9 @@ class _Completion:
         """Names of the axes of the first group, which the samples' is common to all."""
         return self.dims[0]
 
-    def _write_groups(self, solved: Solved) -> None:
-        """Write the share of each group in the variance of each component, and what its features were multiplied by."""
-        spectrum, k = solved.spectrum, solved.spectrum.n_components
-        found = shares(solved.summed.groups, solved.power, spectrum.vectors, spectrum.eigenvalues[:k])
+    def _write_shares(self, found: F64) -> None:
+        """Write the share of each group in the variance of each component."""
         self.outputs.write("variance_share", found, (GROUP, "component"))
-        self.outputs.write("block_factor", solved.summary.factors.values, (GROUP,))
 
     def _write_scores(self, solved: Solved) -> None:
         write_scores(self.outputs, solved.spectrum, self._dims, self.model.whiten)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
-from dpca.numerics.accumulators import SOLVERS, tally_of
+from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.numerics.accumulators.grouped import OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
@@ -189,7 +189,7 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
     return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
 
 
-def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup:
+def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup[Accumulator]:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
     columns = work.random_columns
     accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
@@ -213,7 +213,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup:
     return OfGroup(work.group, accumulator.close())
 
 
-def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> OfGroup:
+def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> OfGroup[Accumulator]:
     """First pass over samples: add up what the solver needs.
 
     Parameters
@@ -244,7 +244,7 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     return present
 
 
-def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> BackprojectionPartial:
+def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) -> OfGroup[BackprojectionPartial]:
     """Second pass over features: write the components W' = alpha' X_c of a span, and measure them.
 
     Parameters
@@ -268,7 +268,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
                 slab_components[:, np.isnan(mean)] = np.nan
                 components[(slice(None), *within(slab, tile))] = slab_components.reshape(-1, *_shape(slab))
             work.write(work.writes[0], tile, components)
-    return measured
+    return OfGroup(work.group, measured)
 
 
 def left_vectors_span(

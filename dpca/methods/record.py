@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_info
 
 from dpca import __version__
@@ -154,6 +155,13 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition) -> list[st
         )
     if counts["constant_features"]:
         notes.append(f"{counts['constant_features']:,} constant features could not be scaled and count as 0")
+    if len(groups) > 1 and "variance_share" in found.outputs:
+        shares = found.outputs.array("variance_share")[...]
+        notes += [
+            f"input {group.name} has no variance: it has no share in any component, and was not scaled against the others"
+            for group, share in zip(groups, np.asarray(shares), strict=True)
+            if not share.any()
+        ]
     notes += [
         f"{count:,} features were left out {reason}, and are NaN in the result"
         for reason, count in left_out(counts).items()

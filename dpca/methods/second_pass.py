@@ -28,6 +28,7 @@ from dpca.methods.passes import (
 from dpca.methods.solve import Solved, in_double, of_factors, without_missed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms
@@ -41,6 +42,18 @@ REFINED = 1e-4
 """Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four
 digits are more than statistics need, and it costs a quarter of that pass."""
 DOUBLE = np.dtype(np.float64)
+
+
+def added_up(sums: Sequence[BackprojectionPartial], columns: F64) -> BackprojectionPartial:
+    """The sum over groups; itself where there is one. `columns` are those of the sketch."""
+    first, *others = sums
+    if not others:
+        return first
+    m, k = first.projection.shape
+    total = BackprojectionPartial.empty(m, k, columns)
+    for one in sums:
+        total.merge(one)
+    return total
 
 
 def in_hand(name: str, stage: str) -> str:
@@ -100,7 +113,8 @@ class SecondPass:
         steps = self._steps(solved, "components", "orthogonalize", "components", ("components",))
         attempt, stored = self._attempt(solved), solved.attempt.rung.dtype
         nonzero = solved.spectrum.singular_values > 0
-        partial = self._back_projected(steps, solved, attempt)
+        sums = self._back_projected(steps, solved, attempt).sums
+        partial = added_up(sums, self._columns)
         # A matrix of pairs is the Gram matrix of no X: components are regressions on its vectors, and stay as they are.
         regressions = self._model.rules.missing == "pairwise"
         projection, weighted = partial.projection, self._data.sample_weights
@@ -124,6 +138,9 @@ class SecondPass:
         self._publish(steps, steps.pending if transform is not None else (steps.between,))
         if regressions:
             return solved
+        if len(sums) > 1:
+            turn = np.eye(len(overlap)) if transform is None else transform
+            solved = replace(solved, shares=np.array([np.diagonal(turn @ one.overlap @ turn.T) for one in sums]))
         measured = Measured(
             overlap=overlap,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
@@ -171,12 +188,14 @@ class SecondPass:
         wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
         return in_double(self._run_plan) or attempt if wanted.any() else attempt
 
-    def _back_projected(self, steps: _Steps, solved: Solved, attempt: Attempt) -> BackprojectionPartial:
-        """Write the components of all features, and measure them."""
+    def _back_projected(self, steps: _Steps, solved: Solved, attempt: Attempt) -> ByGroup[BackprojectionPartial]:
+        """Write the components of all features, and measure those of each group."""
         alpha, stored = solved.spectrum.alpha, solved.attempt.rung.dtype
         if not steps.finished:
             self._create_components(steps.between, stored, alpha.shape[1])
         writes = steps.to_write(steps.between)
+        nothing = (BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns) for _ in self._data.groups)
+        empty = ByGroup(tuple(nothing))
         how: dict[str, Any] = {"outputs": self._outputs, "writes": writes, "stored_dtype": stored, "backwards": True}
         stage = Stage(
             name=steps.second,
@@ -185,12 +204,13 @@ class SecondPass:
                 self._model.rules, attempt.rung, **how
             ),
             shared=(alpha.astype(attempt.rung.dtype),),
-            empty=BackprojectionPartial.empty(len(alpha), alpha.shape[1], self._columns),
-            merge=BackprojectionPartial.merge,
+            empty=empty,
+            merge=ByGroup.merge,
+            like=OfGroup(0, empty.sums[0]),
             concurrency=attempt.concurrency,
             n_bytes=self._data.n_bytes,
         )
-        return self._stages.read(stage, lambda partial: partial.counts)
+        return self._stages.read(stage, lambda sums: counted(one.counts for one in sums.sums))
 
     def _left_vectors(self, steps: _Steps, solved: Solved) -> BackprojectionPartial:
         """Write the left singular vectors of all samples, and measure them."""

@@ -39,6 +39,8 @@ class Solved:
     """Negative eigenvalues of a matrix of pairs; None for the Gram matrix of an X, which has none."""
     measured: Measured | None = None
     """Measurements of the second pass, once it is done."""
+    shares: F64 | None = None
+    """The share of each group of several in each component, (groups, n_components); None before it is known."""
 
     @property
     def attempt(self) -> Attempt:

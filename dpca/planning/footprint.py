@@ -66,7 +66,7 @@ class Footprints:
             if name in tasks:
                 sums[name] = [
                     Array("vectors and alpha", 2 * 8 * m * k),
-                    Array("overlap and projection", 8 * k * (m + k), 1 + waiting),
+                    Array("overlap and projection", 8 * k * (m + k), self.n_groups + (self.n_groups > 1) + waiting),
                 ]
         if "orthogonalize" in tasks:
             sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]

@@ -80,6 +80,11 @@ def parts_of(data: Any) -> dict[str, Any]:
     return {name: data[name] for name in names} if len(names) > 1 else {"": data[names[0]]}
 
 
+def names_in(data: Any) -> tuple[str, ...]:
+    """The names of the arrays of X, also of the only one of a dict or Dataset; one empty name where it is an array."""
+    return ("",) if next(iter(parts_of(data).values())) is data else tuple(data)
+
+
 def named(groups: Sequence[FeatureGroup]) -> str:
     """The name of the data in messages."""
     return ", ".join(group.layout.name for group in groups)

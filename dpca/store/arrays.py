@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpca.errors import ConfigError
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
@@ -98,7 +99,22 @@ def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
             del axes[group.samples_axis]
         found.append(own)
         names.append(axes)
+    _check_distinct(found)
     return tuple(found), tuple(names)
+
+
+def _check_distinct(dims: Sequence[Dims]) -> None:
+    """Refuse names of groups that make one name of two axes, or of an axis and an array."""
+    arrays = [of_group(name, one.group) for one in dims for name in ("mean", "scale", "weights", "components")]
+    taken = [dims[0].sample, dims[0].sample_b, *arrays, *(name for one in dims for name in one.features)]
+    double = next((name for name in taken if taken.count(name) > 1), None)
+    if double is not None:
+        raise ConfigError(
+            f"inputs {', '.join(one.group for one in dims)}: {double!r} would be the name of two things in the result, since names of "
+            "dimensions begin with that of their input",
+            "Give one of the inputs another name.",
+            key="input",
+        )
 
 
 def create_outputs(

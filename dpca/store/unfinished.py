@@ -124,7 +124,7 @@ class Begun:
                 "Set it back, or start anew with --overwrite.",
             ),
             (
-                f"the input {now.input.get('uri')} changed",
+                f"the input {now.input['uri']} changed" if "uri" in now.input else "an input changed",
                 without_place(self.input),
                 without_place(now.input),
                 "Restore it, or start anew with --overwrite: parts of two inputs can't be added up.",
@@ -170,6 +170,9 @@ def differences(before: Any, after: Any, name: str = "") -> list[str]:
         ]
     if before == after:
         return []
+    if _are_mappings(before) and _are_mappings(after) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [sentence for number, pair in pairs for sentence in differences(*pair, f"{name}.{number}")]
     file, _, fact = name.rpartition(".")
     of = f"{file.removeprefix('files.')}: " if file else ""
     if fact == "modified_ns":
@@ -178,6 +181,10 @@ def differences(before: Any, after: Any, name: str = "") -> list[str]:
     if fact == "chunks_sha256":
         return [f"{of}sizes or times of its chunk files are others (a copy keeps times by cp -p or rsync -t)"]
     return [f"{name}: {_shown(before)}, now {_shown(after)}"]
+
+
+def _are_mappings(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, Mapping) for one in values)
 
 
 def _moment(nanoseconds: int | None) -> str:

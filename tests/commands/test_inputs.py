@@ -220,6 +220,33 @@ def test_what_is_wrong_is_named(arrays, capsys, change, told):
     assert not Path("r").exists()
 
 
+def test_names_that_make_one_name_of_two_axes_are_refused(capsys):
+    for name, dims in (("a", ("time", "lat_x")), ("a_lat", ("time", "x"))):
+        zarr.create_array(f"{name}.zarr", data=random_array(0, (6, 9), "f8"), dimension_names=dims)
+    Path("c.yaml").write_text("input: [{name: a, uri: a.zarr}, {name: a_lat, uri: a_lat.zarr}]\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 2
+    assert "'a_lat_x' would be the name of two things" in capsys.readouterr().err
+
+
+def test_what_a_resumed_run_has_otherwise_is_said_of_its_input(arrays, capsys):
+    assert dpca("run", "c.yaml") == 0
+    assert dpca("run", "c.yaml", "--resume", "--set", "input.1.missing_values=[-9]") == 2
+    assert "input.1.missing_values: [], now [-9.0]" in capsys.readouterr().err
+    assert dpca("validate", "c.yaml", "--set", "input.1.name=a b") == 2
+    assert (
+        "input.1.name is 'a b', but a letter, and then letters, digits, - and _ is allowed" in capsys.readouterr().err
+    )
+
+
+def test_an_input_without_variance_is_noted(arrays, capsys):
+    np.save("same.npy", np.full((N, 7), 3.5))
+    again = Path("c.yaml").read_text().replace("preprocess:", "  - {name: same, uri: same.npy}\npreprocess:")
+    Path("c.yaml").write_text(again)
+    assert dpca("run", "c.yaml") == 0
+    assert "note: input same has no variance" in capsys.readouterr().err
+    np.testing.assert_array_equal(zarr.open_group("r/result.zarr")["variance_share"][2], 0)
+
+
 def test_keys_of_lists_are_for_lists(capsys):
     np.save("x.npy", random_array(0, (5, 9), "f8"))
     Path("c.yaml").write_text("input: {uri: x.npy, name: x}\noutput: {path: r}\n")

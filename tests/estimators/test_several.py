@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA, KernelPCA
-from dpca.errors import ConfigError, InputError
+from dpca.errors import ConfigError, DataError, InputError
 from tests.drawn import examples
 from tests.stores import random_array
 
@@ -63,6 +63,14 @@ def test_a_fit_of_several_is_saved_loaded_and_pickled(arrays, tmp_path, in_order
         np.testing.assert_allclose(back["wind"], pca.inverse_transform(scores)["wind"], atol=1e-12)
     again = PCA(**loaded.get_params()).fit(arrays)
     np.testing.assert_allclose(again.singular_values_, pca.singular_values_, rtol=1e-10)
+
+
+def test_the_only_array_of_a_dict_is_that_array(arrays):
+    x, weights = arrays["sites"], np.linspace(1, 3, 90)
+    one = PCA(2, weights={"sites": weights}, filters={"mask": {"sites": weights > 1.1}}).fit({"sites": x})
+    expected = PCA(2, weights=weights, filters={"mask": weights > 1.1}).fit(x)
+    np.testing.assert_allclose(one.singular_values_, expected.singular_values_, rtol=1e-12)
+    assert one.components_.shape == (2, 90)
 
 
 def test_chunked_arrays_stay_lazy(arrays, tmp_path):
@@ -138,6 +146,17 @@ def test_what_can_not_be_side_by_side_is_refused(arrays):
         PCA(2, weights=np.ones(90)).fit(arrays)
     with pytest.raises(InputError, match="sites: .*(3,)"):
         PCA(2, weights={"sites": np.ones(3)}).fit(arrays)
+    for wrong in ({"weights": {"site": np.ones(90)}}, {"filters": {"mask": {"site": np.ones(90, bool)}}}):
+        with pytest.raises(ConfigError, match="is for site, but X has wind, sites"):
+            PCA(2, **wrong).fit(arrays)
+    with pytest.raises(ConfigError, match="is for sites, but X is one array"):
+        PCA(2, weights={"sites": np.ones(90)}).fit(arrays["sites"])
+    with pytest.raises(ConfigError, match="which scales arrays against each other, but X has one array"):
+        PCA(2, block_scaling="total_variance").fit(arrays["sites"])
+    with pytest.raises(InputError, match="X has 'sites', but was fitted to 'sites' and 'wind'"):
+        pca.transform({"sites": arrays["sites"]})
+    with pytest.raises(DataError, match="sites, the NumPy array: 1 missing"):
+        PCA(2).fit({**arrays, "sites": np.where(np.arange(N)[:, None] * np.arange(90) == 1, np.nan, arrays["sites"])})
     with pytest.raises(ConfigError, match="block_scaling is 'mfa'"):
         PCA(2, block_scaling="mfa").fit(arrays)
     with pytest.raises(InputError, match="holds wind, sites"):

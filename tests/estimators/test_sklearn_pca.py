@@ -55,10 +55,10 @@ class PCA(dpca.PCA):
         self.n_oversamples = n_oversamples
         self.power_iteration_normalizer = power_iteration_normalizer
 
-    def _fit(self, X):
+    def _fit(self, X, sample_weight=None):
         theirs, self.svd_solver = self.svd_solver, "auto"
         try:
-            return super()._fit(X)
+            return super()._fit(X, sample_weight)
         finally:
             self.svd_solver = theirs
 

@@ -48,8 +48,8 @@ def copied(source, copy, tmp_path, n_tasks=2):
     plan = plan_layout(copy.layout, 0, 1, divide=True)
     made = RunPlan.of(plan, "copy", copy, concurrency=Concurrency(n_tasks, 2 * n_tasks))
     stages = Stages(Runner(Threads(n_tasks), Progress()))
-    with streamed(Dataset.of(source, plan), made, str(tmp_path), stages) as (data, absent):
-        yield data.only.source, absent
+    with streamed(Dataset(alone(source), (plan,)), made, str(tmp_path), stages) as (data, absent):
+        yield data.groups[0].source, absent
 
 
 @given(stored())

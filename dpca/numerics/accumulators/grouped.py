@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -16,32 +16,45 @@ from dpca.numerics.panels import BlockScaling
 from dpca.numerics.sketch import Sketch
 
 
+class Mergeable(Protocol):
+    """What spans give, and what is added up."""
+
+    def merge(self, other: Any, /) -> Any:
+        """Add another one, in place."""
+        ...
+
+
+S = TypeVar("S", bound=Mergeable)
+
+
 @dataclass(frozen=True)
-class OfGroup:
-    """The sum of a span, and the group that the span is of."""
+class OfGroup(Generic[S]):
+    """What a span gives, and the group that the span is of."""
 
     group: int
-    sum: Accumulator
+    sum: S
 
 
 @dataclass(frozen=True)
-class Grouped:
+class ByGroup(Generic[S]):
     """The sums of all groups, in their order."""
 
-    sums: tuple[Accumulator, ...]
+    sums: tuple[S, ...]
 
-    def merge(self, part: OfGroup) -> Self:
-        """Add the sum of a span, in place."""
+    def merge(self, part: OfGroup[S]) -> Self:
+        """Add what a span gives to the sum of its group, in place."""
         self.sums[part.group].merge(part.sum)
         return self
+
+
+@dataclass(frozen=True)
+class Grouped(ByGroup[Accumulator]):
+    """The matrices of all groups, in their order."""
 
     @property
     def counts(self) -> Counts:
         """What was met while the data were read, in all groups."""
-        counts = Counts()
-        for one in self.sums:
-            counts.merge(one.tally.counts)
-        return counts
+        return counted(one.tally.counts for one in self.sums)
 
     @property
     def matrix(self) -> F64:
@@ -71,6 +84,14 @@ class Grouped:
         for one in self.sums:
             total.merge(one)
         return total
+
+
+def counted(parts: Iterable[Counts]) -> Counts:
+    """Counts of several groups as one."""
+    counts = Counts()
+    for one in parts:
+        counts.merge(one)
+    return counts
 
 
 @dataclass(frozen=True)
