@@ -94,6 +94,10 @@ def counted(parts: Iterable[Counts]) -> Counts:
     return counts
 
 
+ROUNDING = 2.0**-46
+"""Relative error of the root of a sum of squares in float64: up to 8e-15 where columns repeat (`make claims`)."""
+
+
 @dataclass(frozen=True)
 class BlockFactors:
     """What the features of each group are multiplied by."""
@@ -129,7 +133,7 @@ class BlockFactors:
         """
         if scaling == "none" or len(sums) == 1:
             return cls(np.ones(len(sums)))
-        found = [(square, 0.0) for square in squares]
+        found = [(square, ROUNDING) for square in squares]
         if scaling == "first_eigenvalue":
             found = [_first(one, sketch) for one, sketch in zip(sums, sketches, strict=True)]
         sizes = np.array([size for size, _ in found]) / divisor
