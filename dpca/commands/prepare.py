@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,22 @@ def prepared(
         yield Prepared(groups, model, run_plan, scratch, components, labels, gram), executor
 
 
+def inputs_of(config: Config) -> Groups:
+    """The inputs of a configuration, opened alone: without weights, and not compared with each other.
+
+    Raises
+    ------
+    InputError
+        When one can't be opened.
+    """
+    groups = []
+    for number, asked in enumerate(config.inputs):
+        with _of_list(config, number):
+            source = asked.open()
+            groups.append(FeatureGroup(source, check_axis(source.layout, asked.samples_axis), asked.name or ""))
+    return tuple(groups)
+
+
 def groups_of(config: Config) -> Groups:
     """The inputs of a configuration, opened, with the weights of their features.
 
@@ -130,15 +146,13 @@ def groups_of(config: Config) -> Groups:
         When one can't be opened, when weights do not fit it, or when their samples are not the same.
     """
     groups = []
-    for number, asked in enumerate(config.inputs):
+    for number, (asked, group) in enumerate(zip(config.inputs, inputs_of(config), strict=True)):
         with _of_list(config, number):
-            source = asked.open()
-            axis = check_axis(source.layout, asked.samples_axis)
             weights = asked.weights or config.preprocess.weights
             mask = asked.mask or config.preprocess.filters.mask
             opened = weights if weights is None or isinstance(weights, str) else weights.open()
-            of_features = weights_of(source, axis, opened, None if mask is None else mask.open())
-            groups.append(FeatureGroup(source, axis, asked.name or "", of_features))
+            of_features = weights_of(group.source, group.samples_axis, opened, None if mask is None else mask.open())
+            groups.append(replace(group, weights=of_features))
     check_same_samples(groups)
     return tuple(groups)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca.commands.foresight import foreseen
-from dpca.commands.prepare import Prepared, groups_of, place_of, prepared
+from dpca.commands.prepare import Prepared, inputs_of, place_of, prepared
 from dpca.config.loading import Loaded
 from dpca.config.schema import OF_KERNELS, Config, without_secrets
 from dpca.errors import (
@@ -401,7 +401,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     manifest = open_result(directory.path).manifest
     changes = differences(_in_config(manifest["asked"], asked), asked)
     with suppress(InputError):  # a result stays valid without its input
-        changes += changes_of(manifest["fingerprint"], groups_of(loaded.config))
+        changes += changes_of(manifest["fingerprint"], inputs_of(loaded.config))
     if changes:
         raise LedgerError(
             f"{directory.path}: holds the result of another config or input: {'; '.join(changes[:5])}",

@@ -101,6 +101,8 @@ def check_same_samples(groups: Sequence[FeatureGroup]) -> None:
         Names both inputs, and the first sample that differs.
     """
     first, *others = groups
+    if not others:
+        return  # the only input need not be opened for this
     for other in others:
         if other.n_samples != first.n_samples:
             raise InputError(
