@@ -23,7 +23,7 @@ from dpca.cli.options import (
     samples_axis_option,
     where_options,
 )
-from dpca.cli.printing import patient_streams, print_applied, print_finished, say
+from dpca.cli.printing import patient_streams, print_applied, print_derived, print_finished, print_plan_of_derived, say
 
 # Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
@@ -92,6 +92,34 @@ def run(
         display=display_for(),
     )
     print_finished(finished)
+
+
+@commands.command()
+@click.argument("config", type=PATH)
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@click.option("--components", is_flag=True, help="Make the maps, also of a result that was made without them.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be read and held.")
+@overrides_option
+@debug_option
+def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, overrides: tuple[str, ...]) -> None:
+    """Analyse the Gram matrix that a result keeps: anomalies, filters, lags, modes; without the data.
+
+    Maps of all analyses are made in one read of the data. What is finished of it survives any interruption: the
+    same command goes on from there.
+
+    \b
+    Example: dpca derive configs/derive.yaml
+    """
+    from dpca.commands.derive import derive as carry_out
+    from dpca.commands.derive import plan as make_plan
+    from dpca.config.loading import load_derive
+    from dpca.execution.progress import display_for
+
+    loaded = load_derive(config, overrides)
+    if only_plan:
+        print_plan_of_derived(make_plan(loaded, components=components))
+        return
+    print_derived(carry_out(loaded, components=components, overwrite=overwrite, display=display_for()))
 
 
 @commands.command()
@@ -384,18 +412,23 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
 
 
 @commands.command()
+@click.option("--derive", "of_derive", is_flag=True, help="Of the config of dpca derive, instead of dpca run.")
 @click.option("--markdown", is_flag=True, help="As tables, for people.")
-def schema(markdown: bool) -> None:
+def schema(of_derive: bool, markdown: bool) -> None:
     """JSON Schema of the config, for editors.
 
     \b
     Example: dpca schema > dpca.schema.json
     """
+    from dpca.config import derive
+    from dpca.config import schema as run
     from dpca.config.reference import reference
-    from dpca.config.schema import schema as config_schema
 
-    document = config_schema()
-    click.echo(reference(document) if markdown else json.dumps(document, indent=2))
+    document = derive.schema() if of_derive else run.schema()
+    if not markdown:
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(reference(document, root="derive", elsewhere=("compute",)) if of_derive else reference(document))
 
 
 @commands.command()

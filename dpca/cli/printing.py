@@ -16,6 +16,7 @@ import click
 # Libraries are imported inside the functions, so that no command waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.commands.apply import Applied
+    from dpca.commands.derive import Derived
     from dpca.commands.run import Finished
     from dpca.store.results import Result
 
@@ -71,6 +72,46 @@ def patient_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def print_derived(derived: Derived) -> None:
+    """Print what was derived, a line for each analysis; on stderr what the user must know about it."""
+    from dpca.units import describe_bytes
+
+    width = max(map(len, derived.certificates))
+    for name, certificate in derived.certificates.items():
+        click.echo(f"{name:{width}}  {certificate['kind']:13}  {certificate['verdict']}")
+    read = f"{describe_bytes(derived.bytes_read)} of data read" if derived.bytes_read else "no data read"
+    click.echo(f"{derived.path}: {len(derived.certificates)} analyses in {derived.seconds:.1f} s, {read}")
+    for name, certificate in derived.certificates.items():
+        if certificate["caveat"]:
+            say(f"{name}: {certificate['caveat']}")
+
+
+def print_plan_of_derived(document: dict[str, Any]) -> None:
+    """Print what a command of derived analyses would read and hold."""
+    from dpca.units import describe_bytes, describe_memory
+
+    click.echo(
+        f"{document['analyses']} analyses of {document['samples']:,} samples x {document['features']:,} features, from the Gram matrix "
+        f"of {document['solver']} in {document['precision']} precision"
+    )
+    if document["maps"]:
+        copied = (
+            f", {describe_bytes(document['copied_to_scratch'])} copied to scratch first"
+            if document["copied_to_scratch"]
+            else ""
+        )
+        click.echo(
+            f"one read of {describe_bytes(document['bytes_to_read'])} in {document['spans']} spans, for {document['maps']} maps at most{copied}"
+        )
+    else:
+        click.echo("no data read")
+    for process in document["memory"]:
+        for stage, n_bytes in process["stages"].items():
+            click.echo(
+                f"  {process['process']}, {stage}: {describe_memory(n_bytes)} of {describe_memory(process['budget'])}"
+            )
 
 
 def print_applied(applied: Applied, array: str) -> None:

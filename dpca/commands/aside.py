@@ -17,7 +17,7 @@ from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, wr
 from dpca.execution.progress import Progress
 from dpca.planning.runplan import RunPlan
 from dpca.sources import Source
-from dpca.store.directory import ResultDirectory, run_at
+from dpca.store.directory import DERIVED, ResultDirectory, kind_at, run_at
 from dpca.store.ledger import Ledger
 from dpca.store.results import Result
 from dpca.store.unfinished import NUMERICS
@@ -35,6 +35,11 @@ class Aside:
 
     def __init__(self, out: Path) -> None:
         self.path = self._work = out.with_name(f".{out.name}.partial")
+
+    @property
+    def word(self) -> str:
+        """What tells this command from others that write to the same place."""
+        return self._work.name[:32]
 
     @property
     def arrays(self) -> Path:
@@ -105,8 +110,12 @@ class Aside:
 
 
 @contextmanager
-def building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Aside]:
+def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out") -> Iterator[Aside]:
     """A directory beside `out` to build in; on success what was built is renamed to `out`.
+
+    Parameters
+    ----------
+    named : the key or the option that sets the path, for messages
 
     Raises
     ------
@@ -120,9 +129,11 @@ def building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Aside]:
     for other in map(Path.resolve, others):
         place = out.resolve()
         if place == other or place in other.parents or other in place.parents:
-            raise OutputExistsError(f"{out}: is, holds or lies in {other}, which is read", "Choose another --out.")
-    _check_free(out, overwrite)
-    ResultDirectory(out.parent).check_place("--out")
+            raise OutputExistsError(
+                f"{out}: is, holds or lies in {other}, which is read", f"Choose another {named}.", named
+            )
+    _check_free(out, overwrite, named)
+    ResultDirectory(out.parent).check_place(named)
     aside = Aside(out)
     missing = [parent for parent in aside.path.parents if not parent.exists()]
     lock = Lock(aside.path, out)
@@ -130,7 +141,7 @@ def building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Aside]:
     try:
         lock.acquire()
         aside.check_own()
-        _check_free(out, overwrite)  # another command may have ended since
+        _check_free(out, overwrite, named)  # another command may have ended since
         yield aside
         lock.check()
         with writing(str(out)):
@@ -156,18 +167,21 @@ def building(out: Path, overwrite: bool, others: list[Path]) -> Iterator[Aside]:
         raise
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
+def _check_free(out: Path, overwrite: bool, named: str) -> None:
     """Refuse a path that holds something that may not be replaced."""
     if not os.path.lexists(out) or (overwrite and _is_ours(out)):
         return
     raise OutputExistsError(
         f"{out}: exists already" + ("" if _is_ours(out) else ", and dpca did not write it"),
-        "Choose another --out" + (", or replace it with --overwrite." if _is_ours(out) else "."),
+        f"Choose another {named}" + (", or replace it with --overwrite." if _is_ours(out) else "."),
+        named,
     )
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the path holds the output of a transform or a reconstruction."""
+    """Whether the path holds the output of a transform or a reconstruction, or derived analyses."""
+    if kind_at(path) == DERIVED:
+        return True
     try:
         return "result" in zarr.open_group(str(path), mode="r").attrs
     except (OSError, ValueError, KeyError):

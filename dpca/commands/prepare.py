@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.config.derive import Derive
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
 from dpca.config.schema import DEFAULT_COMPONENTS, Config, SampleWeightsFile
@@ -184,7 +185,7 @@ def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
         raise useless(directory.begun, f"its plan is none: {type(cause).__name__}: {cause}") from cause
 
 
-def place_of(config: Config) -> Place | None:
+def place_of(config: Config | Derive) -> Place | None:
     """Where a configuration runs; None for this machine."""
     cluster = config.compute.cluster
     if cluster == "local":
@@ -268,9 +269,9 @@ def _sample_weights_of(asked: SampleWeightsFile | None, of: Source) -> SampleWei
     return SampleWeights(values, asked.kind, source.layout.name)
 
 
-def scratch_of(config: Config) -> Scratch:
-    """The directory for a copy of the input: beside the result unless one is named."""
-    path = Path(config.compute.scratch or Path(config.output.path) / LEDGER / "scratch")
+def scratch_of(config: Config | Derive, beside: Path | None = None) -> Scratch:
+    """The directory for a copy of the input: one that is named, or `beside`, or with the ledger of the result."""
+    path = Path(config.compute.scratch or beside or Path(config.output.path) / LEDGER / "scratch")
     if config.compute.scratch is not None and not path.is_dir():
         raise ConfigError(f"{path}: is not a directory", "Make it, or name another.", key="compute.scratch")
     return Scratch(str(path.absolute()), free_disk(path))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
@@ -17,6 +17,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from dpca.config.derive import Derive
 from dpca.config.inputs import Input, Inputs, InputSection
 from dpca.config.schema import ALLOWED, REMEDIES, Config, without_secrets
 from dpca.config.together import check_together
@@ -62,11 +63,14 @@ _YAML_ERRORS = {
 """By the beginning of ruamel's message: a clearer message ("" to keep ruamel's), and the remedy."""
 
 
+C = TypeVar("C", Config, Derive)
+
+
 @dataclass(frozen=True)
-class Loaded:
+class Positioned(Generic[C]):
     """A configuration, and the positions of its keys in the file."""
 
-    config: Config
+    config: C
     marks: Mapping[Path_, str] = field(default_factory=dict)
     """file:line:column of each value, by path."""
     path: str = "CONFIG"
@@ -76,14 +80,10 @@ class Loaded:
     @property
     def command(self) -> str:
         """The command that runs it, as one would type it; secrets are redacted."""
+        verb = "run" if isinstance(self.config, Config) else "derive"
         return shlex.join(
-            ["dpca", "run", self.path, *(word for override in self.overrides for word in ("--set", _shown(override)))]
+            ["dpca", verb, self.path, *(word for override in self.overrides for word in ("--set", _shown(override)))]
         )
-
-    def at(self, place: Path) -> Loaded:
-        """The same configuration with the result at another place."""
-        output = self.config.output.model_copy(update={"path": str(place)})
-        return replace(self, config=self.config.model_copy(update={"output": output}))
 
     def check_overrides(self) -> None:
         """Refuse secrets in overrides, which are about to be written to a file.
@@ -117,6 +117,16 @@ class Loaded:
             raise self.locate(error) from error.__cause__
 
 
+@dataclass(frozen=True)
+class Loaded(Positioned[Config]):
+    """The configuration of a run, and the positions of its keys."""
+
+    def at(self, place: Path) -> Loaded:
+        """The same configuration with the result at another place."""
+        output = self.config.output.model_copy(update={"path": str(place)})
+        return replace(self, config=self.config.model_copy(update={"output": output}))
+
+
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     """Read a configuration.
 
@@ -130,25 +140,50 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     ConfigError
         Lists all errors, one per line: file:line:column, the value, what is allowed, the nearest key.
     """
+    begin = "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine"
+    loaded = Loaded(*_read(path, overrides, Config, begin), str(path), tuple(overrides))
+    with loaded.located():
+        check_together(loaded.config)
+    return loaded
+
+
+def load_derive(path: str | Path, overrides: Sequence[str] = ()) -> Positioned[Derive]:
+    """Read a configuration of derived analyses; parameters and errors as of `load`."""
+    begin = "Begin with\nfrom: results/mine\nanalyses:\n  - name: trend\n    model: {kind: pca}\noutput:\n  path: results/mine-derived"
+    loaded = Positioned(*_read(path, overrides, Derive, begin), str(path), tuple(overrides))
+    names = [analysis.name for analysis in loaded.config.analyses]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            error = ConfigError(
+                f"analyses {names.index(name)} and {number} are both called {name!r}",
+                "Give each a name.",
+                f"analyses.{number}.name",
+            )
+            raise loaded.locate(error)
+    return loaded
+
+
+def _read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str) -> tuple[C, dict[Path_, str]]:
+    """The configuration in a file, and file:line:column of each value.
+
+    Parameters
+    ----------
+    begin : how such a file begins, for the error of one that is none
+    """
     name = str(path)
     values, marks = _parse(_text(path), name)
     if not isinstance(values, dict):
-        raise ConfigError(
-            f"{name}:1:1: is not a mapping of input, preprocess, model, compute and output",
-            "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine",
-        )
-    for key in Config.model_fields:
+        keys = _section((), model)
+        raise ConfigError(f"{name}:1:1: is not a mapping of {', '.join(keys[:-1])} and {keys[-1]}", begin)
+    for key in _section((), model):
         if key in values and values[key] is None:
             values[key] = {}  # all its lines are commented out
     for override in overrides:
         _override(values, marks, override)
     try:
-        loaded = Loaded(Config.model_validate(values), marks, name, tuple(overrides))
+        return model.model_validate(values), marks
     except ValidationError as errors:
-        raise ConfigError(*_explain(errors, values, marks, name)) from None
-    with loaded.located():
-        check_together(loaded.config)
-    return loaded
+        raise ConfigError(*_explain(errors, values, marks, name, model)) from None
 
 
 def is_config(given: str) -> bool:
@@ -343,10 +378,12 @@ def _explain(
             absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
             lines[path] = f"{marks.get(owner, name)}: {absent} is missing"
             remedies[path] = f"Set {absent}."
+        elif error["type"] == "value_error" and _of_any(path) not in ALLOWED:  # of a check of our own, which says all
+            lines[path] = f"{marks.get(path, name)}: {key}: {error['msg'].removeprefix('Value error, ')}"
         else:
             allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
             allowed = _WORDS.get(error["type"], allowed)
-            of_any = ".".join(str(part) for part in path if not isinstance(part, int))  # of any input of a list
+            of_any = _of_any(path)
             if of_any in ALLOWED:
                 lines.pop(path, None)
                 allowed = ALLOWED[of_any]
@@ -364,6 +401,11 @@ def _explain(
     return "\n".join(lines.values()), " ".join(
         dict.fromkeys(remedies[path] for path in lines if path in remedies)
     ) or "Correct the value."
+
+
+def _of_any(path: Path_) -> str:
+    """A key, the same for any input of a list."""
+    return ".".join(str(part) for part in path if not isinstance(part, int))
 
 
 def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
@@ -394,4 +436,4 @@ def _section(path: Path_, model: Any) -> list[str]:
         )
         if model is None:
             return []
-    return list(model.model_fields)
+    return [field_.alias or name for name, field_ in model.model_fields.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Schema = dict[str, Any]
@@ -11,31 +11,54 @@ Schema = dict[str, Any]
 REQUIRED = "required"
 
 
-def reference(schema: Schema) -> str:
-    """A table for each section, in the order of the config: keys, allowed values, defaults, meanings."""
-    return "\n\n".join(_sections(schema, schema, ""))
+def reference(schema: Schema, root: str = "", elsewhere: Sequence[str] = ()) -> str:
+    """A table for each section, in the order of the config: keys, allowed values, defaults, meanings.
+
+    Parameters
+    ----------
+    root : the name of the section of the keys that are in no section
+    elsewhere : sections that another reference has
+    """
+    return "\n\n".join(_sections(schema, schema, "", root, elsewhere))
 
 
-def _sections(schema: Schema, section: Schema, name: str) -> Iterator[str]:
+def _sections(
+    schema: Schema, section: Schema, name: str, root: str = "", elsewhere: Sequence[str] = ()
+) -> Iterator[str]:
     rows, below = [], []
     for key, field in section["properties"].items():
         path = f"{name}.{key}" if name else key
-        nested = [_resolved(schema, option) for option in _options(field)]
-        nested = [option for option in nested if "properties" in option]
+        nested = [] if path in elsewhere else _nested(schema, field)
         below += [_sections(schema, option, path) for option in nested]
-        if name or not nested:
+        if name or root or not nested:
             default = REQUIRED if key in section.get("required", ()) else f"`{_plain(field.get('default'))}`"
+            if path in elsewhere:
+                default = "as of a run"
             meaning = field.get("description", "").replace("|", "\\|")
             rows.append(f"| `{key}` | {_allowed(schema, field)} | {default} | {meaning} |")
     if rows:
-        head = f"### `{name}`\n\n{section.get('description', '')}\n\n| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
+        kind = section["properties"].get("kind", {}).get("const")
+        head = f"### `{name or root}`{f', kind: {kind}' if kind else ''}\n\n{section.get('description', '')}\n\n| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
         yield head + "\n".join(rows)
     for sections in below:
         yield from sections
 
 
+def _nested(schema: Schema, field: Schema) -> list[Schema]:
+    """The sections that a key may hold, alone or in a list."""
+    found: dict[str, Schema] = {}
+    for option in _options(field):
+        resolved = _resolved(schema, option)
+        if "properties" in resolved:
+            found.setdefault(resolved["title"], resolved)
+        elif "items" in resolved or "oneOf" in resolved:
+            for one in [resolved["items"]] if "items" in resolved else resolved["oneOf"]:
+                found |= {inner["title"]: inner for inner in _nested(schema, one) if inner["title"] not in found}
+    return list(found.values())
+
+
 def _options(field: Schema) -> list[Schema]:
-    options: list[Schema] = field.get("anyOf", [field])
+    options: list[Schema] = field.get("anyOf") or field.get("oneOf") or [field]
     return options
 
 
@@ -67,6 +90,8 @@ def _words(schema: Schema, field: Schema) -> Iterator[str]:
     elif "anyOf" in option:
         for one in option["anyOf"]:
             yield from _words(schema, one)
+    elif "oneOf" in option:
+        yield "keys"
     elif option.get("type") == "array":
         yield _list_of(dict.fromkeys(_words(schema, option["items"])))
     elif "properties" in option or option.get("type") == "object":

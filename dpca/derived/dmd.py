@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
 from dpca.derived.operators import F64, Matrix, Select
-from dpca.derived.pca import leading
+from dpca.derived.pca import UpTo, leading
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
 from dpca.numerics.sketch import RELIABLE
@@ -62,7 +62,7 @@ class Modes:
         return self.error <= RELIABLE
 
 
-def dmd(samples: Transformed, times: F64, rank: int | None = None) -> Modes:
+def dmd(samples: Transformed, times: F64, rank: int | UpTo | None = None) -> Modes:
     """Exact dynamic mode decomposition (Tu et al., J. Comput. Dyn. 1, 2014, algorithm 2), by the method of snapshots.
 
     With X_1 the rows but the last, X_2 the rows but the first, and X_1 X_1' = V S^2 V': A~ = S^-1 V' (X_1 X_2') V S^-1 has the

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
 from dpca.derived.operators import Center, Select
-from dpca.derived.pca import Components, leading
+from dpca.derived.pca import Components, UpTo, leading
 from dpca.errors import ConfigError
 from dpca.numerics.spectrum import reciprocal
 
@@ -26,7 +26,7 @@ class Extended(Components):
     """In rows, (lags,)."""
 
 
-def extended(samples: Transformed, lags: int, step: int = 1, n_components: int | None = None) -> Extended:
+def extended(samples: Transformed, lags: int, step: int = 1, n_components: int | UpTo | None = None) -> Extended:
     """Principal components of windows [x_t, x_{t + step}, ..., x_{t + (lags - 1) step}], about their mean.
 
     H (sum_l S_l K S_l') H, where S_l selects the rows from l on and H centres (Weare and Nasstrom, Mon. Weather Rev. 110, 1982;

@@ -92,9 +92,9 @@ class Products:
 
     def beside(self, parts: Sequence[Select]) -> Products:
         """The products of rows that consist of one of each part, beside each other: the sum of S_l K S_l'. K is that of rows as they are."""
-        found = self.matrix[np.ix_(parts[0].indices, parts[0].indices)]
-        for part in parts[1:]:
-            found += self.matrix[np.ix_(part.indices, part.indices)]
+        found = np.zeros((parts[0].n_out, parts[0].n_out), self.matrix.dtype)
+        for part in parts:
+            found += self.matrix[part.picks][:, part.picks]
         return plain(found, self.rounding)
 
     def eigenpairs(self, choose: Choose) -> tuple[F64, Matrix]:
@@ -205,6 +205,12 @@ class FactorProducts:
 
 
 AnyProducts = Products | FactorProducts
+
+
+def with_mean(products: AnyProducts, right: Matrix) -> Matrix:
+    """X X' C, the products with the mean, for columns of coefficients: K C + r 1'C + 1 r'C + c 11'C."""
+    r, sums = products.mean_product, right.sum(axis=0)
+    return np.asarray(products.cross(right) + np.outer(r, sums) + (r @ right + products.mean_norm2 * sums))
 
 
 @dataclass(frozen=True, eq=False)

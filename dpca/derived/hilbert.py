@@ -10,7 +10,7 @@ import numpy as np
 
 from dpca.derived.gram import AnyProducts, transformed
 from dpca.derived.operators import F64, Center, Chain, Matrix, Operator
-from dpca.derived.pca import Components, pca
+from dpca.derived.pca import Components, UpTo, pca
 from dpca.errors import ConfigError
 
 Padding = Literal["none", "exp"]
@@ -85,7 +85,11 @@ class Analytic(Operator):
 
 
 def hilbert(
-    products: AnyProducts, chain: Chain, n_components: int | None = None, padding: Padding = "none", decay: float = 0.2
+    products: AnyProducts,
+    chain: Chain,
+    n_components: int | UpTo | None = None,
+    padding: Padding = "none",
+    decay: float = 0.2,
 ) -> Components:
     """Complex principal components (Barnett, Mon. Weather Rev. 111, 1983; Horel, J. Climate Appl. Meteor. 23, 1984).
 
@@ -108,9 +112,14 @@ def hilbert(
     ConfigError
         When more components are requested than the products support.
     """
+    return pca(transformed(products, analytic(chain, padding, decay)), n_components)
+
+
+def analytic(chain: Chain, padding: Padding = "none", decay: float = 0.2) -> Chain:
+    """H T H B: the analytic signal of the rows of B, about its mean."""
     n = chain.n_out
     centred = Center(n)
-    return pca(transformed(products, chain.then(centred, Analytic(n, padding, decay), centred)), n_components)
+    return chain.then(centred, Analytic(n, padding, decay), centred)
 
 
 def _positive_frequencies(matrix: Matrix) -> Matrix:

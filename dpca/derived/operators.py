@@ -188,6 +188,13 @@ class Select(SparseOperator):
     def gain(self) -> float | None:
         return 1.0
 
+    @property
+    def picks(self) -> slice | NDArray[np.intp]:
+        """The indices; a slice where they follow each other, with which nothing is copied."""
+        first, m = int(self.indices[0]), self.n_out
+        together = int(self.indices[-1]) == first + m - 1 and bool((np.diff(self.indices) == 1).all())
+        return slice(first, first + m) if together else self.indices
+
     @cached_property
     def matrix(self) -> Any:
         """One 1 a row, (n_out, n)."""

@@ -14,6 +14,13 @@ from dpca.numerics.sketch import RELIABLE
 from dpca.numerics.spectrum import reciprocal
 
 
+@dataclass(frozen=True)
+class UpTo:
+    """A number of components that fewer may do for: as many as can be told from 0, and no more than this."""
+
+    number: int
+
+
 @dataclass(frozen=True, eq=False)
 class Components:
     """Scores, and what makes the components W of the samples: X_c' C where the operators remove the mean, else X' C.
@@ -51,13 +58,13 @@ class Components:
         return self.eigenvalues / (len(self.scores) - ddof if divisor is None else divisor)
 
 
-def pca(samples: Transformed, n_components: int | None = None) -> Components:
+def pca(samples: Transformed, n_components: int | UpTo | None = None) -> Components:
     """Principal components of A X (the method of snapshots: Sirovich, Quart. Appl. Math. 45, 1987).
 
     Parameters
     ----------
     samples : A X, `dpca.derived.gram.transformed`
-    n_components : None for all
+    n_components : None for all; `UpTo` where fewer will do
 
     Raises
     ------
@@ -81,7 +88,7 @@ def pca(samples: Transformed, n_components: int | None = None) -> Components:
 def leading(
     samples: Transformed,
     products: AnyProducts,
-    n_components: int | None,
+    n_components: int | UpTo | None,
     exposed: float | None = None,
     key: str = "n_components",
 ) -> tuple[F64, Matrix, int]:
@@ -113,7 +120,7 @@ def signed(vectors: Matrix) -> Matrix:
     return np.asarray(vectors * (largest.conj() / np.abs(largest)))
 
 
-def _checked(number: int | None, rank: int, key: str) -> int:
+def _checked(number: int | UpTo | None, rank: int, key: str) -> int:
     """How many components: all, or as many as are requested.
 
     Raises
@@ -128,6 +135,8 @@ def _checked(number: int | None, rank: int, key: str) -> int:
             "nothing that the operators leave of the samples can be told from rounding",
             "Leave one of them out, or run with `precision: double`, if products are in single precision.",
         )
+    if isinstance(number, UpTo):
+        return min(number.number, rank)
     if number is not None and not 1 <= number <= rank:
         raise ConfigError(
             f"{key} is {number}, but 1 to {rank} is allowed: only {rank} eigenvalues can be told from 0 after the operators",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import signal
 
 from dpca.derived.gram import FactorProducts, Transformed
-from dpca.derived.operators import F64, finite
+from dpca.derived.operators import F64, Matrix, finite
 from dpca.derived.pca import signed
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
@@ -43,6 +43,14 @@ class SpectralComponents:
     """Estimated relative error of each energy, (frequencies, k)."""
     amplification: float
     """See `dpca.derived.gram`."""
+    fourier: C128
+    """Of a block's rows in its sum at each frequency, (frequencies, block)."""
+
+    def blocks_of(self, rows: Matrix) -> C128:
+        """A_f B_f for rows B_f, (frequencies, rows, k): the Fourier sums of the blocks, (frequencies, blocks, k)."""
+        block = self.fourier.shape[1]
+        sums = [np.einsum("ft,ftk->fk", self.fourier, rows[:, start : start + block]) for start in self.starts]
+        return np.stack(sums, axis=1)
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -105,7 +113,7 @@ def spod(
         scores[f], coefficients[f] = directions * np.sqrt(kept), samples.chain.adjoint(weights).conj()
         error[f] = samples.errors(coefficients[f], kept, exposed)
     return SpectralComponents(
-        chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification
+        chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification, fourier
     )
 
 

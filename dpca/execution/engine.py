@@ -35,6 +35,8 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from dpca.errors import StorageError, WorkerDied
 from dpca.execution.progress import Progress, Report
 from dpca.execution.stage import Stage, Work, changed
@@ -160,7 +162,13 @@ def _run_part(part: Part, keys: list[Any], blocks: list[Any], shared: list[Any],
     """A task. Futures of blocks and shared values are arguments of their own, so that Dask replaces them by values."""
     if keys:
         part = replace(part, work=part.work.with_blocks(dict(zip(keys, blocks, strict=True))))
-    return part.found_or_computed(shared, report)
+    return part.found_or_computed([_aligned(value) for value in shared], report)
+
+
+def _aligned(value: Any) -> Any:
+    """An array as NumPy would allocate it: one that came over the network may begin at any byte, and then NumPy copies it before BLAS sees
+    it, in another order, which gives other last bits."""
+    return value.copy() if isinstance(value, np.ndarray) and not value.flags.aligned else value
 
 
 class Calls(ABC, Generic[T]):

@@ -198,7 +198,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup[Acc
     with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
             found: dict[str, F64] = {name: np.empty(_shape(tile)) for name in work.writes}
-            for slab, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
+            for slab, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
                 of_slab: dict[str, F64] = {name: np.empty(_size(slab)) for name in found}
                 for panel in accumulator.of_slab(located(standardizer.panels(raw, weights_of(slab)))):
                     assert isinstance(panel, FeaturePanel)
@@ -226,7 +226,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, raw, located in _slabs(work, reader, tile, accumulator.tally.counts, report):
+            for _, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
                 for _ in accumulator.of_slab(located(standardizer.panels(raw))):
                     pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
@@ -238,7 +238,7 @@ def present_span(work: Pass, span: int, report: Report) -> Present:
     present, standardizer = Present.empty(work.plan.n_kept), work.sample_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            for _, raw, located in _slabs(work, reader, tile, present.counts, report):
+            for _, raw, located in slabs_read(work, reader, tile, present.counts, report):
                 for counted in located(standardizer.present(raw)):
                     present.add(*counted)
     return present
@@ -259,7 +259,7 @@ def components_span(work: Pass, alpha: NDArray[Any], span: int, report: Report) 
             components = np.empty((alpha.shape[1], *_shape(tile)), stored)
             assert work.outputs is not None
             means = work.outputs.read_part(of_group("mean", work.name), tile)
-            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
+            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
                 mean = means[within(slab, tile)].reshape(-1)
                 slab_components = np.empty((alpha.shape[1], _size(slab)), stored)
                 for start, stop, matrix in located(standardizer.again(raw, mean, weights_of(slab))):
@@ -288,7 +288,7 @@ def left_vectors_span(
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             vectors = np.empty((alpha.shape[1], *_shape(tile)))
-            for slab, raw, located in _slabs(work, reader, tile, measured.counts, report):
+            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
                 slab_vectors = vectors[(slice(None), *within(slab, tile))]
                 for panel in located(standardizer.panels(raw)):
                     slab_vectors[:, panel.start : panel.stop] = measured.add(panel.matrix, alpha)
@@ -389,7 +389,7 @@ def damage_of(outputs: Outputs | None, names: Sequence[str], regions: Iterable[B
     return next((damage for damage in damages if damage), None)
 
 
-def _slabs(
+def slabs_read(
     work: Pass, reader: Reader, tile: Box, counts: Counts, report: Report
 ) -> Iterator[tuple[Box, NDArray[Any], Callable[[Iterator[P]], Iterator[P]]]]:
     """The slabs of a tile, each with its values and a function that adds the place to errors of its panels."""

@@ -5,7 +5,7 @@ The first pass gives it, a result keeps it, kernels are computed from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -71,6 +71,12 @@ class GramMatrix:
     def is_factor(self) -> bool:
         """Whether R is kept instead of K."""
         return self.rung.solver == "tsqr"
+
+    def unweighted(self, roots: F64) -> GramMatrix:
+        """K of samples as they are, from D^(1/2) K D^(1/2) with the roots of their weights, (n,); r, c and norms have no weights."""
+        sketch = None if self.sketch is None else self.sketch.unscaled(roots)
+        kept = self.kept / roots if self.is_factor else self.kept / roots / roots[:, None]
+        return replace(self, kept=kept, sketch=sketch)
 
     @cached_property
     def matrix(self) -> F64:

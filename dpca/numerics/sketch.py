@@ -49,6 +49,13 @@ def random_columns(m: int, centered: bool) -> F64:
     return omega
 
 
+def _inverse(factors: F64) -> tuple[F64, float]:
+    """1 / factors, 0 where they are 0, and the root mean square of what is not 0; 1 without any."""
+    inverse = np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0)
+    size = float(norms(inverse[:, None])[0]) / math.sqrt(int(np.count_nonzero(inverse)) or 1)
+    return inverse, size or 1.0
+
+
 @dataclass(frozen=True)
 class Sketch:
     """K times random columns."""
@@ -102,10 +109,13 @@ class Sketch:
 
     def scaled(self, factors: F64) -> Sketch:
         """The sketch of diag(factors) K diag(factors), for similar factors; else it weights parts of the side unequally."""
-        inverse = np.divide(1.0, factors, out=np.zeros_like(factors), where=factors > 0)
-        size = float(norms(inverse[:, None])[0]) / math.sqrt(int(np.count_nonzero(inverse)) or 1)
-        inverse, factors = inverse / (size or 1.0), factors / (size or 1.0)
-        return Sketch(self.columns * inverse[:, None], self.product * factors[:, None])
+        inverse, size = _inverse(factors)
+        return Sketch(self.columns * (inverse / size)[:, None], self.product * (factors / size)[:, None])
+
+    def unscaled(self, factors: F64) -> Sketch:
+        """The opposite for the product: with the columns as they were before, the sketch of K; factors are above 0."""
+        inverse, size = _inverse(factors)
+        return Sketch(self.columns, self.product * inverse[:, None] * size)
 
 
 def norms(columns: F64) -> F64:

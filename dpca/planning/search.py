@@ -16,17 +16,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from typing import Any
+
+import numpy as np
 
 from dpca.config.model import Model
 from dpca.errors import OverBudgetError
+from dpca.numerics import preprocess
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.ladder import Rung
 from dpca.planning.advice import Forecast, over_budget
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, check_axis, plan_layout
-from dpca.planning.footprint import LIBRARIES_BYTES, Footprints, copied_first, held_to_solve, reads_means, second_pass
+from dpca.planning.footprint import (
+    LIBRARIES_BYTES,
+    Footprints,
+    arranged,
+    copied_first,
+    held_to_read,
+    held_to_solve,
+    reads_means,
+    second_pass,
+)
 from dpca.planning.rechunk import Copy, plan_copy
 from dpca.planning.runplan import (
     ONE,
@@ -44,6 +57,8 @@ from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
 from dpca.store.arrays import Dims, coordinates_to_copy, dims_of
+from dpca.store.ledger import held_to_keep
+from dpca.store.outputs import held_to_write
 from dpca.system.machine import Budget
 from dpca.units import describe_memory, enough
 
@@ -158,6 +173,87 @@ def plan_run(
         expected_bytes=run.tightest.peak_bytes,
         left_out=tuple(reason for _, left_out in copied for reason in left_out),
     )
+
+
+def plan_maps(
+    groups: Groups,
+    n_columns: int,
+    dtype: np.dtype[Any],
+    stored: np.dtype[Any],
+    *,
+    workers: Workers,
+    scratch: Scratch,
+    beside: Sequence[Array] = (),
+    coordinates: Mapping[str, int] = {},
+) -> RunPlan:
+    """The plan of one pass that makes maps X' C of samples' coefficients C, (n, n_columns); reads no values.
+
+    Parameters
+    ----------
+    groups : the data, side by side
+    dtype, stored : of the products, and of the maps
+    workers, scratch : as for `plan_run`
+    beside : what this process holds meanwhile
+    coordinates : as in `dpca.methods.projection.plan_projection`
+
+    Raises
+    ------
+    OverBudgetError
+        When no plan fits.
+    """
+    n = groups[0].n_samples
+
+    def forecast(run: RunPlan, threads: int, of: Sequence[FeatureGroup] = groups) -> Processes:
+        waiting = run.concurrency.window - run.concurrency.n_tasks
+        sums = [
+            *beside,
+            Array("overlap and projection of maps", 8 * n_columns * (n + n_columns), 1 + len(of) + waiting),
+        ]
+        held = [
+            arranged(
+                _maps_tasks(run.of_input(number), group.source, n_columns, dtype, stored),
+                {"components": sums},
+                [],
+                workers,
+                threads,
+                coordinates,
+            )
+            for number, group in enumerate(of)
+        ]
+        return reduce(_joined, held)
+
+    found = []
+    for group in groups:
+        alone = partial(forecast, of=(group,))
+        possible = _readings(group.layout, group.samples_axis, "samples", n_columns, workers.budget)
+        found.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
+    run = first_that_fits(groups[0].layout, [RunPlan(tuple(found))], workers, scratch, forecast)
+    for number, group in enumerate(groups):
+        check_sharing(group.source, run.of_input(number))
+    rung = Rung("gram_eigh", dtype)
+    return replace(run, attempts=(Attempt(rung, run.concurrency),), expected_bytes=run.tightest.peak_bytes)
+
+
+def _maps_tasks(
+    run: RunPlan, source: Source, q: int, dtype: np.dtype[Any], stored: np.dtype[Any]
+) -> dict[str, dict[str, int]]:
+    """What the tasks of the pass hold."""
+    plan, copy = run.plan, run.only.copy
+    n, tile = plan.n_kept, q * plan.tile_width * stored.itemsize
+    tasks = {} if copy is None else {"copy": copy.held_to_write(source)}
+    tasks["components"] = {
+        **held_to_read(run, source),
+        **preprocess.held(plan, dtype),
+        "means and scales of a tile": 2 * 8 * (plan.tile_width + 2 * plan.slab_width),
+        "coefficients": n * q * dtype.itemsize,
+        "overlap and projection of a span": 8 * q * (q + n),
+        "maps of a slab": q * plan.slab_width * stored.itemsize,
+        "products of a panel": q * (q + n + 2 * plan.panel_width) * dtype.itemsize,
+        "maps of a tile, as columns and as they are stored": 2 * tile,
+        "tile being written": held_to_write(tile),
+        "part being written to the ledger": held_to_keep(8 * q * (q + n)),
+    }
+    return tasks
 
 
 def _keeping_data(run: RunPlan, groups: Groups) -> RunPlan:
@@ -314,21 +410,8 @@ def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Worke
     plan = plan_layout(layout, axis, 1, divide=True)
     dims = Dims.of(layout.dims, axis)
     coordinates, left_out = coordinates_to_copy(group.source, dims, {axis: dims.sample})
-    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
-    stage = Footprint("eigensolve", (libraries, *held_to_solve(model, rung, n, model.most_components(n, n))))
-    name, budget = (
-        ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
-    )
-    process = Process(name, 1, (*copied_first(coordinates), stage), budget)
-    if process.peak_bytes > budget.bytes:
-        raise OverBudgetError(
-            f"{layout.name}: {process.peak_stage.name} of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
-            f"{describe_memory(budget.bytes)}, {budget.origin}",
-            f"Run it where {enough(process.peak_bytes)} may be had."
-            if budget.lowered
-            else f"Set compute.memory to {enough(process.peak_bytes)} or more.",
-            key="compute.memory",
-        )
+    held = held_to_solve(model, rung, n, model.most_components(n, n))
+    process = process_of(layout.name, "eigensolve", held, n, workers, coordinates)
     return RunPlan.of(
         plan,
         "columns",
@@ -340,6 +423,33 @@ def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Worke
         expected_bytes=process.peak_bytes,
         left_out=left_out,
     )
+
+
+def process_of(
+    name: str, stage: str, arrays: Sequence[Array], n: int, workers: Workers, coordinates: Mapping[str, int] = {}
+) -> Process:
+    """The process that holds some arrays over n samples in a stage without data.
+
+    Raises
+    ------
+    OverBudgetError
+        When they do not fit.
+    """
+    libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
+    called, budget = (
+        ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)
+    )
+    process = Process(called, 1, (*copied_first(coordinates), Footprint(stage, (libraries, *arrays))), budget)
+    if process.peak_bytes > budget.bytes:
+        raise OverBudgetError(
+            f"{name}: {process.peak_stage.name} of {n:,} samples takes {describe_memory(process.peak_bytes)}, but the budget is "
+            f"{describe_memory(budget.bytes)}, {budget.origin}",
+            f"Run it where {enough(process.peak_bytes)} may be had."
+            if budget.lowered
+            else f"Set compute.memory to {enough(process.peak_bytes)} or more.",
+            key="compute.memory",
+        )
+    return process
 
 
 def check_sharing(source: Source, run: RunPlan) -> None:

@@ -39,7 +39,7 @@ class Place:
 
 
 def read_labels(
-    uri: str, array: str | None, length: int, of: str = "samples", column: str | None = None
+    uri: str, array: str | None, length: int, of: str = "samples", column: str | None = None, key: str = LABELS
 ) -> NDArray[Any]:
     """Labels, (length,): numbers or strings. Parameters as in `Place`.
 
@@ -48,7 +48,7 @@ def read_labels(
     InputError
         When they can't be read, or there is not one for each of the samples or features.
     """
-    place = Place(uri, array, column)
+    place = Place(uri, array, column, key)
     labels = _plain(open_labels(place, length, of)[...])
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InputError(

@@ -27,6 +27,8 @@ ARRAYS, CERTIFICATE, MANIFEST, STATUS, LEDGER = (
     "ledger",
 )
 REPORT, TRAINING = "report.html", "training.zarr"
+RUN_KIND, DERIVED = "run", "derived"
+"""What a manifest describes: a run, or analyses derived from one."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 
@@ -257,8 +259,19 @@ def mapping_of(text: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def manifest_at(place: Path) -> dict[str, Any]:
-    """The manifest of a result."""
+def kind_at(place: Path) -> str | None:
+    """What the manifest at a place describes; None where there is none."""
+    manifest = mapping(place / MANIFEST)
+    return str(manifest.get("kind", RUN_KIND)) if "format_version" in manifest else None
+
+
+def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
+    """The manifest of a result.
+
+    Parameters
+    ----------
+    kind : what it has to describe
+    """
     _check_directory(place)
     try:
         text = (place / MANIFEST).read_text(encoding="utf-8")
@@ -277,7 +290,13 @@ def manifest_at(place: Path) -> dict[str, Any]:
             f"{place}: has format_version {manifest['format_version']}, but this dpca reads up to {FORMAT_VERSION}",
             "Read it with the version of dpca that its manifest.json names.",
         )
-    if not {"format_version", "run", "config", "input", "asked", "fingerprint"} <= set(manifest):
+    if manifest.get("kind", RUN_KIND) != kind and "kind" in manifest:
+        raise InputError(
+            f"{place}: holds analyses derived from {', '.join(map(str, manifest.get('from', {}).values()))}, and is no result of dpca run",
+            "Name the result of a run; dpca report shows derived analyses.",
+        )
+    needed = {"run", "config", "input", "asked", "fingerprint"} if kind == RUN_KIND else {"run", "arrays", "from"}
+    if not {"format_version", *needed} <= set(manifest):
         raise InputError(f"{place}: its {MANIFEST} is damaged", RESTORE)
     return manifest
 

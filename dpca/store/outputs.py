@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,6 +79,11 @@ class Outputs:
                 group = zarr.open_group(self.store, mode="a", attributes=attributes)
             if dict(group.attrs) != attributes:
                 group.attrs.put(attributes)
+
+    def create_group(self, name: str, attributes: Mapping[str, Any]) -> None:
+        """Create a group inside, for arrays whose names begin with its own: NAME/scores."""
+        with writing(self._called(name)):
+            zarr.open_group(self.store, path=name, mode="a").attrs.put(dict(attributes))
 
     def create_tiled(
         self,
@@ -187,13 +193,14 @@ class Outputs:
         return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
 
     def inventory(self) -> dict[str, Any]:
-        """A description of each array, and how many of its chunks were written; empty if the group can't be opened."""
+        """A description of each array, also of groups inside, and how many of its chunks were written; empty if the group can't be opened."""
         try:
             # Consolidated metadata may be out of date: a resumed run may have created some arrays again.
-            arrays = dict(zarr.open_group(self.store, mode="r", use_consolidated=False).arrays())
+            members = zarr.open_group(self.store, mode="r", use_consolidated=False).members(max_depth=None)
             return {
                 name: {"array": described(array), "chunks_written": self._written(name)}
-                for name, array in sorted(arrays.items())
+                for name, array in sorted(members, key=operator.itemgetter(0))
+                if isinstance(array, zarr.Array)
             }
         except (OSError, ValueError, KeyError, TypeError):
             return {}
@@ -403,11 +410,12 @@ class Outputs:
 
 
 def _whole(array: zarr.Array[Any], region: Box) -> Box:
-    """The region, extended to all components if it names none."""
-    if len(region) == array.ndim:
+    """The region, extended to all components if it names none, and to all of the axes just before them that it does not name."""
+    more = array.ndim - len(region)
+    if not more:
         return region
-    axis = list(array.metadata.dimension_names or ()).index("component")  # type: ignore[union-attr]
-    return (*region[:axis], slice(None), *region[axis:])
+    axis = list(array.metadata.dimension_names or ()).index("component") - (more - 1)  # type: ignore[union-attr]
+    return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 
 def _chunks_of(array: zarr.Array[Any]) -> Iterator[Box]:

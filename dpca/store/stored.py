@@ -102,7 +102,7 @@ class Stored:
     @property
     def text(self) -> bool:
         """Whether values are strings."""
-        return self.dtype.kind not in "biuf"
+        return self.dtype.kind not in "biufc"
 
     @property
     def as_coordinate(self) -> Coordinate:
@@ -238,7 +238,7 @@ def _unwritten(name: str, array: zarr.Array[Any]) -> bool:
 
 def described(array: zarr.Array[Any]) -> dict[str, Any]:
     """The description of an array, in plain values that are the same for every version of zarr."""
-    number = getattr(array.dtype, "kind", "T") in "biuf"
+    number = getattr(array.dtype, "kind", "T") in "biufc"
     return {
         "shape": list(array.shape),
         "dtype": np.dtype(array.dtype).str if number else "text",

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dpca.config import derive
 from dpca.config.inputs import Input
-from dpca.config.loading import load
+from dpca.config.loading import load, load_derive
 from dpca.config.reference import reference
 from dpca.config.schema import Config, schema
 from dpca.errors import ConfigError
@@ -248,7 +249,15 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_config_of_the_repository_loads(path):
-    assert load(path).config
+    derived = path.read_text().partition("\n\n")[0].find("derive.schema.json") >= 0
+    assert (load_derive if derived else load)(path).config
+
+
+def test_the_reference_of_derived_analyses_is_that_of_the_schema():
+    text = (CONFIGS[0].parent / "derive.md").read_text()
+    made = reference(derive.schema(), root="derive", elsewhere=("compute",))
+    assert text.partition("`dpca schema --derive --markdown`.\n\n")[2] == made + "\n"
+    assert json.loads((CONFIGS[0].parent / "derive.schema.json").read_text()) == derive.schema()
 
 
 def test_the_reference_in_the_documents_is_that_of_the_schema():

@@ -1,0 +1,276 @@
+"""Answers of derived analyses in one form, whatever the kind: named arrays, coefficients of maps, and a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.analyses.axis import Axis, Clock
+from dpca.derived.dmd import Modes
+from dpca.derived.extended import Extended
+from dpca.derived.gram import with_mean
+from dpca.derived.operators import F64, Matrix
+from dpca.derived.pca import Components
+from dpca.derived.spod import SpectralComponents
+from dpca.numerics.sketch import RELIABLE, SMALLEST
+from dpca.units import describe_bytes
+
+if TYPE_CHECKING:
+    from dpca.analyses.samples import Samples
+
+COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"
+Kind = Literal["pca", "extended", "hilbert", "dmd", "optimized_dmd", "spod"]
+TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK})
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the products of the samples, and what more would cost."""
+
+    name: str
+    """Of the result, or results."""
+    solver: str
+    precision: Literal["single", "double"]
+    n_bytes: int
+    """Of the data, which a run in higher precision reads again."""
+
+    @property
+    def remedy(self) -> str:
+        """What would give more digits, with its cost."""
+        again = f"one read of {describe_bytes(self.n_bytes)}"
+        if self.precision == "single":
+            return f"run {self.name} again with model.precision: double ({again}), and derive from that"
+        if self.solver != "tsqr":
+            return f"run {self.name} again with model.svd_solver: tsqr ({again}, 3 to 4 times the computation), and derive from that"
+        return "the data have no more digits: leave out what removes nearly all of the variance"
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """An array with the names of its axes."""
+
+    values: NDArray[Any]
+    dims: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """The coefficients of maps in the samples, and what their maps are measured by."""
+
+    coefficients: Matrix
+    """C, (n, k), or (outer, n, k): maps are X' C, where 1'C = 0 also X_c' C."""
+    outer: tuple[str, ...]
+    """The axis before the samples': lag or frequency."""
+    orthonormal: Literal["each", "together", "no"]
+    """Whether W^H W is the identity: for each of the outer axis, summed over it, or not at all: then its diagonal is 1."""
+    scores_of: Callable[[Matrix], Matrix]
+    """What the analysis has as scores, from X W, (n, k) or (outer, n, k); of modes X W itself."""
+    scores: Matrix
+    """What it found, from products."""
+
+    @property
+    def stacked(self) -> Matrix:
+        """All coefficients side by side, (n, outer k)."""
+        if not self.outer:
+            return self.coefficients
+        outer, n, k = self.coefficients.shape
+        return np.moveaxis(self.coefficients, 0, 1).reshape(n, outer * k)
+
+    def unstacked(self, columns: Matrix) -> Matrix:
+        """The opposite of `stacked`, for any number of rows."""
+        if not self.outer:
+            return columns
+        outer, _, k = self.coefficients.shape
+        return np.moveaxis(columns.reshape(len(columns), outer, k), 1, 0)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """complex128 or float64."""
+        return self.coefficients.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of maps before those of features: (k,) or (outer, k)."""
+        return (*self.coefficients.shape[:-2], self.coefficients.shape[-1])
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of these axes."""
+        return (*self.outer, COMPONENT)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What an analysis found."""
+
+    kind: Kind
+    arrays: Mapping[str, Array]
+    coordinates: Mapping[str, Axis]
+    """Of the axes of the arrays: dates, lags, frequencies."""
+    maps: Maps
+    certificate: dict[str, Any]
+
+    @property
+    def caveat(self) -> str:
+        """What the user must know, in a sentence; empty if nothing."""
+        return str(self.certificate["caveat"])
+
+
+def of_components(kind: Kind, rows: Samples, found: Components, divisor: float) -> Answer:
+    """Principal components, real or complex."""
+    axis = _row_axis(rows.axis)
+    maps = Maps(found.coefficients, (), "each", rows.chain.apply, found.scores)
+    return _answer(
+        kind, rows, found.error, found.amplification, found.rank, _spectrum(found, axis, divisor), axis, maps
+    )
+
+
+def of_extended(rows: Samples, found: Extended, clock: Clock) -> Answer:
+    """Extended components, with a map a lag."""
+    windows = len(found.scores)
+    axis = _row_axis(rows.axis)
+    axis = axis if axis.values is None else axis.of(axis.values[:windows])
+    chain = rows.chain
+
+    def scores_of(projected: Matrix) -> Matrix:
+        total = sum(chain.apply(one)[lag : lag + windows] for one, lag in zip(projected, found.lags, strict=True))
+        return np.asarray(total - np.mean(total, axis=0))
+
+    maps = Maps(found.coefficients, (LAG,), "together", scores_of, found.scores)
+    lags = Axis(LAG, found.lags.astype(np.int64), {"units": clock.step, "long_name": "lag in steps of the rows"})
+    arrays = _spectrum(found, axis, windows - 1)
+    answer = _answer("extended", rows, found.error, found.amplification, found.rank, arrays, axis, maps)
+    return replace(answer, coordinates={**answer.coordinates, LAG: lags})
+
+
+def of_modes(kind: Kind, rows: Samples, found: Modes, step: str) -> Answer:
+    """Dynamic modes."""
+    axis = _row_axis(rows.axis)
+    per = {"units": f"1 / ({step})"}
+    values = {
+        "eigenvalues": (found.eigenvalues, {"long_name": f"of a step of {found.step:g} ({step})"}),
+        "exponents": (found.exponents, per),
+        "frequencies": (found.frequencies, per),
+        "growth_rates": (found.growth_rates, per),
+        "amplitudes": (found.amplitudes, {}),
+    }
+    arrays = {name: Array(array, (COMPONENT,), attributes) for name, (array, attributes) in values.items()}
+    arrays["scores"] = Array(found.scores, (axis.name, COMPONENT))
+    maps = Maps(found.coefficients, (), "no", lambda projected: projected, with_mean(rows.products, found.coefficients))
+    return _answer(kind, rows, found.error, found.amplification, found.rank, arrays, axis, maps)
+
+
+def of_spectral(rows: Samples, found: SpectralComponents, clock: Clock) -> Answer:
+    """Spectral components."""
+    both = (FREQUENCY, COMPONENT)
+    arrays = {
+        "energies": Array(found.energies, both, {"long_name": "density of variance per frequency"}),
+        "total_energy": Array(found.total, (FREQUENCY,)),
+        "rank": Array(found.rank.astype(np.int64), (FREQUENCY,)),
+        "scores": Array(found.scores, (FREQUENCY, BLOCK, COMPONENT)),
+        "digits": Array(_digits(found.error), both),
+    }
+    starts = rows.axis.values
+    blocks = Axis(BLOCK, found.starts.astype(np.int64), {"long_name": "number of the first row"})
+    if starts is not None:
+        blocks = Axis(BLOCK, starts[found.starts], {**rows.axis.attributes, "long_name": "first row"})
+    coordinates = {
+        FREQUENCY: Axis(FREQUENCY, found.frequencies, {"units": f"1 / ({clock.step})"}),
+        BLOCK: blocks,
+    }
+    chain = rows.chain
+
+    def scores_of(projected: Matrix) -> Matrix:  # a map is the conjugate of what the sums are products with
+        return found.blocks_of(np.stack([chain.apply(one.conj()) for one in projected]))
+
+    maps = Maps(found.coefficients, (FREQUENCY,), "each", scores_of, found.scores)
+    answer = _answer("spod", rows, found.error, found.amplification, int(found.rank.max()), arrays, None, maps)
+    return replace(answer, coordinates=coordinates)
+
+
+def _spectrum(found: Components, axis: Axis, divisor: float) -> dict[str, Array]:
+    return {
+        "scores": Array(found.scores, (axis.name, COMPONENT)),
+        "eigenvalues": Array(found.eigenvalues, (COMPONENT,)),
+        "singular_values": Array(np.sqrt(found.eigenvalues), (COMPONENT,)),
+        "explained_variance": Array(found.explained_variance(divisor=divisor), (COMPONENT,)),
+        "explained_variance_ratio": Array(found.explained_variance_ratio, (COMPONENT,)),
+    }
+
+
+def _answer(
+    kind: Kind,
+    rows: Samples,
+    errors: F64,
+    amplification: float,
+    rank: int,
+    arrays: dict[str, Array],
+    axis: Axis | None,
+    maps: Maps,
+) -> Answer:
+    coordinates = {} if axis is None or axis.values is None else {axis.name: axis}
+    if "digits" not in arrays:
+        arrays["digits"] = Array(_digits(errors), (COMPONENT,))
+    return Answer(kind, arrays, coordinates, maps, _certificate(kind, rows, errors, amplification, rank))
+
+
+def _certificate(kind: Kind, rows: Samples, errors: F64, amplification: float, rank: int) -> dict[str, Any]:
+    """The certificate of an analysis, before its maps are made.
+
+    Returns
+    -------
+    dict with keys
+        kind, samples : the analysis, and the operators in words
+        rows : how many there are
+        solver, precision : of the products of the run
+        amplification : how much of the samples the operators remove: what errors of K weigh more here than there
+        rank : number of components that can be told from rounding; of spod the largest over frequencies
+        digits : decimal digits of each eigenvalue, from the measured error of K's entries; a list for each frequency of spod
+        reliable : whether it has two digits or more
+        reliable_components, components : how many are reliable, of how many
+        caveat : what to do where some are not; empty otherwise
+        maps : null until they are made (`dpca.analyses.maps`)
+        verdict : a summary in words
+    """
+    known, reliable = rows.known, errors <= RELIABLE
+    counted = np.isfinite(errors)
+    good, total = int(reliable.sum()), int(counted.sum())
+    caveat = ""
+    if good < total:
+        least = float(_digits(errors[counted]).min())
+        caveat = (
+            f"{total - good} of {total} components have less than two digits (the least {least:g}): the operators leave 1 part in "
+            f"{amplification:,.3g} of the samples, and what is left has the errors of {known.solver} in {known.precision} precision "
+            f"as if it were as large; {known.remedy}"
+        )
+    return {
+        "kind": kind,
+        "samples": list(rows.told),
+        "rows": rows.n,
+        "solver": known.solver,
+        "precision": known.precision,
+        "amplification": amplification,
+        "rank": rank,
+        "digits": _digits(errors).tolist(),
+        "reliable": reliable.tolist(),
+        "reliable_components": good,
+        "components": total,
+        "caveat": caveat,
+        "maps": None,
+        "verdict": f"{good} of {total} components reliable ({known.solver}, {known.precision}), amplification {amplification:,.3g}",
+    }
+
+
+def _digits(errors: F64) -> F64:
+    """Correct decimal digits for relative errors, rounded down to a tenth."""
+    return np.asarray(np.floor(10 * np.abs(np.log10(np.clip(errors, SMALLEST, 1.0)))) / 10)
+
+
+def _row_axis(axis: Axis) -> Axis:
+    """The axis of rows under a name that no other axis has."""
+    return replace(axis, name=ROW) if axis.name in TAKEN else axis

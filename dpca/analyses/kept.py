@@ -1,0 +1,264 @@
+"""The samples of finished results, as their Gram matrices have them, and the data that they were read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dpca.analyses.answers import Known
+from dpca.analyses.axis import Axis
+from dpca.analyses.samples import Samples
+from dpca.config.inputs import Input
+from dpca.derived.gram import AnyProducts, FactorProducts, Products, products_of
+from dpca.errors import ConfigError, DataError, DpcaError, InputError
+from dpca.methods.record import changes_of
+from dpca.numerics.gram_matrix import GramMatrix
+from dpca.numerics.panels import Rules
+from dpca.numerics.weights import SampleWeights
+from dpca.sources.coordinate import difference
+from dpca.sources.groups import NAME, FeatureGroup, Groups
+from dpca.store.arrays import Dims
+from dpca.store.fitted import Fitted
+from dpca.store.gram import keeps_gram, read_gram
+from dpca.store.results import Result
+
+Time = Literal["auto", "index"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A group of features of a result: where its data are, and what made X_c of them."""
+
+    result: Result
+    """With this group alone."""
+    name: str
+    """Empty where it is the only one of all results."""
+
+    @property
+    def fitted(self) -> Fitted:
+        """Means, scales and weights."""
+        mean, scale, weights = (self.result.arrays[self.result.named(name)] for name in ("mean", "scale", "weights"))
+        return Fitted(mean, scale, weights, None, self.result.factor)
+
+    @property
+    def dims(self) -> Dims:
+        """Names of its axes."""
+        dims = self.result.dims
+        plain = replace(dims, features=tuple(map(dims.plain, dims.features)), group="")
+        return plain.of_features(self.name) if self.name else plain
+
+    def open(self) -> FeatureGroup:
+        """Its data, unchanged since.
+
+        Raises
+        ------
+        DataError
+            When they are gone or have changed.
+        """
+        result = self.result
+        if result.path is not None and result.manifest.get("training"):
+            raise DataError(
+                f"{result.name}: is of values that a Python program held in memory, which are not there any more",
+                "Run on data in files; or give maps up (components: false).",
+            )
+        where = Input.model_validate({**result.asked_input, "storage_options": {}})
+        try:
+            source = where.open()
+        except DpcaError as cause:
+            raise DataError(
+                f"{result.name}: maps need its data again, which can't be opened at {where.uri}: {cause.message}",
+                "Put them back, or leave maps out (components: false): all else needs no data.",
+            ) from cause
+        group = FeatureGroup(source, result.samples_axis, self.name)
+        changes = changes_of(self._fingerprint, (replace(group, name=""),))
+        if changes:
+            raise DataError(
+                f"{source.layout.name}: changed since {result.name} was made of it: {'; '.join(changes[:5])}",
+                "Restore it, or run again; without maps (components: false) the kept Gram matrix is enough.",
+            )
+        return group
+
+    @property
+    def _fingerprint(self) -> dict[str, Any]:
+        recorded: dict[str, Any] = self.result.manifest["fingerprint"]
+        return recorded[self.result.group] if self.result.group else recorded
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Results of the same samples, whose features are beside each other."""
+
+    results: tuple[Result, ...]
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, results: Sequence[tuple[str, Result]]) -> Kept:
+        """The results, each with the name that its features get where there are several.
+
+        Raises
+        ------
+        InputError, ConfigError
+            When one keeps no Gram matrix, or one that operators along samples can't act on; when samples or names differ.
+        """
+        found = tuple(result for _, result in results)
+        for result in found:
+            _check_usable(result)
+        _check_same_samples(found)
+        parts = [
+            Part(one, _joined(name if len(found) > 1 else "", one.group))
+            for name, result in results
+            for one in result.each
+        ]
+        names = [part.name for part in parts]
+        double = next((name for name in names if names.count(name) > 1), None)
+        wrong = double if double is not None else next((n for n in names if n and not NAME.fullmatch(n)), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"from: the features of {len(found)} results would be called {', '.join(names)}, but each needs a name of its own, of "
+                "letters, digits, - and _",
+                "Write from: {NAME: PATH, OTHER: PATH}.",
+                key="from",
+            )
+        return cls(found, tuple(parts))
+
+    @property
+    def name(self) -> str:
+        """In errors."""
+        return ", ".join(result.name for result in self.results)
+
+    @property
+    def first(self) -> Result:
+        """Of several, the one whose samples' coordinate counts."""
+        return self.results[0]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all data, decoded."""
+        return sum(int(part.result.input["decoded_bytes"]) for part in self.parts)
+
+    @property
+    def rules(self) -> Rules:
+        """Of the run: whether it centred, and what it did with missing values."""
+        return self.first.rules
+
+    @property
+    def working_dtype(self) -> np.dtype[Any]:
+        """The widest precision of the runs' products, in which components were stored."""
+        return max(
+            (np.dtype(result.manifest["numerics"]["working_dtype"]) for result in self.results),
+            key=lambda d: d.itemsize,
+        )
+
+    def axis(self, time: Time = "auto") -> Axis:
+        """The samples' coordinate; `index` numbers them instead."""
+        name, n = self.first.dims.sample, self.first.n_samples
+        if time == "index":
+            return Axis(name, np.arange(n), {"units": "sample"})
+        coordinate = self.first.coordinate(name)
+        if coordinate is None:
+            return Axis(name, None)
+        values = np.asarray(coordinate.values[...])
+        return Axis(name, np.array(values.tolist()) if coordinate.text else values, coordinate.attributes)
+
+    def samples(self, time: Time = "auto") -> Samples:
+        """The samples as the runs had them; reads the Gram matrices, and no data."""
+        grams = [_gram_of(result) for result in self.results]
+        weakest = min(grams, key=lambda gram: (gram.rung.dtype.itemsize, gram.is_factor))
+        single = weakest.rung.dtype.itemsize < 8 and not weakest.exact
+        known = Known(self.name, weakest.rung.solver, "single" if single else "double", self.n_bytes)
+        return Samples.of(_sum([products_of(gram) for gram in grams]), self.axis(time), known)
+
+    def open(self) -> Groups:
+        """The data, unchanged since the runs."""
+        return tuple(part.open() for part in self.parts)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Of the data, when the runs began."""
+        return {part.name: part._fingerprint for part in self.parts}
+
+    def changes(self, groups: Groups) -> list[str]:
+        """How the data differ from those of the runs by now, in words."""
+        return [
+            change
+            for part, group in zip(self.parts, groups, strict=True)
+            for change in changes_of(part._fingerprint, (replace(group, name=""),))
+        ]
+
+
+def _joined(name: str, group: str) -> str:
+    return "_".join(filter(None, (name, group)))
+
+
+def _check_usable(result: Result) -> None:
+    config = result.manifest["config"]
+    if config["model"].get("kernel") in ("precomputed", ["precomputed"]):
+        raise InputError(
+            f"{result.name}: is of a kernel matrix, and has no samples that operators could act on",
+            "Run on the samples themselves.",
+            key="from",
+        )
+    if config["preprocess"].get("missing") == "pairwise":
+        raise InputError(
+            f"{result.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own: it is "
+            "that of no samples, and operators along samples can't act on it",
+            "Run again with preprocess.missing: mean.",
+            key="from",
+        )
+    if not keeps_gram(result):
+        why = (
+            "it kept features, not samples"
+            if "gram_eigh" not in str(result.manifest["numerics"]["solver"])
+            else "output.gram was false"
+        )
+        raise InputError(
+            f"{result.name}: keeps no Gram matrix of its samples ({why}), from which derived analyses follow",
+            "Run it again with output.gram: true and model.svd_solver: gram_eigh, and --overwrite.",
+            key="from",
+        )
+
+
+def _check_same_samples(results: tuple[Result, ...]) -> None:
+    first, *others = results
+    for other in others:
+        if other.n_samples != first.n_samples:
+            raise InputError(
+                f"{other.name}: has {other.n_samples:,} samples, but {first.name} has {first.n_samples:,}",
+                "Results beside each other have the same samples.",
+                key="from",
+            )
+        ours, theirs = first.coordinate(first.dims.sample), other.coordinate(other.dims.sample)
+        if ours is None or theirs is None:
+            continue
+        differ = difference(theirs, ours)
+        if differ is not None or dict(theirs.attributes).get("units") != dict(ours.attributes).get("units"):
+            what = (
+                "units of time are others"
+                if differ is None
+                else (f"sample {differ.index} is {differ.found!r}, but {differ.expected!r} in {first.name}")
+            )
+            raise InputError(f"{other.name}: {what}", "Results beside each other have the same samples.", key="from")
+
+
+def _gram_of(result: Result) -> GramMatrix:
+    """The Gram matrix of samples that all count alike: operators weigh them, if any do."""
+    gram = read_gram(result)
+    if "sample_weights" not in result.arrays:
+        return gram
+    return gram.unweighted(SampleWeights(np.asarray(result.arrays["sample_weights"][...], np.float64)).roots)
+
+
+def _sum(products: list[AnyProducts]) -> AnyProducts:
+    """The products of samples whose features are those of all."""
+    if len(products) == 1:
+        return products[0]
+    r = np.sum([one.mean_product for one in products], axis=0)
+    c, rounding = sum(one.mean_norm2 for one in products), max(one.rounding for one in products)
+    if all(isinstance(one, FactorProducts) for one in products):
+        factors = [one.factor for one in products if isinstance(one, FactorProducts)]
+        return FactorProducts(np.hstack(factors), r, c, rounding)
+    matrices = [one.matrix if isinstance(one, Products) else one.factor @ one.factor.T for one in products]
+    return Products(np.sum(matrices, axis=0), r, c, rounding)

@@ -1,0 +1,353 @@
+"""The maps of any number of answers, in one pass over the data: W = X' C, with the measurements that certify them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.analyses.answers import Answer, Maps
+from dpca.derived.operators import F64, Matrix
+from dpca.execution.progress import Report
+from dpca.execution.stage import InTurn, Stage
+from dpca.methods.dataset import Dataset
+from dpca.methods.passes import Pass, slabs_read
+from dpca.methods.stages import Stages
+from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
+from dpca.numerics.accumulators.tallies import Counts
+from dpca.numerics.ladder import Rung
+from dpca.numerics.panels import Rules
+from dpca.planning.cuts import extent
+from dpca.planning.runplan import RunPlan
+from dpca.slabs import TILE_BYTES, Plan
+from dpca.sources.base import within
+from dpca.store.arrays import Dims, of_group
+from dpca.store.fitted import Fitted
+from dpca.store.outputs import Outputs
+
+COMPONENTS = "components"
+LOSSY = 100.0
+"""Where operators remove more than all but this share of the samples, single precision of the maps would lose digits that are there."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The maps of one answer among all columns."""
+
+    name: str
+    """Of the array, with that of its answer: seasonal/components."""
+    columns: slice
+    """Its columns among all: for each of the outer axis the real parts of all components, then the imaginary ones."""
+    shape: tuple[int, ...]
+    """(k,) or (outer, k)."""
+    complex: bool
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Columns of each of the outer axis."""
+        width = self.shape[-1] * (1 + self.complex)
+        return [slice(start, start + width) for start in range(self.columns.start, self.columns.stop, width)]
+
+    def of(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """The maps, (k or outer, k, ...), real or complex, from all real columns, (q, ...)."""
+        own, beyond = columns[self.columns], columns.shape[1:]
+        if not self.complex:
+            return own.reshape(*self.shape, *beyond)
+        parts = own.reshape(*self.shape[:-1], 2, self.shape[-1], *beyond)
+        real, imaginary = np.moveaxis(parts, len(self.shape) - 1, 0)
+        found: NDArray[Any] = np.empty(real.shape, np.result_type(own.dtype, np.complex64))
+        found.real, found.imag = real, imaginary
+        return found
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The coefficients of all maps side by side, as real columns."""
+
+    columns: NDArray[Any]
+    """C, (n, q), in the precision of the products. Tasks get it as an argument of its own, which arrives aligned (`dpca.execution.engine`)."""
+    sums: F64
+    """1'C, (q,): what the mean is multiplied by."""
+    pieces: tuple[Piece, ...]
+    stored: np.dtype[Any]
+    """Type in which real parts are stored."""
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Answer], dtype: np.dtype[Any], stored: np.dtype[Any]) -> Stack:
+        """The columns of some answers, by name."""
+        columns, pieces, start = [], [], 0
+        for name, answer in answers.items():
+            own = _real(answer.maps)
+            stop = start + own.shape[1]
+            is_complex = answer.maps.dtype.kind == "c"
+            pieces.append(Piece(f"{name}/{COMPONENTS}", slice(start, stop), answer.maps.shape, is_complex))
+            columns.append(own)
+            start = stop
+        together = np.hstack(columns)
+        return cls(np.ascontiguousarray(together, dtype), np.asarray(together.sum(axis=0)), tuple(pieces), stored)
+
+    @property
+    def n_columns(self) -> int:
+        """q."""
+        return len(self.sums)
+
+
+def n_columns(answers: Mapping[str, Answer]) -> int:
+    """The number of real columns of all maps."""
+    return sum(math.prod(answer.maps.shape) * (1 + (answer.maps.dtype.kind == "c")) for answer in answers.values())
+
+
+def _real(maps: Maps) -> F64:
+    """Coefficients as real columns, (n, q): of each of the outer axis the real parts, then the imaginary ones."""
+    coefficients = maps.coefficients if maps.outer else maps.coefficients[None]
+    if maps.dtype.kind == "c":
+        coefficients = np.concatenate([coefficients.real, coefficients.imag], axis=2)
+    return np.asarray(np.moveaxis(coefficients, 0, 1).reshape(coefficients.shape[1], -1), np.float64)
+
+
+@dataclass
+class MeasuredMaps:
+    """What is measured of maps while they are made: sums over features."""
+
+    overlap: F64
+    """W'W of each block of columns, flattened, one after another."""
+    projection: F64
+    """X_c W, (n, q)."""
+    of_mean: F64
+    """m~'W, (q,)."""
+    counts: Counts = field(default_factory=Counts)
+
+    @classmethod
+    def empty(cls, stack: Stack, n: int) -> MeasuredMaps:
+        """Of no features, of n samples."""
+        q = len(stack.sums)
+        size = sum((block.stop - block.start) ** 2 for piece in stack.pieces for block in piece.blocks)
+        return cls(np.zeros(size), np.zeros((n, q)), np.zeros(q))
+
+    def add(self, stack: Stack, columns: NDArray[Any], matrix: NDArray[Any], mean: F64) -> NDArray[Any]:
+        """The maps of some features, (q, w), rounded as they are stored.
+
+        Parameters
+        ----------
+        columns : of the stack
+        matrix : of X_c, (n, w)
+        mean : m~ of these features, (w,)
+        """
+        maps: NDArray[Any] = columns.T @ matrix
+        if stack.sums.any():
+            maps += np.outer(stack.sums, mean).astype(maps.dtype)
+        if maps.dtype != stack.stored:
+            maps = maps.astype(stack.stored).astype(maps.dtype)
+        start = 0
+        for piece in stack.pieces:
+            for block in piece.blocks:
+                own = maps[block]
+                stop = start + len(own) ** 2
+                self.overlap[start:stop] += (own @ own.T).ravel()
+                start = stop
+        self.projection += matrix @ maps.T
+        self.of_mean += maps @ mean
+        return maps
+
+    def merge(self, other: MeasuredMaps) -> MeasuredMaps:
+        """Add those of other features, in place."""
+        self.overlap += other.overlap
+        self.projection += other.projection
+        self.of_mean += other.of_mean
+        self.counts.merge(other.counts)
+        return self
+
+    def overlaps(self, stack: Stack) -> list[list[Matrix]]:
+        """W^H W of each piece, for each of its outer axis, (k, k)."""
+        found, start = list[list[Matrix]](), 0
+        for piece in stack.pieces:
+            own = []
+            for block in piece.blocks:
+                width = block.stop - block.start
+                own.append(_hermitian(self.overlap[start : start + width**2].reshape(width, width), piece.complex))
+                start += width**2
+            found.append(own)
+        return found
+
+
+def _hermitian(overlap: F64, is_complex: bool) -> Matrix:
+    """W^H W of W = A + i B, from the products of [A, B]."""
+    if not is_complex:
+        return overlap
+    k = len(overlap) // 2
+    real = overlap[:k, :k] + overlap[k:, k:]
+    return np.asarray(real + 1j * (overlap[:k, k:] - overlap[k:, :k]))
+
+
+@dataclass(frozen=True)
+class MapsPass(Pass):
+    """The pass over one group of features."""
+
+    fitted: Fitted | None = None
+    """Means and divisors of the run; these and nothing else make X_c of the data."""
+
+
+def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, report: Report) -> OfGroup[MeasuredMaps]:
+    """Write the maps of a span of features, and measure them. A feature that the run left out is NaN.
+
+    Parameters
+    ----------
+    stack, columns : the coefficients, (n, q), and what they are
+    """
+    assert work.fitted is not None
+    measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            means, divisors = work.fitted.of_mean(tile)
+            found = np.empty((stack.n_columns, *extent(tile)), stack.stored)
+            for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
+                inside = within(slab, tile)
+                mean, divisor = means[inside].reshape(-1), divisors[inside].reshape(-1)
+                of_slab = np.empty((stack.n_columns, mean.size), stack.stored)
+                reduced = np.nan_to_num(mean / divisor)
+                for panel in located(standardizer.applied(raw, mean, divisor)):
+                    own = slice(panel.start, panel.stop)
+                    of_slab[:, own] = measured.add(stack, columns, panel.matrix, reduced[own])
+                of_slab[:, np.isnan(mean)] = np.nan
+                found[(slice(None), *inside)] = of_slab.reshape(-1, *extent(slab))
+            for piece in stack.pieces:
+                work.write(piece.name, tile, piece.of(found))
+    return OfGroup(work.group, measured)
+
+
+def create_maps(outputs: Outputs, plan: Plan, dims: Dims, answers: Mapping[str, Answer], stack: Stack) -> None:
+    """Create the arrays of maps of one group of features: a task writes whole chunks."""
+    tile = [cut.step for cut in plan.tiles]
+    for piece, answer in zip(stack.pieces, answers.values(), strict=True):
+        dtype = np.result_type(stack.stored, np.complex64) if piece.complex else stack.stored
+        together = max(1, TILE_BYTES // (math.prod(tile) * np.dtype(dtype).itemsize))
+        chunks, rest = list[int](), together
+        for length in reversed(piece.shape):
+            chunks.insert(0, max(1, min(length, rest)))
+            rest //= length
+        outputs.create_array(
+            of_group(piece.name, dims.group),
+            (*piece.shape, *plan.streamed_shape),
+            (*chunks, *tile),
+            dtype,
+            (*answer.maps.dims, *dims.features),
+        )
+
+
+@dataclass(frozen=True)
+class Backprojection:
+    """One pass for the maps of all answers."""
+
+    data: Dataset
+    fitted: tuple[Fitted, ...]
+    """Means and divisors of each group."""
+    rules: Rules
+    answers: Mapping[str, Answer]
+    dims: tuple[Dims, ...]
+    """Names of the axes of each group."""
+    dtype: np.dtype[Any]
+    """Of the products."""
+    stored: np.dtype[Any]
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The coefficients side by side."""
+        return Stack.of(self.answers, self.dtype, self.stored)
+
+    def run(self, stages: Stages, streams: Dataset, run_plan: RunPlan, outputs: Outputs) -> dict[str, dict[str, Any]]:
+        """Make the maps; returns what was measured of those of each answer (`measured`).
+
+        Parameters
+        ----------
+        streams : the data as they are read
+        """
+        stack, rung = self.stack, Rung("gram_eigh", self.dtype)
+        for plan, dims in zip(streams.plans, self.dims, strict=True):
+            create_maps(outputs, plan, dims, self.answers, stack)
+        names = tuple(piece.name for piece in stack.pieces)
+        of_all = streams.work(self.rules, rung, outputs=outputs, writes=names)
+        works = [
+            MapsPass(**{**vars(work), "weights": None, "factor": 1.0, "sample_weights": None}, fitted=fitted)
+            for work, fitted in zip(of_all.works, self.fitted, strict=True)
+        ]
+        columns = stack.columns
+        empty = ByGroup(tuple(MeasuredMaps.empty(stack, len(columns)) for _ in works))
+        stage = Stage(
+            name=COMPONENTS,
+            task=maps_span,
+            work=InTurn.of(works),
+            shared=(replace(stack, columns=columns[:0]), columns),
+            empty=empty,
+            merge=ByGroup.merge,
+            like=OfGroup(0, empty.sums[0]),
+            concurrency=run_plan.concurrency,
+            n_bytes=streams.n_bytes,
+        )
+        sums = stages.read(stage, lambda found: counted(one.counts for one in found.sums))
+        total, *others = sums.sums
+        for other in others:
+            total.merge(other)
+        overlaps = total.overlaps(stack)
+        projected = total.projection + total.of_mean
+        return {
+            name: measured(answer.maps, overlap, _complex_of(piece, projected))
+            for (name, answer), piece, overlap in zip(self.answers.items(), stack.pieces, overlaps, strict=True)
+        }
+
+
+def _complex_of(piece: Piece, projected: F64) -> Matrix:
+    """X W of a piece, (n, k) or (outer, n, k), from all real columns, (n, q)."""
+    found = piece.of(projected.T)  # (k, n) or (outer, k, n)
+    return np.swapaxes(found, -1, -2)
+
+
+def measured(maps: Maps, overlaps: Sequence[Matrix], projected: Matrix) -> dict[str, Any]:
+    """What maps are, against what they should be.
+
+    Parameters
+    ----------
+    overlaps : W^H W, (k, k), for each of the outer axis
+    projected : X W
+
+    Returns
+    -------
+    dict with keys
+        orthogonality : largest entry of |W^H W - I|, maps that are zero excepted; of modes |norm - 1|
+        residual_data : |A X w - lambda^(1/2) u| / lambda^(1/2) of each component; of modes |X w - K c| / |K c|. A list for each frequency
+            of spod, null where a map is zero
+    """
+    found, expected = maps.scores_of(projected), maps.scores
+    sizes = np.linalg.norm(expected, axis=-2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        residuals = np.linalg.norm(found - expected, axis=-2) / sizes
+    there = sizes > 0
+    if maps.orthonormal == "together":
+        overlaps = [np.sum(overlaps, axis=0)]
+    largest = 0.0
+    for overlap, kept in zip(overlaps, np.atleast_2d(there), strict=True):
+        off = np.abs(overlap - np.eye(len(overlap)))
+        if maps.orthonormal == "no":
+            off = np.diag(np.diagonal(off))
+        largest = max(largest, float(np.where(np.outer(kept, kept), off, 0.0).max(initial=0.0)))
+    shown = np.where(there, residuals, np.nan)
+    return {"orthogonality": largest, "residual_data": _listed(shown)}
+
+
+def _listed(values: F64) -> list[Any]:
+    """Nested lists, None in place of NaN."""
+    if values.ndim > 1:
+        return [_listed(row) for row in values]
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def with_maps(answer: Answer, found: Mapping[str, Any]) -> Answer:
+    """The answer with what was measured of its maps."""
+    certificate = {**answer.certificate, "maps": dict(found)}
+    flat = [value for value in np.ravel(np.array(found["residual_data"], float)) if not np.isnan(value)]
+    words = f", maps orthogonal to {found['orthogonality']:.1e}, largest residual {max(flat, default=0.0):.1e}"
+    return replace(answer, certificate={**certificate, "verdict": certificate["verdict"] + words})

@@ -1,0 +1,350 @@
+"""Samples known by their products alone, and what is asked of them: operators by dates and names, then analyses."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.analyses.answers import Answer, Known, of_components, of_extended, of_modes, of_spectral
+from dpca.analyses.axis import Axis
+from dpca.derived.dmd import dmd
+from dpca.derived.extended import extended
+from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
+from dpca.derived.fits import Detrend, RegressOut
+from dpca.derived.gram import AnyProducts, Transformed, transformed
+from dpca.derived.groups import Anomalies, Between, GroupMeans
+from dpca.derived.hilbert import Padding, analytic
+from dpca.derived.operators import F64, Center, Chain, Difference, Operator, Remainder, Select, Weights
+from dpca.derived.optimized_dmd import optimized_dmd
+from dpca.derived.pca import UpTo, pca
+from dpca.derived.spod import spod
+from dpca.errors import ConfigError
+from dpca.numerics.weights import Kind, SampleWeights
+
+By = str | NDArray[Any]
+"""A part of the dates, or a label for each sample of the run."""
+Number = int | UpTo | None
+"""Of components: exactly so many, at most so many, or all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A X: the samples of a run, and the operators that were applied to them. Nothing is computed before it is needed."""
+
+    products: AnyProducts
+    """Of the samples of the run."""
+    known: Known
+    """What their errors are judged by."""
+    chain: Chain
+    axis: Axis
+    """Of the rows."""
+    origin: NDArray[np.intp] | None
+    """The sample of the run after which each row is named, (rows,); None where rows are means of several."""
+    told: tuple[str, ...] = ()
+    """The operators in words."""
+    weights: SampleWeights | None = None
+    """The weights that the rows were multiplied by."""
+
+    @classmethod
+    def of(cls, products: AnyProducts, axis: Axis, known: Known) -> Samples:
+        """The samples as the run had them."""
+        return cls(products, known, Chain(products.n), axis, np.arange(products.n))
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.chain.n_out
+
+    @cached_property
+    def transformed(self) -> Transformed:
+        """The products of the rows."""
+        return transformed(self.products, self.chain)
+
+    @cached_property
+    def centred(self) -> Samples:
+        """The same about the mean of all rows; a filter or a difference leaves one, though it removes that of the samples."""
+        last = self.chain.operators[-1] if self.chain.operators else None
+        about_mean = isinstance(last, Weights | Between) or (isinstance(last, Remainder) and last.removes_mean)
+        return self if about_mean else self.center()
+
+    # Operators.
+
+    def _then(self, operator: Operator, words: str) -> Samples:
+        if self.weights is not None:
+            raise ConfigError(
+                f"weights of samples are followed by another operator ({words})", "Put weights last.", key="weights"
+            )
+        axis, origin = self.axis, self.origin
+        if operator.n_out != operator.n_in or isinstance(operator, Select):
+            axis = axis if axis.values is None else axis.of(operator.rows(axis.values))
+            origin = None if origin is None else operator.rows(origin)
+        return replace(self, chain=self.chain.then(operator), axis=axis, origin=origin, told=(*self.told, words))
+
+    def center(self) -> Samples:
+        """Less the mean of all rows."""
+        return self._then(Center(self.n), "less the mean")
+
+    def rows(self, numbers: NDArray[Any], words: str = "") -> Samples:
+        """Some rows, by their numbers, in this order."""
+        numbers = np.asarray(numbers)
+        if numbers.dtype.kind == "b":
+            if numbers.shape != (self.n,):
+                raise ConfigError(
+                    f"a mask of shape {numbers.shape} selects samples, but there are {self.n}",
+                    "Give one value for each.",
+                )
+            numbers = np.flatnonzero(numbers)
+        return self._then(Select(numbers, self.n), words or f"{len(numbers):,} of {self.n:,} samples")
+
+    def between(self, start: Any, stop: Any) -> Samples:
+        """The rows from one label to another, both included; of a date as much as is written: "1980" is all of it.
+
+        Raises
+        ------
+        ConfigError
+            When rows have no labels, or none lies between.
+        """
+        words = f"{self.axis.name} from {_shown(start, 'the first')} to {_shown(stop, 'the last')}"
+        if self.axis.dates is not None and not any(isinstance(limit, int | float) for limit in (start, stop)):
+            names = self.axis.dates
+            low = "" if start is None else str(start)
+            high = None if stop is None else str(stop)
+            chosen = [
+                number
+                for number, name in enumerate(names)
+                if name[: len(low)] >= low and (high is None or name[: len(high)] <= high)
+            ]
+        elif self.axis.values is not None and self.axis.values.dtype.kind in "iuf":
+            values = self.axis.values.astype(np.float64)
+            low_number, high_number = (
+                empty if limit is None else self._number(limit) for limit, empty in ((start, -np.inf), (stop, np.inf))
+            )
+            chosen = np.flatnonzero((values >= low_number) & (values <= high_number)).tolist()
+        else:
+            first = 0 if start is None else self._place(start)
+            last = self.n - 1 if stop is None else self._place(stop)
+            chosen = list(range(first, last + 1))
+        if not chosen:
+            names = self.axis.names
+            raise ConfigError(
+                f"no sample has {words}: they are {names[0]} to {names[-1]}" if names else f"no sample has {words}",
+                "Select some that exist.",
+                key="select",
+            )
+        return self.rows(np.array(chosen), words)
+
+    def labelled(self, labels: Sequence[Any]) -> Samples:
+        """The rows with these labels, in this order; of a date as much as only one row has."""
+        return self.rows(
+            np.array([self._place(label) for label in labels], np.intp), f"{len(labels):,} samples by name"
+        )
+
+    def where(self, part: str, values: Sequence[Any]) -> Samples:
+        """The rows whose dates have some values of a part: month 12, 1 and 2."""
+        parts = self.axis.part(part)
+        unknown = [value for value in values if value not in parts.tolist()]
+        if unknown:
+            raise ConfigError(
+                f"no sample has {part} {unknown[0]}; there are {', '.join(map(str, np.unique(parts).tolist()))}",
+                "Select some that exist.",
+                key="select",
+            )
+        return self.rows(np.isin(parts, values), f"{part} {', '.join(map(str, values))}")
+
+    def _number(self, label: Any) -> float:
+        try:
+            return float(label)
+        except ValueError:
+            raise ConfigError(
+                f"{label!r} is no number, but {self.axis.name!r} of the samples is", "Give a number.", key="select"
+            ) from None
+
+    def _place(self, label: Any) -> int:
+        """The number of the one row with a label."""
+        names, wanted = self.axis.names, str(label)
+        places = [number for number, name in enumerate(names) if name == wanted]
+        if not places and self.axis.dates is not None:
+            places = [number for number, name in enumerate(names) if name.startswith(wanted)]
+        if len(places) == 1:
+            return places[0]
+        if places:
+            raise ConfigError(
+                f"{wanted!r} is the label of {len(places):,} samples, the first of them number {places[0]}",
+                "Give more of the date, or numbers.",
+                key="select",
+            )
+        near = difflib.get_close_matches(wanted, names, n=1)
+        called = f" (they are called {', '.join(names[:5])} ...)" if names else ": they have no coordinate"
+        raise ConfigError(
+            f"no sample is called {wanted!r}{called}",
+            f"Did you mean {near[0]!r}?" if near else "Give labels as they are there, or numbers from 0.",
+            key="select",
+        )
+
+    def _labels(self, by: By) -> tuple[NDArray[Any], str]:
+        """A label for each row, and the name of what it tells."""
+        if isinstance(by, str):
+            return self.axis.part(by), by.rpartition(".")[2]
+        labels = np.asarray(by)
+        if labels.shape == (self.chain.n_in,) and self.origin is not None:
+            return labels[self.origin], "label"
+        if labels.shape != (self.n,):
+            raise ConfigError(
+                f"there are labels of shape {labels.shape}, but {self.chain.n_in:,} samples and {self.n:,} rows of them here",
+                "Give a label for each sample of the result.",
+                key="by",
+            )
+        return labels, "label"
+
+    def anomalies(self, by: By) -> Samples:
+        """Less the mean of the samples of the same group: of the same month, or label."""
+        labels, name = self._labels(by)
+        return self._then(Anomalies(labels), f"less the mean of each {name.replace('_', ' ')}")
+
+    def between_groups(self, by: By) -> Samples:
+        """The mean of each sample's group, less the mean of all."""
+        labels, name = self._labels(by)
+        return self._then(Between(labels), f"the mean of each {name.replace('_', ' ')} in place of its samples")
+
+    def means(self, by: By) -> Samples:
+        """A row for each group, their means: of each year, of each label."""
+        labels, name = self._labels(by)
+        operator, words = GroupMeans(labels), f"means of each {name.replace('_', ' ')}"
+        axis = Axis(name, operator.rows(labels))
+        return replace(self, chain=self.chain.then(operator), axis=axis, origin=None, told=(*self.told, words))
+
+    def detrend(self, degree: int = 1) -> Samples:
+        """Less a polynomial in time."""
+        words = f"less a polynomial of degree {degree} in {self.axis.name}"
+        return self._then(Detrend(self.axis.times("detrending"), degree), words)
+
+    def difference(self, lag: int = 1) -> Samples:
+        """Less the row that is `lag` rows before."""
+        return self._then(Difference(self.n, lag), f"differences of lag {lag}")
+
+    def filter(
+        self,
+        kind: Literal["butterworth", "lanczos", "running_mean"],
+        band: Band | None = None,
+        order: int | None = None,
+        window: int | None = None,
+    ) -> Samples:
+        """Frequencies within a band, in cycles per step; or a running mean.
+
+        Parameters
+        ----------
+        band : lowest and highest frequency that pass, None where there is no limit; for butterworth and lanczos
+        order : of butterworth; 4 if None
+        window : number of weights; for lanczos, odd, and for running_mean
+        """
+        given = {"band": band, "order": order, "window": window}
+        needed = {"butterworth": ("band",), "lanczos": ("band", "window"), "running_mean": ("window",)}.get(kind)
+        if needed is None:
+            raise ConfigError(
+                f"filter is {kind!r}, but butterworth, lanczos or running_mean is allowed", "Choose one.", key="kind"
+            )
+        allowed = (*needed, *(["order"] if kind == "butterworth" else []))
+        absent = [name for name in needed if given[name] is None]
+        beyond = [name for name, value in given.items() if value is not None and name not in allowed]
+        if absent or beyond:
+            problem = f"needs {' and '.join(absent)}" if absent else f"has no {beyond[0]}"
+            raise ConfigError(
+                f"filter {kind} {problem}", f"Its settings are {', '.join(allowed)}.", key=(absent + beyond)[0]
+            )
+        clock = self.axis.clock(f"filter {kind}")
+        words = f"{kind.replace('_', ' ')}" + (f" of {window} samples" if window else "")
+        operator: Operator
+        if kind == "running_mean":
+            assert window is not None
+            return self._then(RunningMean(clock.times, window), words)
+        assert band is not None
+        low, high = band
+        words += f" from {_shown(low, '0')} to {_shown(high, 'the highest')} cycles per {clock.step}"
+        if kind == "lanczos":
+            assert window is not None
+            operator = Lanczos(clock.times, band, window)
+        else:
+            operator = Butterworth(clock.times, band, 4 if order is None else order)
+        return self._then(operator, words)
+
+    def regress_out(self, covariates: NDArray[Any], intercept: bool = True, names: Sequence[str] = ()) -> Samples:
+        """Less the least-squares fit of covariates, (samples,) or (samples, covariates), and of a constant."""
+        values = np.asarray(covariates, np.float64)
+        if len(values) == self.chain.n_in and self.origin is not None:
+            values = values[self.origin]
+        if len(values) != self.n:
+            raise ConfigError(
+                f"there are covariates of {len(values):,} samples, but {self.n:,} rows here",
+                "Give a row for each sample of the result.",
+                key="regress_out",
+            )
+        called = ", ".join(names) or ("covariates" if values.ndim > 1 else "a covariate")
+        return self._then(RegressOut(values, intercept), f"less the fit of {called}")
+
+    def weighted(self, weights: NDArray[Any], kind: Kind = "frequency") -> Samples:
+        """Weighted by the samples' weights, about their weighted mean."""
+        values = np.asarray(weights, np.float64)
+        if len(values) == self.chain.n_in and self.origin is not None:
+            values = values[self.origin]
+        if len(values) != self.n:
+            raise ConfigError(
+                f"there are {len(values):,} weights, but {self.n:,} rows here", "Give one a sample.", key="weights"
+            )
+        found = self._then(Weights(values), f"weighted ({kind})")
+        return replace(found, weights=SampleWeights(values, kind))
+
+    # Analyses.
+
+    def _divisor(self, ddof: int = 1) -> float:
+        """The divisor of variances."""
+        return self.n - ddof if self.weights is None else self.weights.divisor(ddof)
+
+    def pca(self, n_components: Number = None) -> Answer:
+        """Principal components of the rows, about their mean."""
+        rows = self.centred
+        return of_components("pca", rows, pca(rows.transformed, n_components), rows._divisor())
+
+    def extended(self, lags: int, step: int = 1, n_components: Number = None) -> Answer:
+        """Principal components of windows of rows that follow each other: extended EOFs, multichannel singular spectrum analysis."""
+        clock = self.axis.clock("extended EOF analysis")
+        return of_extended(self, extended(self.transformed, lags, step, n_components), clock)
+
+    def hilbert(self, n_components: Number = None, padding: Padding = "none", decay: float = 0.2) -> Answer:
+        """Complex principal components of the analytic signal."""
+        self.axis.clock("the Hilbert transform")
+        words = f"the analytic signal (padding {padding})"
+        rows = replace(self, chain=analytic(self.chain, padding, decay), told=(*self.told, words))
+        return of_components("hilbert", rows, pca(rows.transformed, n_components), rows._divisor())
+
+    def dmd(self, rank: Number = None) -> Answer:
+        """Exact dynamic mode decomposition."""
+        clock = self.axis.clock("DMD")
+        return of_modes("dmd", self, dmd(self.transformed, clock.times, rank), clock.step)
+
+    def optimized_dmd(self, rank: int) -> Answer:
+        """Optimized dynamic mode decomposition; times need not be regular."""
+        times = self.axis.times("optimized DMD")
+        return of_modes("optimized_dmd", self, optimized_dmd(self.transformed, times, rank), self.axis.unit)
+
+    def spod(
+        self,
+        block: int,
+        overlap: int | None = None,
+        window: str | F64 = "hamming",
+        frequencies: Literal["all"] | Sequence[float] = "all",
+        n_components: int | None = None,
+    ) -> Answer:
+        """Spectral POD of the rows about their mean; frequencies in cycles per step."""
+        rows, clock = self.centred, self.axis.clock("SPOD")
+        found = spod(rows.transformed, clock.times, block, overlap, window, frequencies, n_components)
+        return of_spectral(rows, found, clock)
+
+
+def _shown(limit: Any, empty: str) -> str:
+    return empty if limit is None else f"{limit:g}" if isinstance(limit, float) else str(limit)

@@ -1,0 +1,187 @@
+"""Operators and models of a configuration, applied to samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.analyses.answers import Answer
+from dpca.analyses.samples import By, Samples
+from dpca.config.derive import (
+    Analysis,
+    Covariates,
+    Dmd,
+    ExtendedEof,
+    Filter,
+    HilbertEof,
+    OptimizedDmd,
+    Pca,
+    Select,
+    Spod,
+    Step,
+)
+from dpca.config.inputs import Names, Range
+from dpca.config.schema import DEFAULT_COMPONENTS
+from dpca.derived.pca import UpTo
+from dpca.errors import ConfigError, DpcaError
+from dpca.planning.runplan import Array
+from dpca.sources.covariates import read_covariates
+from dpca.sources.labels import Place, open_values, read_labels
+
+
+def analysed(samples: Samples, analysis: Analysis, key: str) -> Answer:
+    """The answer of one analysis.
+
+    Parameters
+    ----------
+    samples : of the result
+    key : of the analysis in the configuration, for errors: analyses.0
+
+    Raises
+    ------
+    DpcaError
+        With the key that is at fault.
+    """
+    rows = samples
+    for number, step in enumerate(analysis.samples):
+        name, _ = step.operator
+        with _at(f"{key}.samples.{number}.{name}", analysis.name):
+            rows = _applied(rows, samples, step, f"{key}.samples.{number}.{name}")
+    with _at(f"{key}.model", analysis.name):
+        return _answered(rows, analysis.model)
+
+
+@contextmanager
+def _at(key: str, name: str) -> Iterator[None]:
+    """Name the analysis, and complete the key, of an error of this block."""
+    try:
+        yield
+    except DpcaError as error:
+        last = "" if not error.key or error.key.startswith("analyses.") else f".{error.key}"
+        where = error.key if error.key == "time" or error.key.startswith("analyses.") else key + last
+        raise type(error)(f"analysis {name}: {error.message}", error.remedy, where) from error.__cause__
+
+
+def _applied(rows: Samples, samples: Samples, step: Step, key: str) -> Samples:
+    """The rows after one more operator.
+
+    Parameters
+    ----------
+    samples : all samples of the result, which labels are for
+    """
+    n = samples.n
+    match step.operator:
+        case "select", Select() as select:
+            return _selected(rows, select, key)
+        case "anomalies", grouping:
+            return rows.anomalies(_labels(grouping.by, n, key))
+        case "between", grouping:
+            return rows.between_groups(_labels(grouping.by, n, key))
+        case "means", grouping:
+            return rows.means(_labels(grouping.by, n, key))
+        case "detrend", trend:
+            return rows.detrend(trend.degree)
+        case "difference", lag:
+            return rows.difference(lag.lag)
+        case "filter", Filter() as asked:
+            band = None if asked.band is None else (asked.band[0], asked.band[1])
+            return rows.filter(asked.kind, band, asked.order, asked.window)
+        case "regress_out", Covariates() as asked:
+            place = Place(asked.uri, asked.array, key=key)
+            values, names = read_covariates(place, n, asked.columns, asked.key, samples.axis.names)
+            return rows.regress_out(values, names=names)
+        case "weights", asked:
+            with asked.open().open() as reader:
+                values = np.asarray(reader.read(tuple(slice(0, length) for length in reader.layout.shape)), np.float64)
+            return rows.weighted(values, asked.kind)
+        case _:
+            return rows.center()
+
+
+def _labels(by: str | Names, n_samples: int, key: str) -> By:
+    if isinstance(by, str):
+        return by
+    return read_labels(by.uri, by.array, n_samples, column=by.column, key=f"{key}.by")
+
+
+def _selected(rows: Samples, select: Select, key: str) -> Samples:
+    if select.between is not None:
+        if select.axis not in (None, rows.axis.name):
+            raise ConfigError(
+                f"samples are selected along {select.axis!r}, but their axis is {rows.axis.name!r}",
+                f"Write {{{rows.axis.name}: [first, last]}}.",
+            )
+        return rows.between(*select.between)
+    if select.samples is not None:
+        return _chosen(rows, select.samples, key)
+    part, values = next((name, value) for name, value in select if value is not None)
+    return rows.where(part, values)
+
+
+def _chosen(rows: Samples, samples: str | list[Any] | Range, key: str) -> Samples:
+    if isinstance(samples, Range):
+        return rows.rows(np.arange(rows.n)[slice(samples.start, samples.stop, samples.step)])
+    if isinstance(samples, str):
+        values: NDArray[Any] = np.asarray(open_values(Place(samples, key=key))[...])
+        if values.dtype.kind in "biu":
+            return rows.rows(values)
+        samples = [str(value) for value in values.tolist()]
+    if all(isinstance(one, int) for one in samples):
+        return rows.rows(np.array(samples, np.intp))
+    return rows.labelled([str(one) for one in samples])
+
+
+def _answered(rows: Samples, model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod) -> Answer:
+    match model:
+        case Pca():
+            return rows.pca(_number(model.n_components))
+        case ExtendedEof():
+            return rows.extended(model.lags, model.step, _number(model.n_components))
+        case HilbertEof():
+            return rows.hilbert(_number(model.n_components), model.padding, model.decay)
+        case Dmd():
+            return rows.dmd(_number(model.rank))
+        case OptimizedDmd():
+            return rows.optimized_dmd(model.rank)
+        case Spod():
+            return rows.spod(model.block, model.overlap, model.window, model.frequencies, model.n_components)
+
+
+def _number(asked: int | None) -> int | UpTo:
+    return UpTo(DEFAULT_COMPONENTS) if asked is None else asked
+
+
+_MATRICES: dict[str, int] = {"pca": 5, "extended": 7, "hilbert": 8, "dmd": 7, "optimized_dmd": 6, "spod": 4}
+"""Matrices of float64 over samples, besides K, at the peak of an analysis: A K A^H, copies and vectors of its eigensolve; measured
+(tests/analyses/test_memory.py)."""
+
+
+def held(n: int, analyses: Sequence[Analysis]) -> list[Array]:
+    """What the analyses of n samples hold, one after another."""
+    largest = max(_MATRICES[analysis.model.kind] for analysis in analyses)
+    columns = sum(columns_of(analysis.model) for analysis in analyses)
+    return [
+        Array("Gram matrix", 8 * n * n),
+        Array("products of rows, and their eigensolve", 8 * n * n, largest),
+        Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
+    ]
+
+
+def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod) -> int:
+    """The most real columns of coefficients that a model gives."""
+    match model:
+        case Pca():
+            return model.n_components or DEFAULT_COMPONENTS
+        case ExtendedEof():
+            return model.lags * (model.n_components or DEFAULT_COMPONENTS)
+        case HilbertEof():
+            return 2 * (model.n_components or DEFAULT_COMPONENTS)
+        case Dmd() | OptimizedDmd():
+            return 2 * (model.rank or DEFAULT_COMPONENTS)
+        case Spod():
+            n_frequencies = model.block // 2 + 1 if model.frequencies == "all" else len(model.frequencies)
+            return 2 * n_frequencies * model.n_components

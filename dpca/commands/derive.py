@@ -1,0 +1,373 @@
+"""The workflow behind `dpca derive`: analyses of kept Gram matrices, and their maps in one read of the data."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpca.analyses.answers import COMPONENT, Answer
+from dpca.analyses.kept import Kept
+from dpca.analyses.maps import LOSSY, Backprojection, n_columns, with_maps
+from dpca.analyses.steps import analysed, columns_of, held
+from dpca.commands.aside import Aside, building, check_same_fit, forgetting
+from dpca.commands.prepare import place_of, scratch_of
+from dpca.config.derive import Derive
+from dpca.config.loading import Positioned
+from dpca.config.schema import without_secrets
+from dpca.errors import DpcaError
+from dpca.execution.clusters import connect
+from dpca.execution.jobqueue import SlurmStep, in_step, joined
+from dpca.execution.progress import Display, Progress, Vitals
+from dpca.execution.stage import Executor, Runner, changed
+from dpca.execution.watching import keep_to, vitals_of
+from dpca.methods.dataset import Dataset
+from dpca.methods.decomposition import streamed
+from dpca.methods.record import environment
+from dpca.methods.stages import Stages
+from dpca.planning.runplan import Array, RunPlan
+from dpca.planning.search import plan_maps, process_of
+from dpca.sources import expanded
+from dpca.sources.groups import Groups, named
+from dpca.store.derived import open_derived
+from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, MANIFEST, kind_at
+from dpca.store.outputs import FORMAT_VERSION, Outputs
+from dpca.store.results import open_result
+from dpca.store.synced import SyncedStore
+from dpca.system import durable
+from dpca.system.machine import Peak, watched_memory
+
+GRAM_SAMPLE = "gram_sample"
+"""The axis of coefficients: the samples of the run, whatever rows the operators make of them."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What a command has made."""
+
+    path: Path
+    certificates: dict[str, dict[str, Any]]
+    """Of each analysis, by name."""
+    bytes_read: int
+    """Of the data, decoded; 0 without maps."""
+    seconds: float
+
+
+def derive(
+    loaded: Positioned[Derive],
+    *,
+    components: bool = False,
+    overwrite: bool = False,
+    display: Display | None = None,
+) -> Derived:
+    """Carry out a configuration of derived analyses; the result appears complete or not at all.
+
+    What is finished of the read for maps survives any interruption: the same command goes on from there, to the same bits.
+
+    Parameters
+    ----------
+    components : make maps, whatever the configuration says; an earlier result of the same configuration without maps is replaced
+    overwrite : replace an earlier result, once the new one is complete
+
+    Raises
+    ------
+    DpcaError
+        With the line of the configuration that is at fault, if there is one.
+    """
+    began, config = time.perf_counter(), loaded.config
+    out, with_components = Path(config.output.path), config.components or components
+    with _near(loaded):
+        asked = _asked(config)
+        kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
+        runs = {result.name: result.run for result in kept.results}
+        overwrite = overwrite or (with_components and _lacks_only_maps(out, asked, runs))
+        groups = kept.open() if with_components else ()
+        place = place_of(config)
+    connecting = joined(place) if isinstance(place, SlurmStep) and in_step() else connect(place, _workers(config))
+    with _near(loaded), connecting as executor, watched_memory() as peak:
+        paths = [result.place for result in kept.results] + _paths(kept, groups)
+        with building(out, overwrite, paths, named="output.path") as aside:
+            work = _Work(config, kept, groups, executor, peak, aside, display)
+            answers = work.answers()
+            manifest: dict[str, Any] = {
+                "kind": DERIVED,
+                "run": uuid.uuid4().hex,
+                "from": dict(config.paths),
+                "runs": runs,
+            }
+            counts = {"passes": 0, "bytes_decoded": 0}
+            outputs = work.outputs(answers, {"asked": asked, "runs": runs})
+            if with_components:
+                answers, counts = work.maps(answers, outputs)
+            for result in kept.results:
+                check_same_fit(result, aside)
+            _write(outputs, kept, answers)
+            certificates = {name: answer.certificate for name, answer in answers.items()}
+            certificate = {"format_version": 1, "analyses": certificates, "verdict": _verdict(answers)}
+            manifest |= {
+                "format_version": FORMAT_VERSION,
+                "asked": asked,
+                "config": without_secrets(config.model_dump(by_alias=True)),
+                "fingerprint": kept.fingerprint,
+                "counts": counts,
+                "memory": work.memory,
+                "seconds": {**work.stages.seconds, "total": time.perf_counter() - began},
+                "workers": executor.n_workers,
+                "environment": environment(),
+                "arrays": outputs.inventory(),
+            }
+            durable.write_json(aside.arrays / CERTIFICATE, certificate)
+            durable.write_json(aside.arrays / MANIFEST, manifest)
+        seconds = time.perf_counter() - began
+        if config.output.report:
+            _report(out, work.progress)
+    return Derived(out, certificates, counts["bytes_decoded"], seconds)
+
+
+def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, Any]:
+    """What a command would read and hold; nothing is computed or written.
+
+    Parameters
+    ----------
+    components : as of `derive`
+
+    Returns
+    -------
+    dict with keys
+        samples, features, analyses : how many
+        solver, precision : of the kept products
+        bytes_to_read : of the data, decoded; 0 without maps
+        spans : how many parts the read has
+        maps : the most real maps of all analyses
+        memory : bytes of each process in each stage, and budget
+    """
+    config = loaded.config
+    with _near(loaded):
+        kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
+        groups = kept.open() if config.components or components else ()
+        place = place_of(config)
+    with _near(loaded), connect(place, _workers(config)) as executor:
+        workers = executor.workers(_memory(config))
+        n = kept.first.n_samples
+        process = process_of(kept.name, "analyses", held(n, config.analyses), n, workers)
+        q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
+        dtype = np.dtype(np.float64)
+        run_plan = plan_maps(groups, q, dtype, kept.working_dtype, workers=workers, scratch=scratch) if groups else None
+    processes = [process, *(run_plan.processes if run_plan else ())]
+    return {
+        "samples": n,
+        "features": sum(part.result.n_features for part in kept.parts),
+        "analyses": len(config.analyses),
+        "solver": kept.first.manifest["numerics"]["solver"],
+        "precision": "double" if kept.working_dtype == dtype else "single",
+        "bytes_to_read": sum(group.layout.bytes for group in groups),
+        "spans": run_plan.n_parts if run_plan else 0,
+        "maps": q if groups else 0,
+        "copied_to_scratch": run_plan.scratch_bytes if run_plan else 0,
+        "memory": [
+            {
+                "process": one.name,
+                "count": one.count,
+                "budget": one.budget.bytes,
+                "stages": {stage.name: stage.bytes for stage in one.stages},
+            }
+            for one in processes
+        ],
+    }
+
+
+class _Work:
+    """What a command does: analyses in memory, then one pass over the data."""
+
+    def __init__(
+        self,
+        config: Derive,
+        kept: Kept,
+        groups: Groups,
+        executor: Executor,
+        peak: Peak,
+        aside: Aside,
+        display: Display | None,
+    ) -> None:
+        self.config, self.kept, self.groups, self.executor = config, kept, groups, executor
+        self.workers = executor.workers(_memory(config))
+        self._peak, self._aside, self._plans = peak, aside, list[RunPlan]()
+        n = kept.first.n_samples
+        self._process = process_of(kept.name, "analyses", held(n, config.analyses), n, self.workers)
+        self.progress = Progress(
+            display, check=self._check, vitals=self._vitals, entered=peak.enter, stages=1 + bool(groups)
+        )
+        self.stages = Stages(Runner(executor, self.progress))
+
+    def _check(self) -> None:
+        """End the command if it takes more memory than it may."""
+        if self.executor.shares_memory:
+            keep_to(self._plans[-1].processes[0] if self._plans else self._process, self._peak)()
+
+    def _vitals(self) -> Vitals | None:
+        return vitals_of(self._plans[-1], self._peak, self.executor)() if self._plans else None
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """Planned and measured memory, for the manifest."""
+        processes = self._plans[-1].processes if self._plans else (self._process,)
+        return {
+            "planned_bytes": {process.name: process.peak_bytes for process in processes},
+            "planned_bytes_of_stages": {
+                stage.name: stage.bytes
+                for stage in (*self._process.stages, *(s for p in processes[:1] for s in p.stages))
+            },
+            "budget_bytes": {process.name: process.budget.bytes for process in processes},
+            "peak_bytes_of_this_process": self._peak.bytes,
+            "peak_bytes_of_stages": {name: n_bytes for name, n_bytes in self._peak.stages.items() if name},
+        }
+
+    def answers(self) -> dict[str, Answer]:
+        """The answers by name; the Gram matrix is released after them."""
+        with self.stages.timed("analyses"), self.progress.stage("analyses"):
+            samples = self.kept.samples(self.config.time)
+            return {
+                analysis.name: analysed(samples, analysis, f"analyses.{number}")
+                for number, analysis in enumerate(self.config.analyses)
+            }
+
+    def outputs(self, answers: Mapping[str, Answer], what: dict[str, Any]) -> Outputs:
+        """The group to write to; with maps also their plan, and the ledger of what was finished of the same command before."""
+        plans = [self._plan(answers)] if self.groups else []
+        self._plans.extend(plans)
+        sources = [source for group in self.groups for source in group.sources]
+        ledger = self._aside.begin(
+            {"command": "derive", **what, "input": self.kept.fingerprint if self.groups else None},
+            plans,
+            sum(group.layout.bytes for group in self.groups),
+            self.progress,
+            sources,
+        )
+        before, self.stages = self.stages, Stages(Runner(self.executor, self.progress, ledger))
+        self.stages.seconds.update(before.seconds)
+        outputs = Outputs(SyncedStore(self._aside.arrays / ARRAYS))
+        outputs.create({"from": ", ".join(path for _, path in self.config.paths)})
+        return outputs
+
+    def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
+        dtype, stored = self._precision(answers)
+        n, q = self.kept.first.n_samples, n_columns(answers)
+        beside = [Array("answers of all analyses", 3 * 8 * n * q)]
+        scratch = scratch_of(self.config, self._aside.path)
+        return plan_maps(self.groups, q, dtype, stored, workers=self.workers, scratch=scratch, beside=beside)
+
+    def _precision(self, answers: Mapping[str, Answer]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Of the products, and of the stored maps: operators that remove most of the samples leave few digits in single precision."""
+        stored, most = self.kept.working_dtype, max(answer.certificate["amplification"] for answer in answers.values())
+        return np.dtype(np.float64) if most > LOSSY else stored, stored
+
+    def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
+        """The answers with maps, which one pass over the data makes; and what it counted."""
+        kept, run_plan, (dtype, stored) = self.kept, self._plans[-1], self._precision(answers)
+        data = Dataset(self.groups, run_plan.plans)
+        fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
+        projection = Backprojection(data, fitted, kept.rules, answers, dims, dtype, stored)
+        copies = str(scratch_of(self.config, self._aside.path).path) if run_plan.copies else None
+        if copies is not None:
+            copies = f"{copies}/dpca-{self._aside.word}"
+        with streamed(data, run_plan, copies, self.stages) as (streams, absent):
+            found = projection.run(self.stages, streams, run_plan, outputs)
+        with forgetting(self._aside):
+            if changes := kept.changes(self.groups):
+                raise changed(named(self.groups), "; ".join(changes[:5]))
+        counts = {"passes": self.stages.passes, "bytes_decoded": self.stages.bytes_decoded, "absent_chunks": absent}
+        return {name: with_maps(answer, found[name]) for name, answer in answers.items()}, counts
+
+
+def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
+    """Write what analyses found, each to a group of its name, with its coordinates; maps are there already."""
+    for name, answer in answers.items():
+        outputs.create_group(name, {"kind": answer.kind, "samples": answer.certificate["samples"]})
+        for array, found in answer.arrays.items():
+            outputs.write(f"{name}/{array}", found.values, found.dims, found.attributes)
+        coefficients = answer.maps.coefficients
+        outputs.write(f"{name}/coefficients", coefficients, (*answer.maps.outer, GRAM_SAMPLE, COMPONENT))
+        for dim, axis in answer.coordinates.items():
+            if axis.values is not None and axis.values.dtype.kind in "biuf":
+                outputs.write(f"{name}/{dim}", axis.values, (dim,), axis.attributes)
+            elif axis.values is not None:
+                outputs.write_text(f"{name}/{dim}", [str(value) for value in axis.values.tolist()], dim)
+        if answer.certificate["maps"] is None:
+            continue
+        for part in kept.parts:
+            for theirs, ours in zip(part.result.dims.features, part.dims.features, strict=True):
+                if (coordinate := part.result.coordinate(theirs)) is not None:
+                    outputs.write_coordinate(f"{name}/{ours}", coordinate, ours)
+    outputs.finish()
+
+
+def _verdict(answers: Mapping[str, Answer]) -> str:
+    good = sum(answer.certificate["reliable_components"] for answer in answers.values())
+    total = sum(answer.certificate["components"] for answer in answers.values())
+    return f"{len(answers)} analyses from one Gram matrix: {good} of {total} components reliable"
+
+
+def _asked(config: Derive) -> dict[str, Any]:
+    """The settings that decide the analyses: not whether maps are made of them, nor where."""
+    asked: dict[str, Any] = without_secrets(config.model_dump(by_alias=True, mode="json"))
+    return {key: asked[key] for key in ("time", "analyses")}
+
+
+def _lacks_only_maps(out: Path, asked: dict[str, Any], runs: dict[str, str]) -> bool:
+    """Whether a place holds these analyses of the same results, without maps."""
+    if kind_at(out) != DERIVED:
+        return False
+    before = open_derived(out)
+    made = any(certificate["maps"] for certificate in before.certificate["analyses"].values())
+    same = before.manifest["asked"] == asked and sorted(before.manifest["runs"].values()) == sorted(runs.values())
+    return same and not made
+
+
+def _workers(config: Derive) -> int | None:
+    return None if config.compute.workers == "auto" else config.compute.workers
+
+
+def _memory(config: Derive) -> int | None:
+    return None if config.compute.memory == "auto" else int(config.compute.memory)
+
+
+def _paths(kept: Kept, groups: Groups) -> list[Path]:
+    """The paths of the data on this machine."""
+    if not groups:
+        return []
+    uris = [uri for part in kept.parts for uri in expanded(part.result.asked_input["uri"])]
+    return [Path(uri) for uri in uris if "://" not in uri]
+
+
+@contextmanager
+def _near(loaded: Positioned[Derive]) -> Iterator[None]:
+    """Put the line of the key that is at fault in front of an error; where it is not set, that of the section it is in."""
+    try:
+        yield
+    except DpcaError as error:
+        parts = error.key.split(".") if error.key else []
+        for length in range(len(parts), 0, -1):
+            located = loaded.locate(type(error)(error.message, error.remedy, ".".join(parts[:length])))
+            if located.message != error.message:
+                raise located from error.__cause__
+        raise
+
+
+def _report(place: Path, progress: Progress) -> None:
+    """Write report.html; if that fails, the result is complete without it."""
+    try:
+        from dpca.report.derived import write_derived_report
+    except ImportError:
+        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
+        return
+    progress.say("drawing report.html")
+    try:
+        write_derived_report(open_derived(place))
+    except Exception as error:
+        progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")

@@ -1,0 +1,324 @@
+"""The configuration of `dpca derive`: all its keys, as frozen models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from dpca.config.inputs import ArrayFile, Label, Names, Range, Section, Text
+from dpca.config.schema import DEFAULT_COMPONENTS, Compute
+from dpca.sources.groups import NAME
+
+Part = Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
+_LIMITS = Field(min_length=2, max_length=2)
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str | int) and not isinstance(given, bool) else given
+
+
+Several = BeforeValidator(_listed)
+
+
+class Select(Section):
+    """Which samples: one of these keys, or the name of the samples' axis with the first and the last label."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    axis: Annotated[Text | None, Field(description="Name of the samples' axis, where `between` is given.")] = None
+    between: Annotated[
+        Annotated[list[Label | int | float | None], _LIMITS] | None,
+        Field(
+            description="The first and the last label, both included; null for no limit. Written as {NAME: [first, last]}, too."
+        ),
+    ] = None
+    samples: Annotated[
+        Text | list[int | Label] | Range | None,
+        Field(
+            description="Numbers from 0 or labels, a range {start, stop, step}, or a file of integers, of a mask or of text with one a line."
+        ),
+    ] = None
+    year: Annotated[list[int] | None, Several, Field(description="Years of the dates.")] = None
+    season: Annotated[
+        list[Literal["DJF", "MAM", "JJA", "SON"]] | None, Several, Field(description="Seasons of the dates.")
+    ] = None
+    month: Annotated[list[int] | None, Several, Field(description="Months of the dates, 1 to 12.")] = None
+    day: Annotated[list[int] | None, Several, Field(description="Days of the month.")] = None
+    hour: Annotated[list[int] | None, Several, Field(description="Hours of the day.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_the_name_of_the_axis(cls, values: Any) -> Any:
+        """Read {time: [first, last]} as {axis: time, between: [first, last]}."""
+        if isinstance(values, dict) and len(values) == 1:
+            ((name, limits),) = values.items()
+            if name not in cls.model_fields and isinstance(limits, list):
+                return {"axis": name, "between": limits}
+        return values
+
+    @model_validator(mode="after")
+    def _one(self) -> Select:
+        given = [name for name, value in self if value is not None and name != "axis"]
+        if len(given) != 1:
+            raise ValueError(f"one key is needed, not {' and '.join(given) or 'none'}")
+        return self
+
+
+class Grouping(Section):
+    """Groups of samples."""
+
+    by: Annotated[
+        Part | Names,
+        Field(
+            description="A part of the samples' dates, or a label for each sample of the result: {uri, array, column}. day_of_year has 29 "
+            "February as a day of its own."
+        ),
+    ]
+
+
+class Trend(Section):
+    """A polynomial in time."""
+
+    degree: Annotated[int, Field(ge=0, description="Of the polynomial that is fitted to each feature.")] = 1
+
+
+class Lag(Section):
+    """A difference."""
+
+    lag: Annotated[int, Field(ge=1, description="Rows between the two.")] = 1
+
+
+class Filter(Section):
+    """A filter in time; times have to be regular."""
+
+    kind: Annotated[
+        Literal["butterworth", "lanczos", "running_mean"],
+        Field(
+            description="butterworth: forwards and backwards, without a shift; lanczos: a finite window, whose ends are lost; running_mean."
+        ),
+    ]
+    band: Annotated[
+        Annotated[list[float | None], _LIMITS] | None,
+        Field(description="Lowest and highest frequency that pass, in cycles per step of time; null for no limit."),
+    ] = None
+    order: Annotated[int | None, Field(ge=1, description="Of butterworth; 4 if left out.")] = None
+    window: Annotated[int | None, Field(ge=2, description="Rows of lanczos (odd) and running_mean.")] = None
+
+
+class Covariates(Section):
+    """Covariates of the samples."""
+
+    uri: Annotated[
+        Text,
+        Field(
+            description="A table, .csv or .tsv with a header, or an array: Zarr, HDF5 or .npy, (samples,) or (samples, covariates)."
+        ),
+    ]
+    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
+    columns: Annotated[
+        list[Text] | None,
+        Field(
+            min_length=1,
+            description="Names of the columns of a table; a column of text stands for a constant for each of its values.",
+        ),
+    ] = None
+    key: Annotated[
+        Text | None,
+        Field(
+            description="Column with the samples' names, by which each finds its row; null where rows are in their order."
+        ),
+    ] = None
+
+
+class WeightsOfSamples(ArrayFile):
+    """A weight for each sample."""
+
+    kind: Annotated[Literal["frequency", "reliability"], Field(description="As of preprocess.sample_weights.")] = (
+        "frequency"
+    )
+
+
+PER_FEATURE = ("standardize", "scale", "median", "rank", "impute", "missing", "allele_frequency", "binomial", "mask")
+"""What one may ask for, and no Gram matrix can give."""
+
+
+class Step(Section):
+    """An operator along the samples: one of these keys."""
+
+    select: Annotated[Select | None, Field(description="Some of the samples.")] = None
+    anomalies: Annotated[
+        Grouping | None,
+        Field(description="Less the mean of each group: anomalies from a climatology, what varies within groups."),
+    ] = None
+    between: Annotated[
+        Grouping | None,
+        Field(description="The mean of each sample's group, less the mean of all: what varies between groups."),
+    ] = None
+    means: Annotated[
+        Grouping | None, Field(description="A row for each group, its mean: annual means, means over an ensemble.")
+    ] = None
+    detrend: Annotated[Trend | None, Field(description="Less a polynomial in time.")] = None
+    difference: Annotated[Lag | None, Field(description="Less an earlier row.")] = None
+    filter: Annotated[Filter | None, Field(description="Some frequencies.")] = None
+    regress_out: Annotated[
+        Covariates | None, Field(description="Less the least-squares fit of covariates and a constant.")
+    ] = None
+    center: Annotated[
+        Literal[True] | None, Field(description="Less the mean; pca, extended, hilbert and spod do so anyway.")
+    ] = None
+    weights: Annotated[
+        WeightsOfSamples | None, Field(description="Weights of the samples; the last operator, for pca.")
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _along_the_samples(cls, values: Any) -> Any:
+        """Refuse steps that depend on the values of single features, with the reason."""
+        if isinstance(values, dict) and (asked := next((key for key in values if key in PER_FEATURE), None)):
+            raise ValueError(
+                f"{asked} depends on the values of each feature, which a Gram matrix does not have: only what acts along the samples, and "
+                "on all features alike, follows from it; run again with it under preprocess, which is one read"
+            )
+        return values
+
+    @model_validator(mode="after")
+    def _one(self) -> Step:
+        given = [name for name, value in self if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"one operator is needed, not {' and '.join(given) or 'none'}")
+        return self
+
+    @property
+    def operator(self) -> tuple[str, Any]:
+        """The key that is set, and its value."""
+        return next((name, value) for name, value in self if value is not None)
+
+
+_COMPONENTS = Field(ge=1, description=f"How many; {DEFAULT_COMPONENTS}, or as many as there are, if left out.")
+
+
+class Pca(Section):
+    """Principal components of the rows, about their mean."""
+
+    kind: Literal["pca"]
+    n_components: Annotated[int | None, _COMPONENTS] = None
+
+
+class ExtendedEof(Section):
+    """Components of windows of rows: extended EOFs, multichannel singular spectrum analysis."""
+
+    kind: Literal["extended"]
+    lags: Annotated[int, Field(ge=1, description="Rows in a window.")]
+    step: Annotated[int, Field(ge=1, description="Their distance in rows.")] = 1
+    n_components: Annotated[int | None, _COMPONENTS] = None
+
+
+class HilbertEof(Section):
+    """Complex components of the analytic signal."""
+
+    kind: Literal["hilbert"]
+    padding: Annotated[
+        Literal["none", "exp"],
+        Field(
+            description="exp: the record is extended at both ends, decaying to its trend, before the transform (as in xeofs)."
+        ),
+    ] = "none"
+    decay: Annotated[float, Field(gt=0, description="Of the padding, in lengths of the record.")] = 0.2
+    n_components: Annotated[int | None, _COMPONENTS] = None
+
+
+class Dmd(Section):
+    """Dynamic modes."""
+
+    kind: Literal["dmd"]
+    rank: Annotated[int | None, _COMPONENTS] = None
+
+
+class OptimizedDmd(Section):
+    """Dynamic modes by a fit of exponentials to all rows, at any times."""
+
+    kind: Literal["optimized_dmd"]
+    rank: Annotated[int, Field(ge=1, description="How many modes.")]
+
+
+class Spod(Section):
+    """Spectral components: those of blocks of the record at each frequency."""
+
+    kind: Literal["spod"]
+    block: Annotated[int, Field(ge=2, description="Rows in a block.")]
+    overlap: Annotated[
+        int | None, Field(ge=0, description="Rows that a block shares with the next; half of it if left out.")
+    ] = None
+    window: Annotated[Text, Field(description="Name of a window of scipy.signal.")] = "hamming"
+    frequencies: Annotated[
+        Literal["all"] | Annotated[list[float], Field(min_length=1)],
+        Field(description="all, or some in cycles per step, of which each stands for the nearest that blocks resolve."),
+    ] = "all"
+    n_components: Annotated[
+        int, Field(ge=1, description="How many at each frequency; at most the number of blocks.")
+    ] = 3
+
+
+class Analysis(Section):
+    """One analysis of the samples."""
+
+    name: Annotated[
+        str,
+        Field(pattern=f"^{NAME.pattern}$", description="Of its group in the result; letters, digits, - and _."),
+    ]
+    samples: Annotated[list[Step], Field(description="Operators along the samples, applied in this order.")] = []
+    model: Annotated[
+        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod,
+        Field(discriminator="kind", description="What is computed of the rows."),
+    ]
+
+
+class DerivedOutput(Section):
+    """Where the result goes."""
+
+    path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
+    report: Annotated[bool, Field(description="Write report.html, if jinja2 and matplotlib are installed.")] = True
+
+
+class Derive(Section):
+    """Analyses derived from finished results."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    results: Annotated[
+        Text | Annotated[list[Text], Field(min_length=1)] | Annotated[dict[str, Text], Field(min_length=1)],
+        Field(
+            alias="from",
+            description="A result that keeps its Gram matrix, or several of the same samples, whose features are put beside each other: a list, "
+            "or {NAME: PATH}, where the names end those of maps, components_NAME.",
+        ),
+    ]
+    time: Annotated[
+        Literal["auto", "index"],
+        Field(
+            description="Times of the samples. auto: their coordinate; index: their numbers, where they follow each other at regular times."
+        ),
+    ] = "auto"
+    analyses: Annotated[list[Analysis], Field(min_length=1)]
+    components: Annotated[
+        bool, Field(description="Make the maps of all analyses in one read of the data; false: none is read.")
+    ] = True
+    compute: Compute = Compute()
+    output: DerivedOutput
+
+    @property
+    def paths(self) -> list[tuple[str, str]]:
+        """Names of the features of each result, by default those of their directories, and where they are."""
+        given = self.results
+        if isinstance(given, dict):
+            return list(given.items())
+        each = [given] if isinstance(given, str) else given
+        return [(re.sub(r"[^A-Za-z0-9_-]", "_", Path(path).name), path) for path in each]
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the configuration, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Derive.model_json_schema()}

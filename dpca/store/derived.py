@@ -1,0 +1,91 @@
+"""A finished result of derived analyses: a group of arrays for each, beside their certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpca.errors import InputError
+from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, kind_at, manifest_at, mapping
+from dpca.store.stored import RESTORE, Arrays, Stored
+
+
+@dataclass(frozen=True)
+class Analysis(Mapping[str, Stored]):
+    """The arrays of one analysis, by name, with its certificate."""
+
+    name: str
+    certificate: dict[str, Any]
+    all_arrays: Arrays
+    """Of all analyses."""
+
+    @property
+    def kind(self) -> str:
+        """pca, extended, hilbert, dmd, optimized_dmd or spod."""
+        return str(self.certificate["kind"])
+
+    @property
+    def maps(self) -> dict[str, Stored]:
+        """The arrays of maps by group of features; empty where none were made."""
+        return {
+            name.removeprefix("components").removeprefix("_"): self[name]
+            for name in self
+            if name == "components" or name.startswith("components_")
+        }
+
+    def __getitem__(self, name: str) -> Stored:
+        return self.all_arrays[f"{self.name}/{name}"]
+
+    def __iter__(self) -> Iterator[str]:
+        prefix = f"{self.name}/"
+        return (name.removeprefix(prefix) for name in self.all_arrays if name.startswith(prefix))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@dataclass(frozen=True)
+class DerivedResult:
+    """A result of `dpca derive`, open for reading."""
+
+    path: Path
+    manifest: dict[str, Any]
+    certificate: dict[str, Any]
+    """`analyses` has the certificate of each, by name."""
+    arrays: Arrays
+
+    @property
+    def name(self) -> str:
+        """In errors."""
+        return str(self.path)
+
+    @property
+    def analyses(self) -> dict[str, Analysis]:
+        """By name, in the order of the configuration."""
+        return {
+            name: Analysis(name, certificate, self.arrays) for name, certificate in self.certificate["analyses"].items()
+        }
+
+
+def open_derived(path: str | Path) -> DerivedResult:
+    """Open a result of derived analyses.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it is damaged.
+    """
+    place = Path(path)
+    if kind_at(place) != DERIVED:
+        manifest_at(place)  # says what is wrong with it, if anything is
+        raise InputError(
+            f"{place}: is a result of dpca run, and has no derived analyses", "Make some with dpca derive."
+        )
+    manifest, certificate = manifest_at(place, DERIVED), mapping(place / CERTIFICATE)
+    if "analyses" not in certificate:
+        raise InputError(f"{place}: its {CERTIFICATE} is gone or damaged", RESTORE)
+    arrays = Arrays(str(place.absolute() / ARRAYS), str(place), manifest["arrays"])
+    _ = arrays.group  # an error in opening it is raised now
+    return DerivedResult(place, manifest, certificate, arrays)

@@ -1,0 +1,51 @@
+"""Memory of derived analyses: measured beside planned, each kind in a process of its own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.commands.calls import dpca, dpca_process
+
+N, D = 2000, 4000
+MODELS = [
+    "{kind: pca, n_components: 10}",
+    "{kind: extended, lags: 12, n_components: 10}",
+    "{kind: hilbert, n_components: 5}",
+    "{kind: hilbert, n_components: 5, padding: exp}",
+    "{kind: dmd, rank: 12}",
+    "{kind: optimized_dmd, rank: 2}",
+    "{kind: spod, block: 256}",
+]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    """A run of 2000 samples."""
+    place = tmp_path_factory.mktemp("kept")
+    rng, t = np.random.default_rng(0), np.arange(N)
+    x = np.outer(np.cos(2 * np.pi * t / 50), rng.standard_normal(D)) + np.outer(
+        np.sin(2 * np.pi * t / 50), rng.standard_normal(D)
+    )
+    zarr.create_array(str(place / "x.zarr"), data=(10 * x + rng.standard_normal((N, D))).astype("f4"), chunks=(N, 500))
+    (place / "r.yaml").write_text(
+        f"input: {{uri: {place}/x.zarr}}\nmodel: {{n_components: 2}}\noutput: {{path: {place}/r, components: false}}\n"
+    )
+    assert dpca("run", place / "r.yaml") == 0
+    return place / "r"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", MODELS)
+def test_analyses_and_maps_take_what_was_planned(result, model):
+    operators = "[select: {samples: {start: 1}}, detrend: {}]"
+    Path("d.yaml").write_text(
+        f"from: {result}\ntime: index\nanalyses: [{{name: a, samples: {operators}, model: {model}}}]\noutput: {{path: d, report: false}}\n"
+    )
+    done = dpca_process("derive", "d.yaml")
+    assert done.returncode == 0, done.stderr
+    memory = json.loads(Path("d/manifest.json").read_text())["memory"]
+    for stage in ("analyses", "components"):
+        assert memory["peak_bytes_of_stages"][stage] <= memory["planned_bytes_of_stages"][stage], (stage, memory)
