@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpca.analyses.axis import Axis, Clock
 from dpca.derived.dmd import Modes
 from dpca.derived.extended import Extended
 from dpca.derived.gram import with_mean
-from dpca.derived.operators import F64, Matrix
+from dpca.derived.operators import F64, Chain, Matrix
 from dpca.derived.pca import Components
 from dpca.derived.spod import SpectralComponents
 from dpca.numerics.sketch import RELIABLE, SMALLEST
@@ -123,7 +124,7 @@ class Answer:
 
 def of_components(kind: Kind, rows: Samples, found: Components, divisor: float) -> Answer:
     """Principal components, real or complex."""
-    axis = _row_axis(rows.axis)
+    axis = row_axis(rows.axis)
     maps = Maps(found.coefficients, (), "each", rows.chain.apply, found.scores)
     return _answer(
         kind, rows, found.error, found.amplification, found.rank, _spectrum(found, axis, divisor), axis, maps
@@ -133,14 +134,9 @@ def of_components(kind: Kind, rows: Samples, found: Components, divisor: float) 
 def of_extended(rows: Samples, found: Extended, clock: Clock) -> Answer:
     """Extended components, with a map a lag."""
     windows = len(found.scores)
-    axis = _row_axis(rows.axis)
+    axis = row_axis(rows.axis)
     axis = axis if axis.values is None else axis.of(axis.values[:windows])
-    chain = rows.chain
-
-    def scores_of(projected: Matrix) -> Matrix:
-        total = sum(chain.apply(one)[lag : lag + windows] for one, lag in zip(projected, found.lags, strict=True))
-        return np.asarray(total - np.mean(total, axis=0))
-
+    scores_of = partial(_of_windows, rows.chain, found.lags, windows)
     maps = Maps(found.coefficients, (LAG,), "together", scores_of, found.scores)
     lags = Axis(LAG, found.lags.astype(np.int64), {"units": clock.step, "long_name": "lag in steps of the rows"})
     arrays = _spectrum(found, axis, windows - 1)
@@ -150,7 +146,7 @@ def of_extended(rows: Samples, found: Extended, clock: Clock) -> Answer:
 
 def of_modes(kind: Kind, rows: Samples, found: Modes, step: str) -> Answer:
     """Dynamic modes."""
-    axis = _row_axis(rows.axis)
+    axis = row_axis(rows.axis)
     per = {"units": f"1 / ({step})"}
     values = {
         "eigenvalues": (found.eigenvalues, {"long_name": f"of a step of {found.step:g} ({step})"}),
@@ -161,7 +157,7 @@ def of_modes(kind: Kind, rows: Samples, found: Modes, step: str) -> Answer:
     }
     arrays = {name: Array(array, (COMPONENT,), attributes) for name, (array, attributes) in values.items()}
     arrays["scores"] = Array(found.scores, (axis.name, COMPONENT))
-    maps = Maps(found.coefficients, (), "no", lambda projected: projected, with_mean(rows.products, found.coefficients))
+    maps = Maps(found.coefficients, (), "no", np.asarray, with_mean(rows.products, found.coefficients))
     return _answer(kind, rows, found.error, found.amplification, found.rank, arrays, axis, maps)
 
 
@@ -183,14 +179,21 @@ def of_spectral(rows: Samples, found: SpectralComponents, clock: Clock) -> Answe
         FREQUENCY: Axis(FREQUENCY, found.frequencies, {"units": f"1 / ({clock.step})"}),
         BLOCK: blocks,
     }
-    chain = rows.chain
-
-    def scores_of(projected: Matrix) -> Matrix:  # a map is the conjugate of what the sums are products with
-        return found.blocks_of(np.stack([chain.apply(one.conj()) for one in projected]))
-
+    scores_of = partial(_of_blocks, rows.chain, found)
     maps = Maps(found.coefficients, (FREQUENCY,), "each", scores_of, found.scores)
     answer = _answer("spod", rows, found.error, found.amplification, int(found.rank.max()), arrays, None, maps)
     return replace(answer, coordinates=coordinates)
+
+
+def _of_windows(chain: Chain, lags: NDArray[np.intp], windows: int, projected: Matrix) -> Matrix:
+    """Scores of windows, about their mean, from X W of each lag."""
+    total = sum(chain.apply(one)[lag : lag + windows] for one, lag in zip(projected, lags, strict=True))
+    return np.asarray(total - np.mean(total, axis=0))
+
+
+def _of_blocks(chain: Chain, found: SpectralComponents, projected: Matrix) -> Matrix:
+    """Scores of blocks, from X W of each frequency: a map is the conjugate of what the sums are products with."""
+    return found.blocks_of(np.stack([chain.apply(one.conj()) for one in projected]))
 
 
 def _spectrum(found: Components, axis: Axis, divisor: float) -> dict[str, Array]:
@@ -271,6 +274,6 @@ def _digits(errors: F64) -> F64:
     return np.asarray(np.floor(10 * np.abs(np.log10(np.clip(errors, SMALLEST, 1.0)))) / 10)
 
 
-def _row_axis(axis: Axis) -> Axis:
+def row_axis(axis: Axis) -> Axis:
     """The axis of rows under a name that no other axis has."""
     return replace(axis, name=ROW) if axis.name in TAKEN else axis

@@ -15,6 +15,7 @@ from dpca.derived.operators import F64
 from dpca.derived.times import IRREGULAR, increasing, regular_step
 from dpca.errors import ConfigError
 from dpca.sources.calendars import dates, is_time, needs_cftime
+from dpca.sources.coordinate import Coordinate
 
 PARTS = ("year", "season", "month", "year_month", "day_of_year", "day", "hour")
 """Parts of dates, by which samples are grouped or selected."""
@@ -43,6 +44,12 @@ class Axis:
     """Numbers or text, (rows,); None where they have no coordinate."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """`units` and `calendar` make dates of numbers (CF conventions, 4.4)."""
+
+    @classmethod
+    def of_coordinate(cls, name: str, coordinate: Coordinate) -> Axis:
+        """A coordinate, read."""
+        values = np.asarray(coordinate.values[slice(0, coordinate.values.shape[0])])
+        return cls(name, np.array(values.tolist()) if coordinate.text else values, coordinate.attributes)
 
     def of(self, values: NDArray[Any]) -> Axis:
         """The same axis with other rows."""

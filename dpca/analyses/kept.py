@@ -10,19 +10,19 @@ import numpy as np
 
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
-from dpca.analyses.samples import Samples
+from dpca.analyses.samples import Samples, Unread
 from dpca.config.inputs import Input
 from dpca.derived.gram import AnyProducts, FactorProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
 from dpca.methods.record import changes_of
 from dpca.numerics.gram_matrix import GramMatrix
-from dpca.numerics.panels import Rules
+from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources.coordinate import difference
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
-from dpca.store.gram import keeps_gram, read_gram
+from dpca.store.gram import keeps_gram, read_gram, rung_of
 from dpca.store.results import Result
 
 Time = Literal["auto", "index"]
@@ -49,6 +49,13 @@ class Part:
         dims = self.result.dims
         plain = replace(dims, features=tuple(map(dims.plain, dims.features)), group="")
         return plain.of_features(self.name) if self.name else plain
+
+    @property
+    def coordinates(self) -> dict[str, Axis]:
+        """Of its axes, where they have any."""
+        pairs = zip(self.result.dims.features, self.dims.features, strict=True)
+        found = {ours: self.result.coordinate(theirs) for theirs, ours in pairs}
+        return {name: Axis.of_coordinate(name, one) for name, one in found.items() if one is not None}
 
     def open(self) -> FeatureGroup:
         """Its data, unchanged since.
@@ -158,18 +165,28 @@ class Kept:
         if time == "index":
             return Axis(name, np.arange(n), {"units": "sample"})
         coordinate = self.first.coordinate(name)
-        if coordinate is None:
-            return Axis(name, None)
-        values = np.asarray(coordinate.values[...])
-        return Axis(name, np.array(values.tolist()) if coordinate.text else values, coordinate.attributes)
+        return Axis(name, None) if coordinate is None else Axis.of_coordinate(name, coordinate)
 
     def samples(self, time: Time = "auto") -> Samples:
-        """The samples as the runs had them; reads the Gram matrices, and no data."""
-        grams = [_gram_of(result) for result in self.results]
-        weakest = min(grams, key=lambda gram: (gram.rung.dtype.itemsize, gram.is_factor))
-        single = weakest.rung.dtype.itemsize < 8 and not weakest.exact
-        known = Known(self.name, weakest.rung.solver, "single" if single else "double", self.n_bytes)
-        return Samples.of(_sum([products_of(gram) for gram in grams]), self.axis(time), known)
+        """The samples as the runs had them; the Gram matrices are read when they are first needed."""
+        return Samples.of(Unread(self.first.n_samples, self.products), self.axis(time), self.known)
+
+    def products(self) -> AnyProducts:
+        """The products of the samples; reads the Gram matrices, and no data."""
+        return _sum([products_of(_gram_of(result)) for result in self.results])
+
+    @property
+    def known(self) -> Known:
+        """What is known of the products, from the certificates."""
+        rungs = [(rung_of(result), result.certificate["exact_products"]) for result in self.results]
+        weakest, exact = min(rungs, key=lambda one: (one[0].dtype.itemsize, one[0].solver == "tsqr"))
+        single = weakest.dtype.itemsize < 8 and not exact
+        return Known(self.name, weakest.solver, "single" if single else "double", self.n_bytes)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that the runs did not leave out."""
+        return sum(result.n_features - FeatureCounts.of(result.manifest["counts"]).left_out for result in self.results)
 
     def open(self) -> Groups:
         """The data, unchanged since the runs."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -31,14 +32,34 @@ By = str | NDArray[Any]
 """A part of the dates, or a label for each sample of the run."""
 Number = int | UpTo | None
 """Of components: exactly so many, at most so many, or all."""
+_READING = Lock()
+
+
+class Unread:
+    """Products that are read when they are first needed, once for all samples that share them. They are not pickled."""
+
+    def __init__(self, n: int, read: Callable[[], AnyProducts]) -> None:
+        self.n, self._read = n, read
+        self._products: AnyProducts | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unread, (self.n, self._read)
+
+    @property
+    def products(self) -> AnyProducts:
+        """The products themselves."""
+        with _READING:
+            if self._products is None:
+                self._products = self._read()
+        return self._products
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """A X: the samples of a run, and the operators that were applied to them. Nothing is computed before it is needed."""
 
-    products: AnyProducts
-    """Of the samples of the run."""
+    source: AnyProducts | Unread
+    """The products of the samples of the run."""
     known: Known
     """What their errors are judged by."""
     chain: Chain
@@ -50,11 +71,22 @@ class Samples:
     """The operators in words."""
     weights: SampleWeights | None = None
     """The weights that the rows were multiplied by."""
+    by: tuple[By | None, ...] = ()
+    """What each operator goes by, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
 
     @classmethod
-    def of(cls, products: AnyProducts, axis: Axis, known: Known) -> Samples:
+    def of(cls, products: AnyProducts | Unread, axis: Axis, known: Known) -> Samples:
         """The samples as the run had them."""
         return cls(products, known, Chain(products.n), axis, np.arange(products.n))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was computed: the products of rows are as large as K."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def products(self) -> AnyProducts:
+        """Of the samples of the run."""
+        return self.source.products if isinstance(self.source, Unread) else self.source
 
     @property
     def n(self) -> int:
@@ -75,7 +107,7 @@ class Samples:
 
     # Operators.
 
-    def _then(self, operator: Operator, words: str) -> Samples:
+    def _then(self, operator: Operator, words: str, by: By | None = None) -> Samples:
         if self.weights is not None:
             raise ConfigError(
                 f"weights of samples are followed by another operator ({words})", "Put weights last.", key="weights"
@@ -84,7 +116,9 @@ class Samples:
         if operator.n_out != operator.n_in or isinstance(operator, Select):
             axis = axis if axis.values is None else axis.of(operator.rows(axis.values))
             origin = None if origin is None else operator.rows(origin)
-        return replace(self, chain=self.chain.then(operator), axis=axis, origin=origin, told=(*self.told, words))
+        return replace(
+            self, chain=self.chain.then(operator), axis=axis, origin=origin, told=(*self.told, words), by=(*self.by, by)
+        )
 
     def center(self) -> Samples:
         """Less the mean of all rows."""
@@ -202,10 +236,15 @@ class Samples:
             )
         return labels, "label"
 
+    def _of_all(self, by: By) -> By | None:
+        """What an operator goes by, if it is known for all samples of the run."""
+        return by if isinstance(by, str) or len(by) == self.chain.n_in else None
+
     def anomalies(self, by: By) -> Samples:
         """Less the mean of the samples of the same group: of the same month, or label."""
         labels, name = self._labels(by)
-        return self._then(Anomalies(labels), f"less the mean of each {name.replace('_', ' ')}")
+        words = f"less the mean of each {name.replace('_', ' ')}"
+        return self._then(Anomalies(labels), words, self._of_all(by))
 
     def between_groups(self, by: By) -> Samples:
         """The mean of each sample's group, less the mean of all."""
@@ -217,7 +256,7 @@ class Samples:
         labels, name = self._labels(by)
         operator, words = GroupMeans(labels), f"means of each {name.replace('_', ' ')}"
         axis = Axis(name, operator.rows(labels))
-        return replace(self, chain=self.chain.then(operator), axis=axis, origin=None, told=(*self.told, words))
+        return replace(self._then(operator, words), axis=axis, origin=None)
 
     def detrend(self, degree: int = 1) -> Samples:
         """Less a polynomial in time."""
@@ -285,7 +324,9 @@ class Samples:
                 key="regress_out",
             )
         called = ", ".join(names) or ("covariates" if values.ndim > 1 else "a covariate")
-        return self._then(RegressOut(values, intercept), f"less the fit of {called}")
+        return self._then(
+            RegressOut(values, intercept), f"less the fit of {called}", self._of_all(np.asarray(covariates))
+        )
 
     def weighted(self, weights: NDArray[Any], kind: Kind = "frequency") -> Samples:
         """Weighted by the samples' weights, about their weighted mean."""

@@ -1,0 +1,45 @@
+"""Samples of a result, known by their products."""
+
+from threading import Barrier, Thread
+
+import numpy as np
+
+from dpca.analyses.answers import Known
+from dpca.analyses.axis import Axis
+from dpca.analyses.samples import Samples, Unread
+from tests.derived.drawn import samples
+
+N = 60
+KNOWN = Known("results/sst", "gram_eigh", "double", 8 * 60 * 300)
+AXIS = Axis("time", np.arange(N) * 30.5, {"units": "days since 2000-01-15", "calendar": "standard"})
+LABELS = np.random.default_rng(0).integers(0, 3, N)
+
+
+def test_products_are_read_once_also_by_threads():
+    read, together = [], Barrier(4)
+
+    def reading():
+        read.append(1)
+        return samples().products
+
+    shared = Unread(N, reading)
+
+    def ask():
+        together.wait()
+        _ = shared.products
+
+    threads = [Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read) == 1
+
+
+def test_rows_whose_mean_is_not_zero_are_centred():
+    data = samples()
+    rows = Samples.of(data.products, AXIS, KNOWN).anomalies(LABELS).rows(np.arange(20))
+    assert rows.centred is not rows
+    assert abs(rows.pca(1).arrays["scores"].values.mean()) < 1e-9
+    whole = Samples.of(data.products, AXIS, KNOWN).anomalies(LABELS).detrend()
+    assert whole.centred is whole
