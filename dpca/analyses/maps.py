@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -95,6 +95,17 @@ class Stack:
     def n_columns(self) -> int:
         """q."""
         return len(self.sums)
+
+
+def precisions(answers: Iterable[Answer], working: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Types of the products, and of the stored maps: where operators remove most of the samples, single precision leaves few digits.
+
+    Parameters
+    ----------
+    working : of the runs' products
+    """
+    most = max(answer.certificate["amplification"] for answer in answers)
+    return np.dtype(np.float64) if most > LOSSY else working, working
 
 
 def n_columns(answers: Mapping[str, Answer]) -> int:
