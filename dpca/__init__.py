@@ -3,6 +3,9 @@
 >>> from dpca import PCA
 >>> scores = PCA(n_components=3).fit_transform(x)   # NumPy, Dask, zarr.Array or h5py.Dataset
 
+>>> gram = dpca.open_gram("results/sst")   # a result of `dpca run` that keeps its Gram matrix
+>>> gram.sel(time=slice("1980", "2010")).anomalies("month").detrend().pca(10)   # reads no data
+
 `dpca run CONFIG` does the same from a YAML file; see README.md.
 """
 
@@ -11,11 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpca.estimators.gram import open_gram
     from dpca.estimators.kernel_pca import KernelPCA
     from dpca.estimators.pca import PCA
 
 __version__ = "0.1.0"
-__all__ = ["PCA", "KernelPCA", "__version__"]
+__all__ = ["PCA", "KernelPCA", "__version__", "open_gram"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +32,8 @@ def __getattr__(name: str) -> Any:
         from dpca.estimators.kernel_pca import KernelPCA
 
         return KernelPCA
+    if name == "open_gram":
+        from dpca.estimators.gram import open_gram
+
+        return open_gram
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -334,15 +334,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _directory(self) -> Path:
         """A new directory for a result."""
-        word = uuid.uuid4().hex[:16]
-        if self.store is None:
-            # Dask arrays of its files may outlive this estimator, so it is removed when the process ends.
-            directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
-            weakref.finalize(Streaming, directory.cleanup)
-            return Path(directory.name)
-        place = Path(self.store).absolute() / f"{self._kind}-{word}"
-        place.mkdir(parents=True)
-        return place
+        return new_directory(self.store, self._kind)
 
     def _recorded(
         self, groups: Groups, run_plan: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
@@ -533,24 +525,50 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
 
     def _memory_bytes(self) -> int | None:
-        if self.memory is None:
-            return None
-        given: Any = self.memory
-        try:
-            amount = 0 if isinstance(given, bool) or given == "" else int(parse_bytes(given))
-        except (ValueError, TypeError, AttributeError):
-            amount = 0
-        if amount < 1:
-            raise ConfigError(
-                f"memory is {given!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
-            )
-        return amount
+        return memory_bytes(self.memory)
 
     def _scratch(self) -> Scratch:
-        """A place for a copy of X: beside `store` if it is set, otherwise in the directory for temporary files."""
-        home = os.path.dirname(os.path.abspath(self.store)) if self.store is not None else tempfile.gettempdir()
-        path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
-        return Scratch(path, free_disk(home))
+        return scratch_beside(self.store)
+
+
+def memory_bytes(given: Any) -> int | None:
+    """The memory that a fit may use, in bytes; None where nothing is said.
+
+    Raises
+    ------
+    ConfigError
+        When it is no amount.
+    """
+    if given is None:
+        return None
+    try:
+        amount = 0 if isinstance(given, bool) or given == "" else int(parse_bytes(given))
+    except (ValueError, TypeError, AttributeError):
+        amount = 0
+    if amount < 1:
+        raise ConfigError(
+            f"memory is {given!r}, but an amount such as '8 GiB' or None is allowed", "Pass one of these."
+        )
+    return amount
+
+
+def scratch_beside(store: str | os.PathLike[str] | None) -> Scratch:
+    """A place for a copy of X: beside `store` if it is set, otherwise in the directory for temporary files."""
+    home = os.path.dirname(os.path.abspath(store)) if store is not None else tempfile.gettempdir()
+    path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
+    return Scratch(path, free_disk(home))
+
+
+def new_directory(store: str | os.PathLike[str] | None, kind: str) -> Path:
+    """A new directory in `store`; without one a temporary directory, which is removed when the process ends."""
+    if store is None:
+        # Dask arrays of its files may outlive what made them.
+        directory = tempfile.TemporaryDirectory(prefix="dpca-", ignore_cleanup_errors=True)
+        weakref.finalize(Streaming, directory.cleanup)
+        return Path(directory.name)
+    place = Path(store).absolute() / f"{kind}-{uuid.uuid4().hex[:16]}"
+    place.mkdir(parents=True)
+    return place
 
 
 def _of_name(given: Any, name: str, known: Sequence[str]) -> Any:

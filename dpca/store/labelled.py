@@ -18,6 +18,7 @@ from xarray.conventions import decode_cf_variable
 from dpca.errors import InputError
 from dpca.store.arrays import Dims, of_group
 from dpca.store.results import Result
+from dpca.store.stored import Stored
 
 COMPONENT = "component"
 HELD_BYTES = 2**20
@@ -119,6 +120,28 @@ def dataset_of(
         variables[name] = (array.dims, content, _plain(array.attributes))
     dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
     return _dated(dataset) if decode_times else dataset
+
+
+Variable = tuple[tuple[str, ...], Any, Mapping[str, Any]]
+"""Names of axes, values, attributes."""
+
+
+def dataset_from(
+    variables: Mapping[str, Variable], coordinates: Mapping[str, Variable], attributes: Mapping[str, Any] = {}
+) -> xr.Dataset:
+    """Arrays as a Dataset. Stored arrays of more than `HELD_BYTES` are Dask arrays; times are dates, where they can be."""
+    held = {
+        name: (dims, _held(values), _plain(attrs))
+        for name, (dims, values, attrs) in {**coordinates, **variables}.items()
+    }
+    coords = {name: held.pop(name) for name in coordinates}
+    return _dated(xr.Dataset(held, coords, _plain(attributes)))
+
+
+def _held(values: Any) -> Any:
+    if not isinstance(values, Stored):
+        return values
+    return values[...] if values.text or values.nbytes <= HELD_BYTES else values.lazy()
 
 
 def labelled(dataset: xr.Dataset, dims: Dims, labels: Labels) -> xr.Dataset:

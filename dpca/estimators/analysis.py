@@ -1,0 +1,261 @@
+"""What a derived analysis found, in a notebook: arrays, certificate, components in one read, other samples on them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dpca.analyses import projection
+from dpca.analyses.answers import Answer
+from dpca.analyses.axis import Axis
+from dpca.analyses.kernels import KernelAnswer
+from dpca.analyses.maps import COMPONENTS
+from dpca.analyses.samples import Samples
+from dpca.errors import ConfigError, InputError
+from dpca.estimators.opened import Made, Opened, axis_of, made_of, new_samples, scores_on
+from dpca.planning.runplan import Array
+from dpca.sources import is_data_array
+from dpca.sources.groups import parts_of
+from dpca.store.arrays import of_group
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What an analysis found. It does not change; what is made of it later (maps) is kept.
+
+    Arrays are attributes, as xarray.DataArrays with dates: `analysis.scores`, `analysis.explained_variance_ratio`; `to_xarray()` has all of
+    them, `arrays` has them without xarray. A pickle has the arrays and not the maps.
+    """
+
+    _opened: Opened
+    _rows: Samples
+    """With all operators that the components are about."""
+    _answer: Answer | KernelAnswer
+    _made: list[Made] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_opened": self._opened, "_rows": self._rows, "_answer": self._answer, "_made": []}
+
+    @property
+    def kind(self) -> str:
+        """pca, extended, hilbert, dmd, optimized_dmd, spod or kernel_pca."""
+        return self._answer.kind
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """What is known of the digits (`dpca.analyses.answers`); `maps` is null until `components` has made them."""
+        return dict(self._made[0].answer.certificate if self._made else self._answer.certificate)
+
+    @property
+    def caveat(self) -> str:
+        """What has to be said of the result; empty if nothing."""
+        return str(self.certificate["caveat"])
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, (rows, components) or the like."""
+        return {name: array.values for name, array in self._answer.arrays.items()}
+
+    def to_xarray(self) -> Any:
+        """The arrays as an xarray.Dataset (extra `export`), along the dates of the rows; verdict and caveat are attributes.
+
+        Raises
+        ------
+        InputError
+            When xarray is not installed.
+        """
+        return self._dataset.copy()
+
+    @cached_property
+    def _dataset(self) -> Any:
+        answer, certificate = self._answer, self._answer.certificate
+        told = {name: certificate[name] for name in ("kind", "solver", "precision", "amplification", "verdict")}
+        attributes = {"from": self._opened.kept.name, "samples": "; ".join(certificate["samples"]), **told}
+        if certificate["caveat"]:
+            attributes["caveat"] = certificate["caveat"]
+        variables = {name: (array.dims, array.values, array.attributes) for name, array in answer.arrays.items()}
+        return labelled("to_xarray").dataset_from(variables, _coordinates(answer.coordinates), attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._answer.arrays:
+            raise AttributeError(
+                f"analysis of kind {self.__dict__['_answer'].kind} has no {name}"
+                if "_answer" in self.__dict__
+                else name
+            )
+        return self._dataset[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._answer.arrays]
+
+    def __repr__(self) -> str:
+        answer, certificate = self._answer, self.certificate
+        lines = [
+            f"<dpca {answer.kind}: {_sizes(answer.arrays['scores'].dims, answer.arrays['scores'].values.shape)}>",
+            *told(self._rows),
+        ]
+        caveat = [f"caveat: {self.caveat}"] if self.caveat else []
+        return "\n  ".join([*lines, certificate["verdict"], *caveat])
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
+
+    def components(self) -> Any:
+        """The components in the space of the features: one read of the data, the first time; `Gram.components` makes those of several.
+
+        Complex where the analysis is (hilbert, dmd, spod). Orthonormal (of `extended` all lags together), modes of norm 1.
+
+        Returns
+        -------
+        xarray.DataArray (component, features...), with lag or frequency before it; a Dataset of components_NAME where there are several
+        groups of features. NumPy arrays; Dask arrays of files in `store` where they are large
+
+        Raises
+        ------
+        ConfigError
+            Of kernel PCA, which has none.
+        DataError
+            When the data are gone, or have changed since the run.
+        OverBudgetError
+            When no plan fits the memory.
+        """
+        return components_of([self])[0]
+
+    def rest(self) -> Any:
+        """Scores of the samples that a selection left out, less what the operators would take from them; reads nothing.
+
+        Less the mean of the selected samples, of those of the same group (`anomalies`: their climatology), or the trend of the selected samples,
+        continued. Not weighted.
+
+        Returns
+        -------
+        xarray.DataArray (samples, component)
+
+        Raises
+        ------
+        ConfigError
+            When no sample was left out, or an operator has no meaning for a sample alone: filters, lags, means of groups.
+        """
+        answer = self._projecting()
+        others = projection.left_out(self._rows, self._opened.samples.axis)
+        scores = projection.projected(self._rows, answer.maps.coefficients, None, others)
+        dims, axis = answer.arrays["scores"].dims, others.axis
+        coordinates = {} if axis.values is None else {dims[0]: (dims[:1], axis.values, axis.attributes)}
+        found = labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)
+        return found["scores"]
+
+    def transform(self, X: Any) -> Any:
+        """Scores of new samples, as by `rest`: one read of them, and of the data beside them, unless `components` has been called.
+
+        Parameters
+        ----------
+        X : as for `dpca.PCA.transform`: an array, DataArray, Dataset or dict by group of features; or `dpca.config.inputs.Input`. Dates,
+            where operators go by them, are those of the DataArray
+
+        Returns
+        -------
+        NumPy array (n_samples, n_components) float64; a DataArray for a DataArray
+
+        Raises
+        ------
+        ConfigError
+            As of `rest`.
+        InputError
+            When X has other features than the data of the result.
+        """
+        answer = self._projecting()
+        groups = new_samples(self._opened.kept, X)
+        others = projection.Others(axis_of(groups, self._opened.samples.axis))
+        scores = scores_on(self._opened, answer, self._made[0] if self._made else None, groups)
+        found = projection.projected(self._rows, answer.maps.coefficients, scores, others)
+        given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
+        if given is None:
+            return found
+        return labelled("transform").Labels.of(given, groups[0].samples_axis).of_samples(found, "scores")
+
+    def _projecting(self) -> Answer:
+        """The answer, if samples can be projected on it."""
+        projection.check(self.kind, self._rows)
+        assert isinstance(self._answer, Answer)
+        return self._answer
+
+
+def components_of(analyses: Sequence[Analysis]) -> list[Any]:
+    """The components of analyses of one `open_gram`, all that are not made yet in one read of the data."""
+    edge, lacking = labelled("components"), dict[int, tuple[Analysis, Answer]]()
+    for analysis in analyses:
+        if isinstance(analysis._answer, KernelAnswer):
+            raise ConfigError(
+                "kernel PCA has no components among the features",
+                "dpca.KernelPCA finds pre-images: fit_inverse_transform=True.",
+            )
+        if not analysis._made:
+            lacking[id(analysis)] = analysis, analysis._answer
+    if lacking:
+        some, answers = zip(*lacking.values(), strict=True)
+        for analysis, made in zip(some, made_of(some[0]._opened, answers, _held(some)), strict=True):
+            analysis._made.append(made)
+    return [_shown(edge, analysis._opened, analysis._made[0]) for analysis in analyses]
+
+
+def _held(analyses: Sequence[Analysis]) -> list[Array]:
+    """What this process holds beside a read."""
+    n, rows = analyses[0]._opened.samples.n, {id(one._rows): one._rows.n for one in analyses}
+    return [Array("Gram matrix", 8 * n * n), *(Array("products of rows", 8 * p * p) for p in rows.values())]
+
+
+def _shown(edge: Any, opened: Opened, made: Made) -> Any:
+    """Maps as a DataArray, or a Dataset of those of each group of features."""
+    maps, certificate = made.answer.maps, made.answer.certificate
+    variables, coordinates = dict[str, Any](), _coordinates(made.answer.coordinates)
+    for part in opened.kept.parts:
+        variables[of_group(COMPONENTS, part.name)] = ((*maps.dims, *part.dims.features), made.of(part), {})
+        coordinates |= _coordinates(part.coordinates)
+    used = {dim for dims, *_ in variables.values() for dim in dims}
+    told = {"kind": made.answer.kind, "samples": "; ".join(certificate["samples"]), "verdict": certificate["verdict"]}
+    found = edge.dataset_from(variables, {dim: one for dim, one in coordinates.items() if dim in used}, told)
+    return found[COMPONENTS].assign_attrs(told) if list(variables) == [COMPONENTS] else found
+
+
+def _coordinates(axes: Mapping[str, Axis]) -> dict[str, Any]:
+    return {dim: ((dim,), axis.values, dict(axis.attributes)) for dim, axis in axes.items() if axis.values is not None}
+
+
+def labelled(what: str) -> Any:
+    """What knows xarray.
+
+    Raises
+    ------
+    InputError
+        When it is not installed.
+    """
+    try:
+        from dpca.store import labelled as edge
+    except ImportError as cause:
+        raise InputError(f"{what} needs {cause.name}, which is not installed", "pip install xarray.") from cause
+    return edge
+
+
+def told(rows: Samples) -> list[str]:
+    """What rows stand for: the operators in words, and the first and last of them."""
+    names = rows.axis.names
+    ends = (
+        [f"{rows.axis.name} {names[0]} to {names[-1]}" if len(names) > 1 else f"{rows.axis.name} {names[0]}"]
+        if names
+        else []
+    )
+    return [*rows.told, *ends]
+
+
+def as_html(text: str) -> str:
+    """Text as a notebook shows it."""
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _sizes(dims: Sequence[str], shape: Sequence[int]) -> str:
+    return ", ".join(f"{dim}: {length:,}" for dim, length in zip(dims, shape, strict=True))

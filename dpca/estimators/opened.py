@@ -1,0 +1,231 @@
+"""The data behind a kept Gram matrix, in a notebook: maps of analyses in one read, new samples on analyses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.analyses.answers import Answer
+from dpca.analyses.axis import Axis
+from dpca.analyses.kept import Kept, Part
+from dpca.analyses.maps import COMPONENTS, Backprojection, n_columns, precisions, with_maps
+from dpca.analyses.samples import Samples
+from dpca.config.inputs import Input
+from dpca.errors import InputError, OverBudgetError
+from dpca.estimators.base import in_python, memory_bytes, new_directory, scratch_beside
+from dpca.execution.clusters import of_client
+from dpca.execution.progress import Progress
+from dpca.execution.stage import Executor, Runner, changed
+from dpca.kernels.kernel import Inner
+from dpca.methods.dataset import Dataset
+from dpca.methods.decomposition import guarded, streamed
+from dpca.methods.features import check_coordinates, check_features
+from dpca.methods.projectors import ByComponents
+from dpca.methods.stages import Stages
+from dpca.methods.training import cross, plan_cross
+from dpca.planning.runplan import Array, Workers
+from dpca.planning.search import plan_maps
+from dpca.sources import Source, as_source
+from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
+from dpca.store.arrays import of_group
+from dpca.store.fitted import Fitted
+from dpca.store.outputs import Outputs
+from dpca.store.stored import Arrays
+from dpca.system.machine import memory_budget
+from dpca.units import describe_memory, enough
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """What all objects share that were made of one `open_gram`."""
+
+    kept: Kept
+    samples: Samples
+    """All samples of the run."""
+    memory: int | str | None
+    client: Any
+    store: str | os.PathLike[str] | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A client is not pickled."""
+        return {**self.__dict__, "client": None}
+
+    @property
+    def executor(self) -> Executor:
+        """Where passes run."""
+        return of_client(self.client)
+
+    def check(self, n_rows: int, itemsize: int) -> None:
+        """Refuse an analysis of so many rows that does not fit the memory.
+
+        Raises
+        ------
+        OverBudgetError
+            When it does not.
+        """
+        budget = memory_budget(memory_bytes(self.memory))
+        # K; A K A^H, a copy of it, vectors and the workspace of the eigensolve.
+        needed = 8 * self.samples.n**2 + 4 * itemsize * n_rows**2
+        if needed > budget.bytes:
+            raise OverBudgetError(
+                f"{self.kept.name}: an analysis of {n_rows:,} rows of {self.samples.n:,} samples takes {describe_memory(needed)}, but the "
+                f"budget is {describe_memory(budget.bytes)}, {budget.origin}",
+                f"Select fewer rows, or open it with memory='{enough(needed)}'.",
+            )
+
+    def workers(self, executor: Executor) -> Workers:
+        """What passes may take."""
+        return executor.workers(memory_bytes(self.memory))
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Maps of an analysis, in files."""
+
+    answer: Answer
+    """With what was measured of them."""
+    arrays: Arrays
+    name: str
+    """Of their group."""
+
+    def of(self, part: Part) -> Any:
+        """The map of a group of features: (k, features...) or (lags or frequencies, k, features...)."""
+        return self.arrays[of_group(f"{self.name}/{COMPONENTS}", part.name)]
+
+
+def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> list[Made]:
+    """The maps of answers, in one read of the data.
+
+    Parameters
+    ----------
+    held : what this process holds meanwhile
+
+    Raises
+    ------
+    DataError
+        When the data are gone, or have changed since the run.
+    OverBudgetError
+        When no plan fits the memory.
+    """
+    kept, executor = opened.kept, opened.executor
+    answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
+    groups, (dtype, stored) = kept.open(), precisions(answers.values(), kept.working_dtype)
+    scratch, q = scratch_beside(opened.store), n_columns(answers)
+    beside = [*held, Array("answers of all analyses", 3 * 8 * opened.samples.n * q)]
+    with in_python():
+        workers = opened.workers(executor)
+        run_plan = plan_maps(groups, q, dtype, stored, workers=workers, scratch=scratch, beside=beside)
+    place = new_directory(opened.store, COMPONENTS)
+    try:
+        stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
+        outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
+        outputs.create({})
+        fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
+        backprojection = Backprojection(data, fitted, kept.rules, answers, dims, dtype, stored)
+        with streamed(data, run_plan, scratch.path, stages) as (streams, _):
+            found = backprojection.run(stages, streams, run_plan, outputs)
+        _check_unchanged(kept, groups)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    arrays = Arrays(str(place / "maps.zarr"), f"components of {kept.name}", outputs.inventory())
+    return [Made(with_maps(answer, found[name]), arrays, name) for name, answer in answers.items()]
+
+
+def scores_on(opened: Opened, answer: Answer, made: Made | None, groups: Groups) -> NDArray[np.float64]:
+    """X_c W of new samples, (m, k): by their products with the data, in one read of both, or by maps, if there are any.
+
+    Parameters
+    ----------
+    groups : the new samples, by group of features
+    """
+    kept, executor = opened.kept, opened.executor
+    workers, runner = opened.workers(executor), Runner(executor, Progress())
+    coefficients = answer.maps.coefficients
+    scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
+    with in_python():
+        if made is not None:
+            for part, new in zip(kept.parts, groups, strict=True):
+                scores += _by_components(part, made.of(part), new, workers, runner)
+            return scores
+        data, (dtype, _) = kept.open(), precisions([answer], kept.working_dtype)
+        for part, old, new in zip(kept.parts, data, groups, strict=True):
+            beside = plan_cross(old.source, old.samples_axis, new.source, new.samples_axis, dtype, workers)
+            found = np.empty_like(scores)
+
+            def receive(samples: slice, inner: Inner, found: NDArray[np.float64] = found) -> None:
+                found[samples] = inner.products @ coefficients
+
+            cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive)
+            scores += found
+    _check_unchanged(kept, data)
+    return scores
+
+
+def _by_components(
+    part: Part, components: Any, new: FeatureGroup, workers: Workers, runner: Runner
+) -> NDArray[np.float64]:
+    """X_c W of new samples, by W; these alone are read."""
+    of_part = part.fitted
+    fitted = Fitted(of_part.mean, of_part.scale, of_part.weights, components, of_part.factor)
+    scores = np.empty((new.n_samples, components.shape[0]))
+
+    def receive(samples: slice, found: NDArray[np.float64]) -> None:
+        scores[samples] = found
+
+    projector = ByComponents(fitted, part.result.rules, new.source, new.samples_axis)
+    projector.plan(workers)
+    projector.project(runner, receive)
+    return scores
+
+
+def new_samples(kept: Kept, X: Any) -> Groups:
+    """New samples by group of features.
+
+    Raises
+    ------
+    InputError
+        When they have other features than the data of the results.
+    """
+    parts, names = parts_of(X), [part.name for part in kept.parts]
+    if {*parts} != {*names}:
+        given, wanted = (" and ".join(map(repr, sorted(some))) if any(some) else "one array" for some in (parts, names))
+        raise InputError(f"X has {given}, but {kept.name} has {wanted}", "Give the same, in any order.")
+    groups = []
+    for part in kept.parts:
+        given = parts[part.name]
+        source = given.open() if isinstance(given, Input) else as_source(given)
+        axis = _axis_in(part, source)
+        check_features(part.result, source, axis)
+        check_coordinates(part.result, source, axis)
+        groups.append(FeatureGroup(source, axis, part.name))
+    check_same_samples(groups)
+    return tuple(groups)
+
+
+def _axis_in(part: Part, source: Source) -> int:
+    """The samples axis of new samples: by name if their axes have names, otherwise as in the data of the result."""
+    asked = part.result.asked_input["samples_axis"]
+    by_name = isinstance(asked, str) and any(source.layout.dims)
+    return source.layout.axis_of(asked) if by_name else part.result.samples_axis
+
+
+def axis_of(groups: Groups, ours: Axis) -> Axis:
+    """The coordinate of new samples, under the name of those of the run."""
+    for group in groups:
+        with group.source.open() as reader:
+            coordinate = reader.coordinate(group.samples_axis)
+            if coordinate is not None:
+                return Axis.of_coordinate(ours.name, coordinate)
+    return Axis(ours.name, None)
+
+
+def _check_unchanged(kept: Kept, groups: Groups) -> None:
+    if changes := kept.changes(groups):
+        raise changed(named(groups), "; ".join(changes[:5]))

@@ -1,0 +1,495 @@
+"""A kept Gram matrix in a notebook, beside the same computed on the data."""
+
+import pickle
+import sys
+from datetime import datetime
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+from distributed import Client
+from scipy import signal
+from scipy.spatial.distance import cdist
+
+import dpca
+from dpca import PCA, KernelPCA
+from dpca.analyses.kept import read_gram
+from dpca.errors import ConfigError, DataError, InputError, OverBudgetError
+from dpca.sources.base import Reader
+from tests.clusters import local_cluster
+from tests.commands.calls import dpca as command
+from tests.derived.drawn import assert_close, assert_same_up_to_phase, beside, convolved, lanczos, means
+
+N, LAT, LON = 96, np.linspace(-50.0, 50.0, 6), np.arange(20) * 18.0
+MONTHS = np.arange(N)
+TIME = xr.date_range("1990-01-01", periods=N, freq="MS", use_cftime=True, calendar="noleap")
+
+
+def field(season=20.0, dtype="f8"):
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((N, 5)).cumsum(0) @ rng.standard_normal((5, 120))).reshape(N, 6, 20)
+    x += season * np.cos(2 * np.pi * MONTHS / 12)[:, None, None] * rng.random((6, 20)) + 0.3 * rng.standard_normal(
+        x.shape
+    )
+    x += 0.05 * MONTHS[:, None, None] + 7
+    coords = {"time": TIME, "lat": LAT, "lon": LON}
+    return xr.DataArray(x.astype(dtype), dims=("time", "lat", "lon"), coords=coords, name="sst")
+
+
+FIELD = field()
+X = FIELD.values.reshape(N, -1)
+YEARS, MONTH = MONTHS // 12, MONTHS % 12
+INDEX = xr.DataArray(np.random.default_rng(3).standard_normal(N), dims="time", coords={"time": TIME}, name="soi")
+WEIGHTS = np.random.default_rng(4).random(N) + 0.5
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Paths of results, by name."""
+    place = tmp_path_factory.mktemp("results")
+
+    def run(name, given, **model):
+        inputs = []
+        for number, data in enumerate(given):
+            path = str(place / f"{name}{number}.zarr")
+            data.to_dataset(name="sst").chunk(time=-1, lat=2).to_zarr(path, consolidated=False)
+            inputs.append({"name": "ab"[number], "uri": path, "array": "sst", "samples_axis": "time"})
+        alone = {key: value for key, value in inputs[0].items() if key != "name"}
+        config = {
+            "input": inputs if len(inputs) > 1 else alone,
+            "model": {"n_components": 2, "svd_solver": "gram_eigh", **model},
+            "output": {"path": str(place / name), "components": name == "gram", "report": False},
+        }
+        (place / f"{name}.yaml").write_text(yaml.safe_dump(config))
+        assert command("run", str(place / f"{name}.yaml")) == 0
+        return str(place / name)
+
+    south, north = FIELD.isel(lat=slice(0, 4)), FIELD.isel(lat=slice(4, 6))
+    seasonal = field(season=2000.0, dtype="f4")
+    return {
+        "gram": run("gram", [FIELD]),
+        "tsqr": run("tsqr", [FIELD], svd_solver="tsqr"),
+        "south": run("south", [south]),
+        "north": run("north", [north]),
+        "both": run("both", [south, north]),
+        "single": run("single", [seasonal]),
+        "double": run("double", [seasonal], precision="double"),
+    }
+
+
+@pytest.fixture
+def gram(results):
+    return dpca.open_gram(results["gram"])
+
+
+@pytest.fixture
+def values_read(monkeypatch):
+    """How many values of data have been read so far."""
+    read, count = Reader.read, [0]
+
+    def counted(self, region):
+        values = read(self, region)
+        count[0] += values.size
+        return values
+
+    monkeypatch.setattr(Reader, "read", counted)
+    return lambda: count[0]
+
+
+@pytest.fixture
+def grams_read(monkeypatch):
+    """The results whose Gram matrices have been read so far."""
+    read = []
+    monkeypatch.setattr("dpca.analyses.kept.read_gram", lambda result: read.append(result.name) or read_gram(result))
+    return read
+
+
+def trend(t):
+    return np.stack([np.ones(len(t)), t - t.mean()], axis=1)
+
+
+def days(rows):
+    return np.array([(one - TIME[0]).days for one in TIME[rows]], float)
+
+
+def seasons(x):
+    winter = np.isin(MONTH, [11, 0, 1])
+    return np.stack([x[winter & (year == YEARS)].mean(0) for year in range(8)])
+
+
+LATER = (YEARS >= 2) & (YEARS <= 6)
+WINTER = np.isin(MONTH, [11, 0, 1])
+CHAINS = {
+    "all": (lambda g: g, lambda x: x),
+    "climatology of what is selected": (
+        lambda g: g.sel(time=slice("1992", "1996")).anomalies("time.month").detrend(),
+        lambda x: beside(x[LATER] - means(x[LATER], MONTH[LATER]), trend(days(LATER))),
+    ),
+    "selected of a climatology of all": (
+        lambda g: g.anomalies("month").sel(time=slice("1992", "1996")),
+        lambda x: (x - means(x, MONTH))[LATER],
+    ),
+    "winters": (lambda g: g.sel(season="DJF").means("year"), seasons),
+    "months": (
+        lambda g: g.sel(month=[12, 1, 2]).anomalies(YEARS),
+        lambda x: x[WINTER] - means(x[WINTER], YEARS[WINTER]),
+    ),
+    "between": (lambda g: g.between("month"), lambda x: means(x, MONTH)),
+    "filtered": (
+        lambda g: g.anomalies("month").filter("lanczos", (None, 0.1), window=7),
+        lambda x: convolved(x - means(x, MONTH), lanczos(7, 0.1)),
+    ),
+    "differences": (lambda g: g.difference(12), lambda x: x[12:] - x[:-12]),
+    "regressed": (lambda g: g.regress_out(INDEX), lambda x: beside(x, np.stack([np.ones(N), INDEX.values], axis=1))),
+    "weighted": (
+        lambda g: g.isel(time=slice(3, None)).weighted(WEIGHTS),
+        lambda x: np.sqrt(WEIGHTS[3:, None]) * (x[3:] - np.average(x[3:], axis=0, weights=WEIGHTS[3:])),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", ["gram", "tsqr"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_components_of_what_operators_leave(results, kept, chain):
+    apply, directly = CHAINS[chain]
+    found, rows = apply(dpca.open_gram(results[kept])).pca(3), directly(X)
+    rows = rows - rows.mean(0) if chain != "weighted" else rows
+    left, sigma, right = np.linalg.svd(rows, full_matrices=False)
+    assert_close(found.eigenvalues.values, sigma[:3] ** 2, 1e-11)
+    assert_same_up_to_phase(found.scores.values, left[:, :3] * sigma[:3], 1e-9)
+    assert_same_up_to_phase(found.components().values.reshape(3, -1).T, right[:3].T, 1e-8)
+    assert found.certificate["reliable_components"] == 3
+    assert found.explained_variance_ratio.sum() == pytest.approx((sigma[:3] ** 2).sum() / (sigma**2).sum())
+
+
+def test_labels_come_with_what_was_found(gram):
+    found = gram.sel(time=slice("1992", "1996")).pca(2)
+    data = found.to_xarray()
+    assert data.sizes == {"time": 60, "component": 2}
+    assert data.time.values[0] == TIME[24]
+    assert "time from 1992 to 1996" in data.attrs["samples"]
+    assert data.attrs["verdict"] == found.certificate["verdict"]
+    maps = found.components()
+    assert maps.dims == ("component", "lat", "lon")
+    assert (maps.lat == LAT).all()
+    assert (maps.lon == LON).all()
+    assert gram.means("year").pca(2).scores.year.values.tolist() == list(range(1990, 1998))
+    assert gram.extended(4, n_components=1).components().lag.values.tolist() == [0, 1, 2, 3]
+
+
+KINDS = {
+    "pca": lambda g: g.pca(3),
+    "extended": lambda g: g.extended(lags=12, n_components=2),
+    "hilbert": lambda g: g.hilbert(2),
+    "dmd": lambda g: g.anomalies("month").dmd(rank=4),
+    "optimized_dmd": lambda g: g.optimized_dmd(2),
+    "spod": lambda g: g.spod(block=24, n_components=2),
+}
+
+
+def test_components_of_every_kind_cost_one_read(gram, values_read, grams_read):
+    found = {kind: analyse(gram) for kind, analyse in KINDS.items()}
+    assert values_read() == 0
+    assert all(one.certificate["maps"] is None for one in found.values())
+    maps = gram.components(found.values())
+    assert values_read() == X.size
+    for one in found.values():
+        measured = one.certificate["maps"]
+        flat = np.ravel(np.array(measured["residual_data"], float))
+        assert measured["orthogonality"] < 1e-12
+        assert flat[np.isfinite(flat)].max() < 1e-8
+        assert "maps orthogonal" in repr(one)
+    assert [one.dtype.kind for one in maps] == ["f", "f", "c", "c", "c", "c"]
+    xr.testing.assert_identical(found["hilbert"].components(), maps[2])
+    assert (values_read(), len(grams_read)) == (X.size, 1)
+
+
+def test_complex_components_are_of_the_analytic_signal(gram):
+    found = gram.hilbert(3)
+    rows = signal.hilbert(X - X.mean(0), axis=0)
+    left, sigma, right = np.linalg.svd(rows, full_matrices=False)
+    assert_same_up_to_phase(found.scores.values, left[:, :3] * sigma[:3], 1e-9)
+    assert_same_up_to_phase(found.components().values.reshape(3, -1).T, right[:3].conj().T, 1e-9)
+
+
+def test_nothing_is_read_before_it_is_needed_and_the_gram_matrix_once(results, values_read, grams_read):
+    gram = dpca.open_gram([results["south"], results["north"]])
+    chains = [
+        gram.anomalies("month").detrend(),
+        gram.sel(season="JJA").means("year"),
+        gram.filter("butterworth", (None, 0.2)),
+    ]
+    repr(chains)
+    gram._repr_html_()
+    assert (grams_read, values_read()) == ([], 0)
+    for one in chains:
+        one.pca(2)
+        one.kernel_pca(n_components=2)
+    assert (sorted(grams_read), values_read()) == (sorted([results["south"], results["north"]]), 0)
+
+
+def test_what_was_there_does_not_change(gram):
+    anomalies = gram.anomalies("month")
+    before = anomalies.pca(2).scores.values.copy()
+    anomalies.detrend().sel(time="1993").pca(1)
+    assert (anomalies.n_samples, gram.n_samples) == (N, N)
+    assert (anomalies.pca(2).scores.values == before).all()
+    with pytest.raises(AttributeError):
+        gram._rows = None
+
+
+def test_it_says_what_it_stands_for(gram, results):
+    rows = gram.sel(time=slice("1992", "1996")).anomalies("time.month")
+    assert repr(rows).splitlines() == [
+        f"<dpca.Gram time: 60 of 96 samples, {results['gram']} (gram_eigh, double)>",
+        "  time from 1992 to 1996",
+        "  less the mean of each month",
+        "  time 1992-01-01 to 1996-12-01",
+    ]
+    found = rows.pca(2)
+    assert "amplification" in repr(rows)
+    assert "2 of 2 components reliable" in repr(found)
+    assert "&lt;dpca.Gram" in rows._repr_html_()
+    assert found._repr_html_().startswith("<pre>&lt;dpca pca")
+    assert {"scores", "eigenvalues"} <= {*dir(found)}
+    with pytest.raises(AttributeError, match="analysis of kind pca has no lags"):
+        _ = found.lags
+
+
+@pytest.mark.parametrize(
+    ("select", "rows"),
+    [
+        (lambda g: g.sel(time="1993"), YEARS == 3),
+        (lambda g: g.sel(time=slice(None, "1990-03")), MONTHS < 3),
+        (lambda g: g.sel(time=slice(TIME[2], TIME[5])), (MONTHS >= 2) & (MONTHS <= 5)),
+        (lambda g: g.sel(time=[TIME[7], TIME[3]]), [7, 3]),
+        (lambda g: g.sel(time=["1990-08", "1990-04-01"]), [7, 3]),
+        (lambda g: g.sel(time=np.datetime64("1990-04-01", "ns")), [3]),
+        (lambda g: g.sel(time=slice(datetime(1997, 12, 1), None)), [95]),
+        (lambda g: g.sel(season=["MAM", "JJA"], year=1991), (YEARS == 1) & (MONTH >= 2) & (MONTH <= 7)),
+        (lambda g: g.isel(time=-1), [95]),
+        (lambda g: g.isel(time=[0, -2]), [0, 94]),
+        (lambda g: g.isel(time=MONTH == 5), MONTH == 5),
+    ],
+)
+def test_labels_that_select(gram, select, rows):
+    assert select(gram)._rows.axis.names == np.array(gram._rows.axis.names)[np.asarray(rows)].tolist()
+
+
+def test_kernels_and_distances_of_what_operators_leave(gram, results):
+    anomalies = X - means(X, MONTH)
+    for rows, directly in ((gram.anomalies("month"), anomalies), (gram.sel(time="1992"), X[YEARS == 2])):
+        assert_close(rows.distances().values, cdist(directly, directly), 1e-9)
+        for kernel, how in (("rbf", {"gamma": "median"}), ("poly", {"degree": 2}), ("cosine", {}), ("linear", {})):
+            expected = KernelPCA(n_components=3, kernel=kernel, **how).fit(directly)
+            found = rows.kernel_pca(kernel, n_components=3, **how)
+            assert_close(found.eigenvalues.values, expected.eigenvalues_, 1e-9)
+            assert found.certificate["reliable_components"] == 3
+    assert gram.distances().dims == ("time", "time_b")
+    assert gram.distances().attrs["known_above"] < 1e-2
+    with pytest.raises(ConfigError, match="kernel PCA has no components"):
+        gram.kernel_pca().components()
+    with pytest.raises(ConfigError, match="kernel is 'laplacian', but linear"):
+        gram.kernel_pca("laplacian")
+
+
+REST = {
+    "mean": (lambda g: g.sel(time=slice("1992", "1996")), lambda x, y: y - x[LATER].mean(0)),
+    "climatology": (
+        lambda g: g.sel(time=slice("1992", "1996")).anomalies("month"),
+        lambda x, y: y - np.stack([x[LATER & (m == MONTH)].mean(0) for m in MONTH[~LATER]]),
+    ),
+    "climatology of all": (
+        lambda g: g.anomalies("month").sel(time=slice("1992", "1996")),
+        lambda x, y: (x - means(x, MONTH))[~LATER] - (x - means(x, MONTH))[LATER].mean(0),
+    ),
+    "trend": (
+        lambda g: g.sel(time=slice("1992", "1996")).detrend(),
+        lambda x, y: (
+            y - np.vander(days(~LATER), 2) @ np.linalg.lstsq(np.vander(days(LATER), 2), x[LATER], rcond=None)[0]
+        ),
+    ),
+    "weighted": (
+        lambda g: g.sel(time=slice("1992", "1996")).weighted(WEIGHTS),
+        lambda x, y: y - np.average(x[LATER], axis=0, weights=WEIGHTS[LATER]),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", ["gram", "tsqr"])
+@pytest.mark.parametrize("chain", REST)
+def test_samples_that_were_left_out(results, kept, chain, values_read):
+    apply, directly = REST[chain]
+    found = apply(dpca.open_gram(results[kept])).pca(3)
+    scores = found.rest()
+    assert values_read() == 0
+    assert (scores.time.values == TIME[~LATER]).all()
+    maps = found.components().values.reshape(3, -1)
+    assert_close(scores.values, directly(X, X[~LATER]) @ maps.T, 1e-9)
+    # The same as new samples: by one read of both, or, with components, of the new ones.
+    for made in (found, apply(dpca.open_gram(results[kept])).pca(3)):
+        before = values_read()
+        projected = made.transform(FIELD[~LATER])
+        assert values_read() - before == X[~LATER].size + (0 if made is found else X.size)
+        xr.testing.assert_allclose(projected.drop_vars("component", errors="ignore"), scores, rtol=1e-8, atol=1e-8)
+
+
+def test_new_samples_without_names(gram):
+    found = gram.sel(time=slice("1992", "1996")).pca(2)
+    assert_close(found.transform(FIELD.values[:5]), found.rest().values[:5], 1e-9)
+    with pytest.raises(ConfigError, match="grouped|dates"):
+        gram.anomalies("month").pca(2).transform(FIELD.values[:5])
+    with pytest.raises(InputError, match="6 .lat. x 9|6 x 9"):
+        found.transform(FIELD.values[:5, :, :9])
+
+
+@pytest.mark.parametrize(
+    ("analyse", "why"),
+    [
+        (lambda g: g.filter("butterworth", (None, 0.2)).pca(2), "needs the samples before and after"),
+        (lambda g: g.sel(time="1992").difference().pca(2), "needs the samples before and after"),
+        (lambda g: g.means("year").pca(2), "makes rows of several samples"),
+        (lambda g: g.between("year").pca(2), "in the place of a sample"),
+        (lambda g: g.hilbert(2), "the analytic signal is made of all samples"),
+        (lambda g: g.extended(3, n_components=2), "windows of samples"),
+        (lambda g: g.kernel_pca(n_components=2), "dpca.KernelPCA projects"),
+        (lambda g: g.pca(2), "all 96 samples took part"),
+        (
+            lambda g: g.sel(season="DJF").anomalies("month").pca(2),
+            "1990-03-01 is of group 3, of which no sample took part",
+        ),
+        (
+            lambda g: g.sel(time="1992").anomalies(MONTH[YEARS == 2] // 6).pca(2),
+            "labels of the samples that were left out",
+        ),
+        (lambda g: g.sel(time="1992").regress_out(WEIGHTS, intercept=False).pca(2), "keep a part of the mean"),
+    ],
+)
+def test_what_has_no_meaning_for_others_is_refused(gram, analyse, why):
+    with pytest.raises(ConfigError, match=why):
+        analyse(gram).rest()
+
+
+def test_results_beside_each_other_are_one(results, gram, values_read):
+    chain = CHAINS["climatology of what is selected"][0]
+    expected, maps = chain(gram).pca(2), chain(gram).pca(2).components()
+    south, north = FIELD.isel(lat=slice(0, 4)), FIELD.isel(lat=slice(4, 6))
+    opened = {
+        ("south", "north"): dpca.open_gram([results["south"], results["north"]]),
+        ("a", "b"): dpca.open_gram({"a": results["south"], "b": results["north"]}),
+        ("b", "a"): dpca.open_gram(results["both"]),
+    }
+    for names, several in opened.items():
+        names = sorted(names, reverse="south" in names)
+        found = chain(several).pca(2)
+        assert_close(found.scores.values, expected.scores.values, 1e-9)
+        before = values_read()
+        made = found.components()
+        assert values_read() - before == X.size
+        together = np.concatenate([made[f"components_{name}"].values for name in names], axis=1)
+        assert_close(together, maps.values, 1e-9)
+        assert made[f"components_{names[0]}"].dims == ("component", f"{names[0]}_lat", f"{names[0]}_lon")
+        new = {names[0]: south[~LATER], names[1]: north[~LATER]}
+        for one in (found, chain(several).pca(2)):
+            assert_close(one.transform(new).values, expected.rest().values, 1e-9)
+
+
+def test_single_precision_has_no_digits_under_a_strong_cycle(results):
+    season = dpca.open_gram(results["single"])
+    weak = season.anomalies("month").pca()
+    assert weak.certificate["amplification"] > 50
+    assert weak.certificate["reliable_components"] < weak.certificate["components"]
+    assert "model.precision: double" in weak.caveat
+    assert "caveat: " in repr(weak)
+    assert weak.to_xarray().attrs["caveat"] == weak.caveat
+    assert not dpca.open_gram(results["double"]).anomalies("month").pca(30).caveat
+    with pytest.raises(ConfigError, match="(?s)n_components is 30, but 1 to .*`precision: double`"):
+        season.anomalies("month").pca(30)
+    assert not season.pca(2).caveat
+
+
+def test_pickles_carry_arrays_and_no_gram_matrix(gram, grams_read):
+    rows = gram.anomalies("month")
+    found = [rows.pca(2), gram.extended(3, n_components=1), gram.spod(24), gram.dmd(3), gram.kernel_pca(n_components=2)]
+    found[0].components()
+    del grams_read[:]
+    again, others = pickle.loads(pickle.dumps(rows)), pickle.loads(pickle.dumps(found))
+    assert len(pickle.dumps(rows)) < 8 * N * N
+    xr.testing.assert_identical(others[0].to_xarray(), found[0].to_xarray())
+    assert grams_read == []
+    assert (again.pca(2).scores.values == found[0].scores.values).all()
+    xr.testing.assert_allclose(others[0].components(), found[0].components())
+    assert all(one.components() is not None for one in others[:4])
+
+
+def test_what_does_not_fit_is_refused(gram, results):
+    with pytest.raises(ConfigError, match="along 'lat', but they lie along 'time'"):
+        gram.sel(lat=slice(0, 1))
+    with pytest.raises(ConfigError, match="no sample has time from 2003"):
+        gram.sel(time="2003")
+    with pytest.raises(ConfigError, match="month 13"):
+        gram.sel(month=13)
+    with pytest.raises(ConfigError, match="samples 0 to 200"):
+        gram.isel(time=[0, 200])
+    with pytest.raises(InputError, match="soi: time 0 is 1990-02-01, but 1990-01-01 here"):
+        gram.regress_out(INDEX.roll(time=-1, roll_coords=True))
+    with pytest.raises(ConfigError, match="another open_gram"):
+        gram.components([dpca.open_gram(results["gram"]).pca(1)])
+    with pytest.raises(InputError, match="this PCA keeps no Gram matrix"):
+        dpca.open_gram(PCA(2).fit(X))
+    with pytest.raises(ConfigError, match="time is 'dates'"):
+        dpca.open_gram(results["gram"], time="dates")
+    with pytest.raises(InputError):
+        dpca.open_gram("nowhere")
+    with pytest.raises(OverBudgetError, match=r"an analysis of 96 rows of 96 samples takes .*\nSelect .*memory='"):
+        dpca.open_gram(results["gram"], memory="100 kB").pca(1)
+    assert_close(dpca.open_gram(PCA.load(results["gram"])).pca(2).scores.values, gram.pca(2).scores.values)
+
+
+def test_data_that_are_gone_or_changed_are_named(tmp_path, values_read):
+    data = FIELD.to_dataset()
+    data.to_zarr("x.zarr", consolidated=False)
+    config = {
+        "input": {"uri": str(tmp_path / "x.zarr"), "array": "sst", "samples_axis": "time"},
+        "model": {"n_components": 1, "svd_solver": "gram_eigh"},
+        "output": {"path": "x", "components": False},
+    }
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(config))
+    assert command("run", "x.yaml") == 0
+    found = dpca.open_gram("x").anomalies("month").pca(2)
+    (2 * data).to_zarr("x.zarr", mode="w", consolidated=False)
+    with pytest.raises(DataError, match="changed since x was made of it"):
+        found.components()
+    (tmp_path / "x.zarr").rename("y.zarr")
+    with pytest.raises(DataError, match="can't be opened"):
+        found.components()
+    assert found.rest is not None
+
+
+def test_samples_without_dates_are_numbered(results):
+    indexed = dpca.open_gram(results["gram"], time="index")
+    assert indexed.detrend().pca(1).scores.time.values.tolist() == list(range(N))
+    assert indexed.sel(time=slice(3, 5)).n_samples == 3
+    with pytest.raises(ConfigError, match="month needs dates"):
+        indexed.anomalies("month")
+
+
+def test_without_xarray_arrays_are_numpy(gram, monkeypatch):
+    monkeypatch.delitem(sys.modules, "dpca.store.labelled", raising=False)
+    monkeypatch.delattr("dpca.store.labelled", raising=False)
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    found = gram.anomalies("month").pca(2)
+    assert found.arrays["scores"].shape == (N, 2)
+    for needs in (found.to_xarray, found.components, gram.distances, lambda: found.scores):
+        with pytest.raises(InputError, match=r"xarray, which is not installed\npip install xarray"):
+            needs()
+
+
+def test_components_on_a_cluster(results, tmp_path):
+    with local_cluster(tmp_path, 1) as cluster, Client(cluster, set_as_default=False) as client:
+        gram = dpca.open_gram(results["gram"], client=client, store=tmp_path / "maps", memory="2 GiB")
+        found = gram.hilbert(2)
+        xr.testing.assert_identical(found.components(), dpca.open_gram(results["gram"]).hilbert(2).components())
+        assert pickle.loads(pickle.dumps(found))._opened.client is None
+    assert [path.name.partition("-")[0] for path in (tmp_path / "maps").iterdir()] == ["components"]
