@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import Answer
+from dpca.analyses import projection
+from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
+from dpca.analyses.axis import Axis
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
@@ -28,7 +31,7 @@ from dpca.config.inputs import Names, Range
 from dpca.config.schema import DEFAULT_COMPONENTS
 from dpca.derived.pca import UpTo
 from dpca.errors import ConfigError, DpcaError
-from dpca.planning.runplan import Array
+from dpca.planning import runplan
 from dpca.sources.covariates import read_covariates
 from dpca.sources.labels import Place, open_values, read_labels
 
@@ -52,7 +55,7 @@ def analysed(samples: Samples, analysis: Analysis, key: str) -> Answer:
         with _at(f"{key}.samples.{number}.{name}", analysis.name):
             rows = _applied(rows, samples, step, f"{key}.samples.{number}.{name}")
     with _at(f"{key}.model", analysis.name):
-        return _answered(rows, analysis.model)
+        return _answered(rows, samples, analysis.model)
 
 
 @contextmanager
@@ -135,10 +138,13 @@ def _chosen(rows: Samples, samples: str | list[Any] | Range, key: str) -> Sample
     return rows.labelled([str(one) for one in samples])
 
 
-def _answered(rows: Samples, model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod) -> Answer:
+def _answered(
+    rows: Samples, samples: Samples, model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod
+) -> Answer:
     match model:
         case Pca():
-            return rows.pca(_number(model.n_components))
+            answer = rows.pca(_number(model.n_components))
+            return _with_left_out(answer, rows.centred, samples.axis) if model.left_out else answer
         case ExtendedEof():
             return rows.extended(model.lags, model.step, _number(model.n_components))
         case HilbertEof():
@@ -151,6 +157,16 @@ def _answered(rows: Samples, model: Pca | ExtendedEof | HilbertEof | Dmd | Optim
             return rows.spod(model.block, model.overlap, model.window, model.frequencies, model.n_components)
 
 
+def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:
+    """The answer with the scores of the samples that took no part."""
+    others = projection.left_out(rows, axis)
+    scores = projection.projected(rows, answer.maps.coefficients, None, others)
+    name = f"{row_axis(axis).name}_left_out"
+    arrays = {**answer.arrays, "scores_left_out": Array(scores, (name, COMPONENT))}
+    coordinates = {**answer.coordinates, name: replace(others.axis, name=name)}
+    return replace(answer, arrays=arrays, coordinates=coordinates)
+
+
 def _number(asked: int | None) -> int | UpTo:
     return UpTo(DEFAULT_COMPONENTS) if asked is None else asked
 
@@ -160,14 +176,14 @@ _MATRICES: dict[str, int] = {"pca": 5, "extended": 7, "hilbert": 8, "dmd": 7, "o
 (tests/analyses/test_memory.py)."""
 
 
-def held(n: int, analyses: Sequence[Analysis]) -> list[Array]:
+def held(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
     """What the analyses of n samples hold, one after another."""
     largest = max(_MATRICES[analysis.model.kind] for analysis in analyses)
     columns = sum(columns_of(analysis.model) for analysis in analyses)
     return [
-        Array("Gram matrix", 8 * n * n),
-        Array("products of rows, and their eigensolve", 8 * n * n, largest),
-        Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
+        runplan.Array("Gram matrix", 8 * n * n),
+        runplan.Array("products of rows, and their eigensolve", 8 * n * n, largest),
+        runplan.Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
     ]
 
 

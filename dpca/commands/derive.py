@@ -14,7 +14,7 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer
 from dpca.analyses.kept import Kept
-from dpca.analyses.maps import LOSSY, Backprojection, n_columns, with_maps
+from dpca.analyses.maps import Backprojection, n_columns, precisions, with_maps
 from dpca.analyses.steps import analysed, columns_of, held
 from dpca.commands.aside import Aside, building, check_same_fit, forgetting
 from dpca.commands.prepare import place_of, scratch_of
@@ -256,20 +256,19 @@ class _Work:
         return outputs
 
     def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
-        dtype, stored = self._precision(answers)
+        dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         n, q = self.kept.first.n_samples, n_columns(answers)
         beside = [Array("answers of all analyses", 3 * 8 * n * q)]
         scratch = scratch_of(self.config, self._aside.path)
         return plan_maps(self.groups, q, dtype, stored, workers=self.workers, scratch=scratch, beside=beside)
 
-    def _precision(self, answers: Mapping[str, Answer]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-        """Of the products, and of the stored maps: operators that remove most of the samples leave few digits in single precision."""
-        stored, most = self.kept.working_dtype, max(answer.certificate["amplification"] for answer in answers.values())
-        return np.dtype(np.float64) if most > LOSSY else stored, stored
-
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""
-        kept, run_plan, (dtype, stored) = self.kept, self._plans[-1], self._precision(answers)
+        kept, run_plan, (dtype, stored) = (
+            self.kept,
+            self._plans[-1],
+            precisions(answers.values(), self.kept.working_dtype),
+        )
         data = Dataset(self.groups, run_plan.plans)
         fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
         projection = Backprojection(data, fitted, kept.rules, answers, dims, dtype, stored)

@@ -205,6 +205,12 @@ class Pca(Section):
 
     kind: Literal["pca"]
     n_components: Annotated[int | None, _COMPONENTS] = None
+    left_out: Annotated[
+        bool,
+        Field(
+            description="Also the scores of the samples that a selection left out, less what the operators would take from them: scores_left_out."
+        ),
+    ] = False
 
 
 class ExtendedEof(Section):

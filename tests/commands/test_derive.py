@@ -476,3 +476,22 @@ def test_the_plan_says_what_is_read_and_held(x, capsys):
     assert not Path("d").exists()
     assert dpca("derive", "d.yaml", "--plan", "--set", "components=false") == 0
     assert "no data read" in capsys.readouterr().out
+
+
+def test_samples_that_were_left_out(x):
+    steps = "[select: {month: [12, 1, 2]}, anomalies: {by: month}]"
+    Path("l.yaml").write_text(
+        "from: r\ncomponents: true\noutput: {path: d}\nanalyses:\n"
+        "  - {name: winters, samples: [select: {month: [12, 1, 2]}], model: {kind: pca, n_components: 3, left_out: true}}\n"
+    )
+    assert dpca("derive", "l.yaml") == 0
+    month = np.arange(N) % 12
+    winter = np.isin(month, [11, 0, 1])
+    found = analysis("winters")
+    expected = (x[~winter] - x[winter].mean(0)) @ flat(found["components"]).T
+    np.testing.assert_allclose(found["scores_left_out"][:], expected, atol=1e-9)
+    np.testing.assert_array_equal(found["time_left_out"][:], dates()[~winter])
+    assert (
+        dpca("derive", "l.yaml", "--overwrite", "--set", f"analyses.0.samples={steps}") == 2
+    )  # no climatology of the others
+    assert dpca("derive", "l.yaml", "--overwrite", "--set", "analyses.0.samples=[]") == 2  # none is left out
