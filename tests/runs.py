@@ -32,6 +32,7 @@ def decompose_array(
     solver="auto",
     weights=None,
     sample_weights=None,
+    design=None,
     window=None,
     ledger=None,
     progress=None,
@@ -42,7 +43,7 @@ def decompose_array(
     executor = executor or Threads(2)
     layout = source.layout
     n_samples = layout.shape[samples_axis]
-    model = Model(n_components, rules, precision, solver, sample_weights=sample_weights)
+    model = Model(n_components, rules, precision, solver, sample_weights=sample_weights, design=design)
     keeps = model.keeps(n_samples, layout.n_values // n_samples)
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
     at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)

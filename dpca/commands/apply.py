@@ -33,7 +33,8 @@ from dpca.methods.projectors import (
     Restorer,
     training_of,
 )
-from dpca.methods.record import fingerprint
+from dpca.methods.record import digest_of, fingerprint
+from dpca.methods.regressed import regressors_of
 from dpca.methods.second_pass import in_hand
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
@@ -107,7 +108,11 @@ def transform(
     wheres = _inputs_of(fit, given)
     groups = tuple(_new_samples(where, name) for where, name in zip(wheres, fit.groups, strict=True))
     check_same_samples(groups)
-    projectors = [_projector(one, group, kernel_case, training) for one, group in zip(fit.each, groups, strict=True)]
+    covariates = next((where.covariates for where in wheres if where.covariates is not None), None)
+    regressors = regressors_of(fit, groups, covariates)
+    projectors = [
+        _projector(one, group, kernel_case, training, regressors) for one, group in zip(fit.each, groups, strict=True)
+    ]
     of_features = not isinstance(projectors[0], ByMatrix)
     paths = [path for where in wheres for path in where.paths]
     with (
@@ -130,6 +135,8 @@ def transform(
                 check_coordinates(one, group.source, group.samples_axis)
         identity = fingerprint(groups)
         what = {"command": "transform", "fit": fit.run, "input": identity, "kernel_case": kernel_case}
+        if regressors is not None:  # the fingerprint of new samples says nothing of their covariates
+            what["regressors"] = digest_of(regressors)
         sources = [source for projector in projectors for source in projector.sources]
         n_bytes = sum(group.layout.bytes for group in groups)
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
@@ -323,19 +330,26 @@ def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[st
             yield dim, found
 
 
-def _projector(fit: Result, group: FeatureGroup, case: int | None, training: str | None) -> Projector:
+def _projector(
+    fit: Result,
+    group: FeatureGroup,
+    case: int | None,
+    training: str | None,
+    regressors: NDArray[np.float64] | None,
+) -> Projector:
     """The projector that computes scores of new samples, or the part of one of several inputs in them."""
     source, axis = group.source, group.samples_axis
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         check_features(fit, source, axis, in_files=True)
-        return ByComponents(fit.fitted, fit.rules, source, axis, stage_of("transform", group.name))
+        return ByComponents(fit.fitted, fit.rules, source, axis, stage_of("transform", group.name), regressors)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)
         return ByMatrix(kernel, source, axis)
     check_features(fit, source, axis, in_files=True)
-    return ByKernel(fit.fitted, fit.rules, kernel, training_of(fit, _training(fit, training)), source, axis)
+    trained = training_of(fit, _training(fit, training))
+    return ByKernel(fit.fitted, fit.rules, kernel, trained, source, axis, (fit.regressors, regressors))
 
 
 def _restorer(

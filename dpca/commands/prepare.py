@@ -15,12 +15,14 @@ from dpca.config.derive import Derive
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
 from dpca.config.schema import DEFAULT_COMPONENTS, Config, SampleWeightsFile
+from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
 from dpca.kernels.kernel import Kernels
 from dpca.methods.kept_gram import RecordedSource, check_same
+from dpca.methods.regressed import design_of
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
@@ -96,7 +98,9 @@ def prepared(
     connecting = connect(place_of(config), None if compute.workers == "auto" else compute.workers)
     with nullcontext(executor) if executor else connecting as executor:
         with loaded.located():
-            model, scratch = model_of(config, groups), scratch_of(config)
+            # A Gram matrix that is kept is of what a regression has left.
+            design = None if gram is not None else design_of(config.preprocess.regress_out, groups)
+            model, scratch = model_of(config, groups, design), scratch_of(config)
             components = config.output.components and model.kernels is None
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
@@ -236,7 +240,7 @@ def kernels_of(config: Config) -> Kernels | None:
     )
 
 
-def model_of(config: Config, groups: Groups) -> Model:
+def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
     """The model of a configuration, with the defaults that depend on the data filled in."""
     n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
     preprocess, asked, kernels = config.preprocess, config.model, kernels_of(config)
@@ -253,6 +257,7 @@ def model_of(config: Config, groups: Groups) -> Model:
         whiten=asked.whiten,
         kernels=kernels,
         sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
+        design=design,
         block_scaling=preprocess.block_scaling,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
-from dpca.methods.record import changes_of, fields_of, fingerprint, manifest_of, notes_of
+from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, manifest_of, notes_of
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
@@ -202,7 +201,9 @@ def _now(config: Config, ready: Prepared) -> Begun:
     settings, weights = _relevant(config), ready.model.sample_weights
     settings["preprocess"]["fields"] = fields_of(config)
     if weights is not None:  # they are read before the passes, so no part of these tells of them
-        settings["preprocess"]["sample_weights"]["sha256"] = hashlib.sha256(weights.values.tobytes()).hexdigest()
+        settings["preprocess"]["sample_weights"]["sha256"] = digest_of(weights.values)
+    if ready.model.design is not None:  # dates and covariates, too
+        settings["preprocess"]["regress_out"]["sha256"] = digest_of(ready.model.design.matrix)
     return Begun.now(settings, fingerprint(ready.groups), plan)
 
 
@@ -267,9 +268,10 @@ class _UnderWay:
         expected : seconds of each stage, if they were forecast
         """
         ready, begun = self.ready, self.begun
+        terms = None if ready.model.design is None else ready.model.design.stored
         notes = [
             *self.notes,
-            *notes_of(ready.groups, ready.run_plan, decomposition),
+            *notes_of(ready.groups, ready.run_plan, decomposition, ready.model.design),
             *_of_kept_gram(ready, decomposition),
         ]
         manifest = manifest_of(
@@ -283,6 +285,7 @@ class _UnderWay:
             peak=peak,
             expected=expected,
             gram_from=str(ready.gram.path) if ready.gram else None,
+            regressors=ready.gram.manifest.get("regressors") if ready.gram else terms,
         )
         return {
             "run": begun.run,
@@ -532,8 +535,9 @@ def _in_config(settings: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any
     preprocess = dict(settings.get("preprocess", {}))
     if "fields" not in asked["preprocess"]:
         preprocess.pop("fields", None)
-    if (weights := preprocess.get("sample_weights")) is not None:
-        preprocess["sample_weights"] = {name: value for name, value in weights.items() if name != "sha256"}
+    for key in ("sample_weights", "regress_out"):
+        if (given := preprocess.get(key)) is not None:
+            preprocess[key] = {name: value for name, value in given.items() if name != "sha256"}
     return {**settings, "preprocess": preprocess} if settings else settings
 
 

@@ -98,6 +98,25 @@ class ArrayFile(Section):
 Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
 
 
+class Covariates(ArrayFile):
+    """Numbers and categories of the samples, a row for each: where samples are chosen, for each in storage."""
+
+    uri: Annotated[
+        Text, Field(description="A table, .csv or .tsv with a header; or Zarr, HDF5 or .npy, (n,) or (n, q).")
+    ]
+    columns: Annotated[
+        Annotated[list[Text], Field(min_length=1)] | None,
+        Field(description="Names of columns of a table: numbers as they are, text as categories; null for an array."),
+    ] = None
+    key: Annotated[
+        Text | None,
+        Field(
+            description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
+            "are in the order of the samples."
+        ),
+    ] = None
+
+
 class Input(Section):
     """Where the data are: one mapping of these keys, or a list of them.
 
@@ -188,6 +207,13 @@ class Input(Section):
     mask: Annotated[
         ArrayFile | None,
         Field(description="In a list: the mask of these features, instead of preprocess.filters.mask."),
+    ] = None
+    covariates: Annotated[
+        Covariates | None,
+        Field(
+            description="Of new samples alone, in the YAML file that is given to dpca transform: what preprocess.regress_out.covariates was "
+            "of the fit, in the same columns."
+        ),
     ] = None
     library: Annotated[
         Literal["fsspec", "obstore"],

@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.ladder import Precision, Rung, working_dtype
 from dpca.numerics.panels import BlockScaling, Rules
+from dpca.numerics.regression import Regression
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
 
@@ -37,8 +39,15 @@ class Model:
     """Kernels of kernel PCA; None for PCA."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    design: Design | None = None
+    """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
     block_scaling: BlockScaling = "none"
     """How inputs side by side are scaled against each other."""
+
+    @property
+    def regression(self) -> Regression | None:
+        """The projector on what its regressors explain."""
+        return None if self.design is None else self.design.regression
 
     def most_components(self, n_samples: int, n_features: int) -> int:
         """Largest possible number of components; exact if a number is requested."""
@@ -95,6 +104,8 @@ class Model:
             self._check_pairwise()
         if self.sample_weights is not None:
             self._check_sample_weights(self.sample_weights, name, n_samples)
+        if self.design is not None:
+            self._check_design(self.design)
         if not 0 <= self.rules.ddof < n_samples:
             raise ConfigError(
                 f"ddof is {self.rules.ddof}, but from 0 to n_samples - 1 = {n_samples - 1} is allowed",
@@ -117,6 +128,28 @@ class Model:
                 "Set preprocess.missing: mean.",
                 key="preprocess.missing",
             )
+
+    def _check_design(self, design: Design) -> None:
+        """Refuse a regression that leaves nothing, and what is not defined with one."""
+        key, rules = "preprocess.regress_out", self.rules
+        reasons = {
+            "preprocess.sample_weights": self.sample_weights is not None and "it fits samples with equal weights",
+            "missing: pairwise": rules.missing == "pairwise"
+            and "whose products are those of each pair of samples alone",
+            "center: false": not rules.center and "the mean is among what is fitted",
+            "svd_solver: covariance_eigh": self.solver == "covariance_eigh"
+            and "samples stream by there, and it needs all at once",
+            f"n_components: {self.n_components}": self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
+            and "a rule for noise in as many directions as there are samples, of which a regression takes some",
+        }
+        for what, reason in reasons.items():
+            if reason:
+                raise ConfigError(
+                    f"{key} is not defined with {what}: {reason}",
+                    "Leave one of the two out (missing: mean is allowed).",
+                    key,
+                )
+        _ = design.regression
 
     def _check_sample_weights(self, weights: SampleWeights, name: str, n_samples: int) -> None:
         """Refuse weights that are not one positive number for each sample, and what is not defined with them."""
@@ -174,7 +207,8 @@ class Model:
 
         Several groups of features have a matrix each over the samples that they share.
         """
-        if n_groups > 1 or self.kernels or self.sample_weights or self.rules.missing == "pairwise":
+        of_samples = self.sample_weights is not None or self.design is not None
+        if n_groups > 1 or self.kernels or of_samples or self.rules.missing == "pairwise":
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
@@ -217,6 +251,8 @@ class Model:
             side = f"{m:,} x {m:,} summed over {other}, as asked for"
         if self.kernels:
             side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
+        elif self.design is not None:
+            side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
         elif n_groups > 1:
             side = f"{m:,} x {m:,} summed over {other} of {n_groups} inputs"
         precision = "single" if first.dtype == np.float32 else "double"

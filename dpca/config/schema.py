@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from dpca.config.inputs import ArrayFile, Input, Inputs, Names, Section, Text, Weights
+from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, Section, Text, Weights
 from dpca.numerics.dimension import RULES, Rule
 from dpca.numerics.panels import BlockScaling, Missing, Scale
 from dpca.sources.credentials import HIDDEN, without_credentials
+from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
 
 DEFAULT_COMPONENTS = 20
@@ -65,16 +66,47 @@ class Filters(Section):
     ] = None
 
 
+class RegressOut(Section):
+    """What is fitted to each feature by least squares, together and beside its mean, and subtracted: what is left is analysed."""
+
+    seasonal_cycle: Annotated[
+        Cycle | None,
+        Field(
+            description="The mean of each season (DJF, MAM, JJA, SON), month, day_of_year (29 February is one of its own) or hour, by "
+            "the samples' dates: a coordinate with units of time, or names such as 1999-02-28."
+        ),
+    ] = None
+    trend: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(description="Degree of a polynomial in the samples' coordinate, dates or numbers: 1 for a line."),
+    ] = None
+    covariates: Annotated[
+        Covariates | None,
+        Field(
+            description="Numbers and categories of the samples: a table {uri, columns, key}, or an array {uri, array}."
+        ),
+    ] = None
+
+
 class Preprocess(Section):
     """What is done to each feature."""
 
     center: Annotated[
         bool,
         Field(
-            description="Subtract the feature's mean. The default is false for kind: kernel_pca, which centres in its own "
+            description="Subtract the feature's mean. The default is false for kind: kernel_pca without regress_out, which centres in its own "
             "space; of the kernels, it changes only poly, sigmoid and cosine."
         ),
     ] = True
+    regress_out: Annotated[
+        RegressOut | None,
+        Field(
+            description="A seasonal cycle, a trend, covariates: {seasonal_cycle, trend, covariates}, any of them. Subtracted "
+            "from each feature before scaling, so that scale: std divides by the standard deviation of the anomalies. A missing value "
+            "is then replaced by the fit to the others. The divisor of variances stays n - ddof: to take off all parameters of the fit, "
+            "set model.ddof to their number, which a note of the result gives. It keeps samples (see svd_solver), also where they are more than the features."
+        ),
+    ] = None
     scale: Annotated[
         Scale,
         Field(
@@ -330,6 +362,8 @@ class Config(Section):
         """Set center to false for kernel PCA, unless it is given: scikit-learn's kernels take samples uncentred."""
         model = values.get("model") if isinstance(values, dict) else None
         preprocess = values.get("preprocess", {}) if isinstance(values, dict) else None
+        if isinstance(preprocess, dict) and preprocess.get("regress_out") is not None:
+            return values  # what is left is about its mean
         if isinstance(model, dict) and model.get("kind") == "kernel_pca" and isinstance(preprocess, dict):
             return {**values, "preprocess": {"center": False, **preprocess}}
         return values
@@ -339,6 +373,7 @@ _AMOUNT = "an amount such as 8 GiB or 1.5 GiB"
 
 ALLOWED = {
     "input": "a mapping of the keys of an input, or a list of two or more of these mappings",
+    "preprocess.regress_out.trend": "an integer of 1 or more, the degree of a polynomial",
     "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "preprocess.filters.mask": "an array {uri: PATH}",
     "input.name": "a letter, and then letters, digits, - and _",
@@ -373,6 +408,7 @@ REMEDIES = {
     "input.sample_names": "Write sample_names: {uri: PATH}.",
     "input.feature_names": "Write feature_names: {uri: PATH}.",
     "model.labels": "Write labels: {uri: PATH}.",
+    "preprocess.regress_out": "Write regress_out: {seasonal_cycle: month, trend: 1}, or one of them.",
     "preprocess.weights": "Write weights: {uri: PATH}.",
     "preprocess.sample_weights": "Write sample_weights: {uri: PATH}.",
     "compute.cluster": "Write slurm: {cores: 8, memory: 32 GiB, walltime: '04:00:00', maximum: 40} under cluster, or the like.",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpca.config.schema import OF_KERNELS, OF_LISTS, Cluster, Config, Model, Preprocess
+from dpca.config.schema import OF_KERNELS, OF_LISTS, Cluster, Config, Model, Preprocess, RegressOut
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import USES
 from dpca.units import walltime_seconds
@@ -16,6 +16,8 @@ def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     _check_place(config)
     _check_inputs(config)
+    if config.preprocess.regress_out is not None:
+        _check_regress_out(config.preprocess.regress_out, config.preprocess)
     if config.model.kind == "pca":
         _check_no_kernels(config.model)
         return
@@ -24,8 +26,33 @@ def check_together(config: Config) -> None:
         _check_precomputed(config)
 
 
+def _check_regress_out(asked: RegressOut, preprocess: Preprocess) -> None:
+    """What is subtracted is something, and beside the mean."""
+    if asked == RegressOut():
+        raise ConfigError(
+            "preprocess.regress_out is empty, but one of seasonal_cycle, trend and covariates is needed",
+            "Write regress_out: {seasonal_cycle: month}, or leave it out.",
+            key="preprocess.regress_out",
+        )
+    if not preprocess.center:
+        raise ConfigError(
+            "preprocess.regress_out is set and preprocess.center is false, but the mean is among what is fitted: a seasonal cycle is "
+            "the mean of each month",
+            "Leave preprocess.center out.",
+            key="preprocess.center",
+        )
+
+
 def _check_inputs(config: Config) -> None:
     """Inputs of a list have names of their own; the only input has nothing to be told from."""
+    for number, one in enumerate(config.inputs):
+        if one.covariates is not None:
+            key = f"input.{number}.covariates" if isinstance(config.input, list) else "input.covariates"
+            raise ConfigError(
+                f"{key} is for new samples alone, in the file that is given to dpca transform",
+                "Set preprocess.regress_out.covariates instead.",
+                key=key,
+            )
     if not isinstance(config.input, list):
         for key in OF_LISTS:
             if getattr(config.input, key) is not None:

@@ -31,6 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpca.config.inputs import Input
 from dpca.config.schema import Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
+from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
@@ -337,7 +338,14 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return new_directory(self.store, self._kind)
 
     def _recorded(
-        self, groups: Groups, run_plan: RunPlan, found: Decomposition, executor: Executor, seconds: float, peak: Peak
+        self,
+        groups: Groups,
+        run_plan: RunPlan,
+        found: Decomposition,
+        executor: Executor,
+        seconds: float,
+        peak: Peak,
+        design: Design | None = None,
     ) -> Result:
         """The result of a fit, with its manifest."""
         store = found.outputs.store
@@ -346,7 +354,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
-            "notes": notes_of(groups, run_plan, found),
+            "notes": notes_of(groups, run_plan, found, design),
             **manifest_of(
                 self._config(groups),
                 groups,
@@ -356,6 +364,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,
+                regressors=None if design is None else design.stored,
             ),
             "asked": {},
             "fingerprint": identity,

@@ -28,6 +28,7 @@ from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
 from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
+from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
 from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
@@ -456,7 +457,9 @@ class KernelPCA(Streaming):
         check_features(self._result, new, axis)
         check_coordinates(self._result, new, axis)
         self._training.check_unchanged()
-        projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis)
+        fit = self._result  # of dpca run, if a regression was subtracted: then dates of new samples are needed
+        regressors = fit.regressors, regressors_of(fit, alone(new, axis), None)
+        projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis, regressors)
         return self._gathered(projector, new.layout.shape[axis])
 
     def _gathered(self, projector: Projector, n_samples: int) -> NDArray[np.float64]:

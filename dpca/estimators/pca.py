@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
+from dpca.config.schema import RegressOut
+from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
 from dpca.execution.clusters import of_client
@@ -20,6 +24,7 @@ from dpca.execution.stage import Executor, Runner
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
+from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
 from dpca.numerics.dimension import RULES, NComponents
 from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Scale
@@ -56,6 +61,12 @@ class PCA(Streaming):
         Divide scores by the square root of their explained variance.
     center : bool
         Subtract each feature's mean.
+    regress_out : mapping or None
+        What is fitted to each feature by least squares, together and beside its mean, and subtracted before scaling:
+        {"seasonal_cycle": "season", "month", "day_of_year" or "hour", by the dates of X, a DataArray; "trend": degree of a
+        polynomial in its coordinate along the samples; "covariates": an array (n_samples,) or (n_samples, q), or numbers and
+        text by name, such as a DataFrame}, any of them. `transform` subtracts the same fit. A missing value is replaced by
+        the fit to the others. It keeps samples (see svd_solver), also where they are more than the features.
     scale : "none", "std", "pareto" or "range"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
         ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard
@@ -129,6 +140,7 @@ class PCA(Streaming):
         svd_solver: Solver = "auto",
         whiten: bool = False,
         center: bool = True,
+        regress_out: Mapping[str, Any] | None = None,
         scale: Scale = "none",
         weights: Any = None,
         missing: Missing = "error",
@@ -147,6 +159,7 @@ class PCA(Streaming):
         self.svd_solver = svd_solver
         self.whiten = whiten
         self.center = center
+        self.regress_out = regress_out
         self.scale = scale
         self.weights = weights
         self.missing = missing
@@ -190,8 +203,12 @@ class PCA(Streaming):
             return self.transform(X)
         return self._labelled(X, scores, "scores")
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, covariates: Any = None) -> Any:
         """Scores of new samples, (n_samples, n_components) float64: one read of them.
+
+        Parameters
+        ----------
+        covariates : those of the new samples, if `regress_out` has any, in the same columns
 
         Returns
         -------
@@ -201,12 +218,12 @@ class PCA(Streaming):
         Raises
         ------
         InputError
-            When X has other features than the fit.
+            When X has other features than the fit, or a date or covariates that `regress_out` needs are not there.
         """
-        scores, _ = self._projected(X)
+        scores, _ = self._projected(X, covariates)
         return self._labelled(X, scores / self._whitening if self.whiten else scores, "scores")
 
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Any, covariates: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
 
         With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I,
@@ -214,7 +231,7 @@ class PCA(Streaming):
         log p(x) = -1/2 (d log 2 pi + sum_j log lambda_j + (d - k) log P + sum_j z_j^2 / lambda_j + (|x|^2 - |z|^2) / P).
         Tipping and Bishop, Journal of the Royal Statistical Society B 61, 1999; Bishop 12.2.1.
         """
-        scores, squares = self._projected(X)
+        scores, squares = self._projected(X, covariates)
         signal, noise = self.explained_variance_, self.noise_variance_
         kept = signal > noise
         d, k = self._n_features_present, int(kept.sum())
@@ -234,9 +251,9 @@ class PCA(Streaming):
         )
         return self._labelled(X, likelihood, "log_likelihood")
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, covariates: Any = None) -> float:
         """Mean log-likelihood of the samples under probabilistic PCA (`score_samples`)."""
-        return float(self.score_samples(X).mean())
+        return float(self.score_samples(X, covariates).mean())
 
     def get_covariance(self) -> NDArray[np.float64]:
         """Covariance of the model, W diag(lambda - P) W' + P I, (d, d); for few features.
@@ -282,7 +299,7 @@ class PCA(Streaming):
         covariance[np.diag_indices(d)] += diagonal
         return covariance
 
-    def _projected(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _projected(self, X: Any, covariates: Any = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scores, not whitened, and squared distances from the mean, of new samples."""
         check_is_fitted(self)
         sources = self._sources_of(X, reset=False)
@@ -297,15 +314,19 @@ class PCA(Streaming):
                 check_coordinates(one, group.source, group.samples_axis)
             check_same_samples(groups)
             n = groups[0].n_samples
+            asked = asked_of(self._result)
+            names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
+            given = None if covariates is None else columns_in(covariates, n, names)
+            regressors = regressors_of(self._result, groups, given)
             scores, squares = np.zeros((n, self.n_components_)), np.zeros(n)
             for one, group in zip(self._result.each, groups, strict=True):
-                part, distances = self._part_of(one, group, executor)
+                part, distances = self._part_of(one, group, executor, regressors)
                 scores += part
                 squares += distances
             return scores, squares
 
     def _part_of(
-        self, one: Result, group: FeatureGroup, executor: Executor
+        self, one: Result, group: FeatureGroup, executor: Executor, regressors: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The part of a group of features in the scores and squared distances of new samples."""
         scores, squares = np.empty((group.n_samples, self.n_components_)), np.empty(group.n_samples)
@@ -317,7 +338,12 @@ class PCA(Streaming):
             squares[samples] = found
 
         projector = ByComponents(
-            self._fitted_of(one), self._rules(), group.source, group.samples_axis, receive_squares=receive_squares
+            self._fitted_of(one),
+            self._rules(),
+            group.source,
+            group.samples_axis,
+            regressors=regressors,
+            receive_squares=receive_squares,
         )
         projector.plan(executor.workers(self._memory_bytes()))
         projector.project(Runner(executor, Progress()), receive_scores)
@@ -328,7 +354,7 @@ class PCA(Streaming):
         if not self._in_memory:
             return one.fitted
         mean, scale, weights, components = self._arrays_of(one)
-        return Fitted(mean, scale, weights, components, one.factor)
+        return Fitted(mean, scale, weights, components, one.factor, one.regression)
 
     def _arrays_of(self, one: Result) -> tuple[Any, Any, Any, Any]:
         """Mean, scale, weights and components of a group of features, which the user may have changed."""
@@ -356,6 +382,12 @@ class PCA(Streaming):
         coordinates of features of X of the fit; of several arrays a dict by name, or a Dataset
         """
         check_is_fitted(self)
+        if self._result.regressors is not None:
+            raise ConfigError(
+                "inverse_transform would give samples without what regress_out has subtracted, since scores do not tell of which date, "
+                "or of which covariates, their samples are",
+                "Add it: the fit is mean + regressors @ regression, which to_xarray() has; or save it, and use dpca reconstruct.",
+            )
         scores = self._matrix(X, self.n_components_)
         if self.whiten:
             scores = scores * self._whitening
@@ -416,6 +448,7 @@ class PCA(Streaming):
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
         groups = self._groups_of(sources, names_in(X))
+        model = replace(model, design=self._design_of(groups))
         if len(groups) == 1 and self.block_scaling != "none":
             raise ConfigError(
                 f"block_scaling is {self.block_scaling!r}, which scales arrays against each other, but X has one array",
@@ -427,9 +460,34 @@ class PCA(Streaming):
                 runner = Runner(executor, Progress())
                 found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=False)
             seconds = time.perf_counter() - began
-            self._adopt(self._recorded(groups, run_plan, found, executor, seconds, peak), in_memory)
+            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model.design)
+            self._adopt(recorded, in_memory)
         self._keep_labels(X)
         return found
+
+    def _design_of(self, groups: Groups) -> Design | None:
+        """The regressors of the samples of the fit."""
+        asked = self.regress_out
+        if asked is None:
+            return None
+        covariates = asked.get("covariates") if isinstance(asked, Mapping) else None
+        try:
+            of_time = RegressOut.model_validate({key: asked[key] for key in asked if key != "covariates"})
+        except (ValidationError, TypeError):
+            of_time = RegressOut()
+            covariates = None
+        if covariates is None and of_time == RegressOut():
+            raise ConfigError(
+                f"regress_out is {asked!r}, but a mapping of seasonal_cycle ('season', 'month', 'day_of_year' or 'hour'), trend (a degree "
+                "from 1) and covariates (arrays) is allowed",
+                "Pass one of these, such as {'seasonal_cycle': 'month'}.",
+            )
+        columns = [] if covariates is None else columns_in(covariates, groups[0].n_samples)
+        self._regressed = {
+            **of_time.model_dump(),
+            "covariates": {"uri": "covariates", "columns": [one.name for one in columns]} if columns else None,
+        }
+        return design_of(of_time, groups, columns)
 
     def _weighed(
         self, sources: dict[str, Source], sample_weight: Any
@@ -467,6 +525,8 @@ class PCA(Streaming):
         if self._weighted:
             weights = {"uri": "sample_weight", "array": None, "kind": self.sample_weight_kind}
             config["preprocess"]["sample_weights"] = weights
+        if self.regress_out is not None:
+            config["preprocess"]["regress_out"] = self._regressed
         return config
 
     @classmethod
@@ -482,6 +542,14 @@ class PCA(Streaming):
         estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten", "block_scaling")))
         if (weights := result.manifest["config"]["preprocess"].get("sample_weights")) is not None:
             estimator.sample_weight_kind = weights["kind"]
+        if (regressed := asked_of(result)) is not None:
+            estimator.regress_out = regressed.model_dump(exclude_none=True)
+            if regressed.covariates is not None:  # the regressors that they made give the same fit
+                n_of_time = len(estimator.regress_out) - 1
+                terms = terms_of(result.manifest["regressors"])
+                first = sum(len(term.names) for term in terms[:n_of_time])
+                assert result.regressors is not None
+                estimator.regress_out["covariates"] = result.regressors[:, first:]
         estimator._adopt(result, in_memory=False)
         for one in result.each:
             _ = one.fitted  # an error if the result has no components

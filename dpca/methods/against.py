@@ -52,8 +52,9 @@ class Against(Pass):
     def part(self, part: int) -> tuple[Self, int]:
         restricted, _ = super().part(part)
         if self.new is not None:
-            source = self.new.source.restrict(self.new_region(part))
-            restricted = replace(restricted, new=replace(self.new, source=source))
+            source, of_all = self.new.source.restrict(self.new_region(part)), self.new.regressors
+            regressors = None if of_all is None else of_all[self.of_part(part)[0]]
+            restricted = replace(restricted, new=replace(self.new, source=source, regressors=regressors))
         return restricted, part
 
     def inputs(self, part: int) -> tuple[tuple[Source, Region], ...]:
@@ -126,16 +127,20 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
     with work.reading(span) as old, work.new.source.open() as new:
         new.will_read(placed(region, axis, samples) for region in work.new.slab_regions(span))
         for tile in work.tiles(span):
-            fitted_tile = fitted.of_mean(tile)
+            fitted_tile, coefficients = fitted.of_mean(tile), fitted.regressed(tile)
             for slab in work.plan.slabs_of(tile):
-                mean, divisor = (values[within(slab, tile)].reshape(-1) for values in fitted_tile)
+                inside = within(slab, tile)
+                mean, divisor = (values[inside].reshape(-1) for values in fitted_tile)
+                of_slab = None if coefficients is None else coefficients[(slice(None), *inside)]
                 reduced = np.nan_to_num(mean / divisor)
                 sums.mean_norm2 += float(reduced @ reduced)
                 region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
                 raw, other = old.read(region), new.read(beside)
                 for x, y in zip(
-                    located_panels(work, raw, region, old_panels.applied(raw, mean, divisor)),
-                    located_panels(work.new, other, beside, new_panels.applied(other, mean, divisor)),
+                    located_panels(work, raw, region, old_panels.applied(raw, mean, divisor, work.fit(of_slab))),
+                    located_panels(
+                        work.new, other, beside, new_panels.applied(other, mean, divisor, work.new.fit(of_slab))
+                    ),
                     strict=True,
                 ):
                     sums.products += _product(y.matrix, x.matrix, product)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,13 @@ class Projection(Pass):
     @property
     def n_parts(self) -> int:
         return len(self.groups) * self.plan.n_spans
+
+    def part(self, part: int) -> tuple[Self, int]:
+        restricted, _ = super().part(part)
+        if self.regressors is not None:
+            samples = self.groups[part // self.plan.n_spans]
+            restricted = replace(restricted, regressors=self.regressors[samples])
+        return restricted, part
 
     def region(self, part: int) -> Region:
         group, span = divmod(part, self.plan.n_spans)
@@ -55,8 +62,10 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
             for slab in work.plan.slabs_of(tile):
                 region = placed(work.plan.region(slab), work.plan.samples_axis, samples)
                 raw = reader.read(region)
-                mean, scale, components = fitted_tile.flat(within(slab, tile))
-                for start, stop, block in located_panels(work, raw, region, standardizer.apply(raw, mean, scale)):
+                inside = within(slab, tile)
+                mean, scale, components = fitted_tile.flat(inside)
+                panels = standardizer.apply(raw, mean, scale, work.fit(fitted_tile.regressed(inside)))
+                for start, stop, block in located_panels(work, raw, region, panels):
                     scores[:, :-1] += block @ components[:, start:stop].T
                     scores[:, -1] += np.einsum("nf,nf->n", block, block)
                 report(raw.nbytes)
@@ -107,15 +116,23 @@ class Scores:
     """By which the scores of each component are multiplied, to undo whitening, (n_components,)."""
     samples: NDArray[np.int64]
     """Numbers of the samples, in the order in which they are written."""
+    regressors: F64 | None = None
+    """Regressors of the samples of the fit, (n_samples, p), whose fit is added; None for none."""
 
     def of(self, group: slice) -> F64:
         """Scores of a group of the samples, (samples, n_components)."""
         values = self.values.rows(self.samples[group])
         return np.asarray(values[:, : len(self.factors)] * self.factors, np.float64)
 
+    def regressed(self, group: slice, coefficients: F64 | None) -> F64 | float:
+        """The fit of the regressors to a group of the samples, (samples, features...); 0 without."""
+        if self.regressors is None or coefficients is None:
+            return 0.0
+        return np.tensordot(self.regressors[self.samples[group]], coefficients, axes=1)
+
 
 def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, part: int, report: Report) -> int:
-    """Write a block of samples over a span's features: 1 m' + (Z W') diag(1/t), t = weight / scale."""
+    """Write a block of samples over a span's features: 1 m' + (Z W') diag(1/t), t = weight / scale, and the fit."""
     block, span = divmod(part, work.plan.n_spans)
     k = len(scores.factors)
     for tile in work.plan.tiles_of(span):
@@ -125,7 +142,7 @@ def reconstruction_span(work: Reconstruction, fitted: Fitted, scores: Scores, pa
             for samples in work.groups_of(block):
                 values = np.tensordot(scores.of(samples).astype(work.dtype), components, axes=1)
                 values *= fitted_slab.back(tuple(slice(None) for _ in slab))
-                values += fitted_slab.mean
+                values += fitted_slab.mean + scores.regressed(samples, fitted_slab.regression)
                 region = work.placed(slab, samples)
                 work.outputs.write_part(work.writes[0], region, np.moveaxis(values, 0, work.plan.samples_axis))
                 report(values.nbytes)

@@ -13,6 +13,7 @@ from dpca.methods.passes import Pass, columns_of
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
+from dpca.numerics.regression import Regression
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
@@ -31,6 +32,8 @@ class Dataset:
     """How each group is cut."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    regression: Regression | None = None
+    """The fit of regressors that is subtracted beside means; None for none."""
     factors: F64 = field(default_factory=lambda: np.ones(0))
     """What the features of each group are multiplied by, once that is known; empty before."""
 
@@ -128,6 +131,7 @@ class Dataset:
                 factor=float(factors[number]),
                 weights=group.weights,
                 sample_weights=self.sample_weights,
+                regression=self.regression,
                 backwards=backwards,
                 **how,
             )

@@ -116,8 +116,9 @@ def decompose(
     """
     plan = run_plan.plan
     outputs = guarded(outputs, run_plan, runner)
-    dims = create_outputs(outputs, run_plan.plans, groups, {"n_samples": plan.n_samples, "ddof": model.rules.ddof})
-    stages, data = Stages(runner), Dataset(groups, run_plan.plans, model.sample_weights)
+    attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
+    dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
+    stages, data = Stages(runner), Dataset(groups, run_plan.plans, model.sample_weights, model.regression)
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)

@@ -27,6 +27,7 @@ from dpca.numerics.sketch import Sketch
 from dpca.numerics.weights import mean_of
 from dpca.planning.footprint import reads_means
 from dpca.planning.runplan import Attempt
+from dpca.store.arrays import REGRESSION
 from dpca.store.ledger import Damaged
 from dpca.store.outputs import Outputs
 
@@ -140,6 +141,8 @@ class FirstPass:
         """The sum over all spans, of each group."""
         solver, data, samples = SOLVERS[attempt.rung.solver], self._data, self._data.keeps_samples
         writes = self._rules.finds(data.weighted) if samples and not written else ()
+        if writes and data.regression is not None:
+            writes = (*writes, REGRESSION)
 
         def nothing() -> Accumulator:
             return solver.empty(data.n_kept, tally_of(data.plan, self._rules, self._columns))

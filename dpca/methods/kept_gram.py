@@ -18,12 +18,13 @@ from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import alone
+from dpca.store.arrays import REGRESSION, REGRESSORS
 from dpca.store.gram import check_keeps_matrix
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.results import Result
 from dpca.store.unfinished import differences
 
-ADOPTED = ("mean", "scale", "weights")
+ADOPTED = ("mean", "scale", "weights", REGRESSION, REGRESSORS, REGRESSOR)
 
 
 class _RecordedReader(Reader):
@@ -107,7 +108,7 @@ def check_same(result: Result, config: Config) -> None:
                 *("absent_chunks", "missing_values"),
             ),
         ),
-        ("preprocess", ("scale", "missing", "weights", "sample_weights", "filters")),
+        ("preprocess", ("scale", "missing", "weights", "sample_weights", "regress_out", "filters")),
         ("model", ("ddof",) if config.preprocess.scale in ("std", "pareto") else ()),
     ):
         changes = differences(

@@ -100,12 +100,12 @@ def decompose_kernels(
         attributes["coordinates"] = "kernel gamma degree coef0"
     copied_absent, dims, source = 0, dims_of(groups)[0][0], groups[0].source
     if kept is None and not kernels.precomputed:
-        create_outputs(outputs, run_plan.plans, groups, attributes)
+        create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
     else:
         outputs.create(attributes)
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
-    stages, data = Stages(runner), Dataset(groups, run_plan.plans)
+    stages, data = Stages(runner), Dataset(groups, run_plan.plans, regression=model.regression)
     cases = _Cases(stages, model, run_plan, labels)
     if kernels.precomputed:
         for name in OF_FEATURES:

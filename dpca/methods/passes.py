@@ -28,13 +28,14 @@ from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
+from dpca.numerics.regression import Regression
 from dpca.numerics.sample_panels import SamplePanels
 from dpca.numerics.sketch import random_columns
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 from dpca.sources.weights import FeatureWeights, equal_weights
-from dpca.store.arrays import of_group
+from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs
 from dpca.system.machine import release_memory
 
@@ -64,6 +65,10 @@ class Pass(Work):
     """Weights of the features; None for equal ones."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    regression: Regression | None = None
+    """The fit of regressors that is subtracted beside means; None for none."""
+    regressors: F64 | None = None
+    """Regressors of samples that a fit is applied to, (samples, p), of which it has the coefficients; None for none."""
     backwards: bool = False
     """Whether the last span comes first: what the pass before read last may still be in the page cache."""
 
@@ -157,8 +162,25 @@ class Pass(Work):
     def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
         """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
         return FeaturePanels(
-            **self._how, integers=rounded and self._narrow, columns=columns, sample_weights=self.sample_weights
+            **self._how,
+            integers=rounded and self._narrow,
+            columns=columns,
+            sample_weights=self.sample_weights,
+            regression=self.regression,
         )
+
+    def fit(self, coefficients: F64 | None) -> tuple[F64, F64] | None:
+        """The regressors of the samples, and their coefficients for some features, flattened; None where there are none."""
+        if self.regressors is None or coefficients is None:
+            return None
+        return self.regressors, coefficients.reshape(len(coefficients), -1)
+
+    def values_of(self, name: str, box: Box) -> F64:
+        """An array for what features have, by box: of a regression, a coefficient for each regressor."""
+        shape = _shape(box)
+        if name == REGRESSION and self.regression is not None:
+            shape = (self.regression.n_regressors, *shape)
+        return np.empty(shape)
 
     def sample_panels(self, *, rounded: bool = False, **how: Any) -> SamplePanels:
         """Preprocessing of samples that stream by; `columns`, `fill` and `about` as in SamplePanels."""
@@ -197,16 +219,17 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup[Acc
     standardizer = work.feature_panels(rounded=True, columns=columns)
     with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
-            found: dict[str, F64] = {name: np.empty(_shape(tile)) for name in work.writes}
+            found = {name: work.values_of(name, tile) for name in work.writes}
             for slab, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
-                of_slab: dict[str, F64] = {name: np.empty(_size(slab)) for name in found}
+                of_slab = {name: work.values_of(name, (slice(0, _size(slab)),)) for name in found}
                 for panel in accumulator.of_slab(located(standardizer.panels(raw, weights_of(slab)))):
                     assert isinstance(panel, FeaturePanel)
                     of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
                     for name, values in of_slab.items():
-                        values[panel.start : panel.stop] = of_panel[name]
+                        values[..., panel.start : panel.stop] = of_panel.get(name, panel.regression)
                 for name, values in of_slab.items():
-                    found[name][within(slab, tile)] = values.reshape(_shape(slab))
+                    place: tuple[Any, ...] = (..., *within(slab, tile))
+                    found[name][place] = values.reshape(*values.shape[:-1], *_shape(slab))
             for name, values in found.items():
                 work.write(name, tile, values)
     accumulator.tally.counts.n_plausible = standardizer.n_plausible

@@ -110,7 +110,7 @@ def probe(
     if run_plan.only.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
         looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
     rung = run_plan.attempts[0].rung
-    work = Pass(group.source, plan, model.rules, rung.dtype, rung.solver)
+    work = Pass(group.source, plan, model.rules, rung.dtype, rung.solver, regression=model.regression)
     n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     stage = Stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -71,6 +72,7 @@ def plan_projection(
             "components of a tile": tile,
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, tile) if fitted.chunk_bytes else 0,
             "components of a slab": 2 * 8 * n_components * plan.slab_width,
+            **held_of_regression(fitted, plan.tile_width, 2 * plan.slab_width, plan.n_samples * plan.block_width),
             "scores of a span": 2 * scores,
         }
         sums = [Array("scores", scores, 2 + run_plan.concurrency.window - run_plan.concurrency.n_tasks)]
@@ -80,6 +82,22 @@ def plan_projection(
     run_plan = first_that_fits(source.layout, readings, workers, NO_SCRATCH, forecast)
     check_sharing(source, run_plan)
     return run_plan
+
+
+def held_of_regression(fitted: Fitted, width: int, more: int, fit: int) -> dict[str, int]:
+    """Bytes of the coefficients of so many features, as stored and decoded, and of a fit; none without a regression.
+
+    Parameters
+    ----------
+    more : features of which they are copied again
+    fit : values of the fit
+    """
+    if fitted.regression is None:
+        return {}
+    stored = getattr(fitted.regression, "chunks", None)
+    tile = fitted.regression.shape[0] * width
+    decoded = 0 if stored is None else 2 * max(math.prod(stored), tile)
+    return {"coefficients of regressors, and a fit": 8 * (tile + decoded + fitted.regression.shape[0] * more + fit)}
 
 
 def _projection_readings(layout: Layout, axis: int, n_components: int) -> Iterator[RunPlan]:
@@ -108,6 +126,7 @@ def project(
     runner: Runner,
     receive: Callable[[slice, F64, F64], None],
     name: str = "transform",
+    regressors: F64 | None = None,
 ) -> None:
     """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
 
@@ -116,6 +135,7 @@ def project(
     source, run_plan : new samples with the features of the fit in the same axes, and their `plan_projection`
     fitted : means, scales and components of the fit
     rules : preprocessing of the fit
+    regressors : of the new samples, (samples, p), if the fit subtracts a regression
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
         whitened, and its squared norms (samples,), both float64. It may be called again with the same group
     """
@@ -128,7 +148,9 @@ def project(
         Stage(
             name=name,
             task=projection_span,
-            work=Projection(source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups),
+            work=Projection(
+                source, run_plan.plan, rules, np.dtype(np.float64), groups=run_plan.groups, regressors=regressors
+            ),
             shared=(fitted,),
             empty=Groups.of(run_plan, np.zeros((0, 0)), operator.add, split),
             merge=Groups.add,
@@ -206,6 +228,7 @@ def plan_reconstruction(
             "components as stored and decoded": 2 * max(fitted.chunk_bytes, slab),
             "means, scales and weights of a slab": 8 * 8 * plan.slab_width,
             "samples of a slab": 2 * chunk,
+            **held_of_regression(fitted, plan.slab_width, 0, plan.n_samples * plan.slab_width),
             "chunk being written": held_to_write(chunk),
         }
         chosen = [Array("numbers of the samples", 8 * layout.shape[samples_axis])]

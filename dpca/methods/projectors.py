@@ -85,6 +85,8 @@ class ByComponents:
     axis: int
     name: str = "transform"
     """The name of the stage."""
+    regressors: F64 | None = None
+    """Of the samples, (samples, p), if the fit subtracts a regression."""
     receive_squares: Callable[[slice, F64], None] | None = None
     """Called with each group, too, and the squared distances of its samples from the mean."""
     run_plan: RunPlan = field(init=False)
@@ -107,7 +109,7 @@ class ByComponents:
             if self.receive_squares is not None:
                 self.receive_squares(group, squares)
 
-        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group, self.name)
+        project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group, self.name, self.regressors)
 
     def check_unchanged(self) -> None:
         """Nothing to check: components are enough."""
@@ -179,7 +181,9 @@ class FromComponents:
         return self.run_plan
 
     def restore(self, outputs: Outputs, dims: tuple[str, ...], runner: Runner) -> None:
-        scores = Scores(self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen)
+        scores = Scores(
+            self.fit.arrays["scores"], self.fit.whitening[: self.n_components], self.chosen, self.fit.regressors
+        )
         reconstruct(self.fit.fitted, scores, self.layout, self.run_plan, outputs, runner, self.fit.group)
 
     def check_unchanged(self) -> None:
@@ -341,6 +345,8 @@ class ByKernel:
     training: Training
     source: Source
     axis: int
+    regressors: tuple[F64 | None, F64 | None] = (None, None)
+    """Of the training samples and of the new ones, if the fit subtracts a regression."""
     beside: Beside = field(init=False)
     name: ClassVar[str] = "transform"
 
@@ -353,8 +359,9 @@ class ByKernel:
         return self.training.source, self.source
 
     def plan(self, workers: Workers, coordinates: Mapping[str, int] = {}) -> RunPlan:
-        training, dtype = self.training, self.kernel.rung.dtype
-        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates)
+        training, dtype, regression = self.training, self.kernel.rung.dtype, self.fitted.regression
+        p = 0 if regression is None else regression.shape[0]
+        self.beside = plan_cross(training.source, training.axis, self.source, self.axis, dtype, workers, coordinates, p)
         return self.beside.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
@@ -371,6 +378,7 @@ class ByKernel:
             self.beside,
             runner,
             of_group,
+            self.regressors,
         )
 
     def check_unchanged(self) -> None:
@@ -422,6 +430,11 @@ class FromTraining:
 
     def __post_init__(self) -> None:
         kernel = self.kernel.kernel
+        if self.fitted.regression is not None:
+            raise ConfigError(
+                f"{self.result.name}: is of kernels of what preprocess.regress_out left, whose samples are not reconstructed",
+                "Reconstruct from kind: pca, which adds the fit; or compute anomalies before, and fit kernels to these.",
+            )
         if kernel.name != "linear" and not self.kernel.inverse:
             raise ConfigError(
                 f"{self.result.name}: samples of kernel {kernel} can't be reconstructed: its model.fit_inverse_transform is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,16 +11,19 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from dpca import __version__
 from dpca.config.inputs import ArrayFile
 from dpca.config.schema import Config
+from dpca.derived.regressors import Design
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.planning.runplan import RunPlan
 from dpca.sources.groups import Groups, named
+from dpca.sources.regressors import fingerprint_of
 from dpca.store.unfinished import differences, without_place
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
@@ -33,13 +37,18 @@ def fingerprint(groups: Groups) -> dict[str, Any]:
     return each[""] if len(groups) == 1 else each
 
 
+def digest_of(values: NDArray[np.float64]) -> str:
+    """What tells values read beside the data, such as weights of samples, from others."""
+    return hashlib.sha256(values.tobytes()).hexdigest()
+
+
 def changes_of(before: dict[str, Any], groups: Groups) -> list[str]:
     """How the input differs from an earlier fingerprint of it, in words; its place does not matter."""
     return differences(without_place(before), without_place(fingerprint(groups)))
 
 
 def fields_of(config: Config) -> dict[str, Any]:
-    """Fingerprints of the files of weights and masks of the features, by key, without their places.
+    """Fingerprints of the files of weights and masks of the features and of covariates, by key, without their places.
 
     Raises
     ------
@@ -49,7 +58,13 @@ def fields_of(config: Config) -> dict[str, Any]:
     files: dict[str, Any] = {"weights": config.preprocess.weights, "mask": config.preprocess.filters.mask}
     for one in config.inputs:
         files |= {f"{key} of {one.name}": getattr(one, key) for key in ("weights", "mask") if one.name}
-    return {key: without_place(file.open().fingerprint()) for key, file in files.items() if isinstance(file, ArrayFile)}
+    found = {
+        key: without_place(file.open().fingerprint()) for key, file in files.items() if isinstance(file, ArrayFile)
+    }
+    regressed = config.preprocess.regress_out
+    if regressed is not None and regressed.covariates is not None:
+        found["covariates"] = without_place(fingerprint_of(regressed.covariates.uri, regressed.covariates.array))
+    return found
 
 
 def manifest_of(
@@ -64,6 +79,7 @@ def manifest_of(
     peak: Peak,
     expected: dict[str, float] | None = None,
     gram_from: str | None = None,
+    regressors: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The manifest of a result, except its run and its notes.
 
@@ -74,6 +90,7 @@ def manifest_of(
     seconds : duration of the whole run
     expected : forecast seconds of each stage, if there are any
     gram_from : the result whose Gram matrix was used, if one was
+    regressors : the terms of the regressors that were subtracted (`dpca.derived.regressors.Design.stored`), if any were
     """
     model = {**config["model"], "n_components": found.spectrum.n_components}
     several = len(groups) > 1
@@ -98,6 +115,7 @@ def manifest_of(
         "plan": plans[0] if not several else plans,
         "reading": readings[0] if not several else readings,
         "gram_from": gram_from,
+        **({} if regressors is None else {"regressors": regressors}),
         "keeps_data": run_plan.keeps_data,
         "memory": {
             "planned_bytes": {process.name: process.peak_bytes for process in run_plan.processes},
@@ -123,7 +141,7 @@ def manifest_of(
     }
 
 
-def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition) -> list[str]:
+def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, design: Design | None = None) -> list[str]:
     """What the user must know about the result, in sentences."""
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
@@ -133,6 +151,12 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition) -> list[st
         for process in run_plan.processes
         if process.budget.lowered
     )
+    if design is not None:
+        n, q = len(design.matrix), design.regression.n_parameters
+        notes.append(
+            f"{', '.join(term.name for term in design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
+            f"{n:,} samples; variances are still divided by n - ddof (model.ddof: {q} takes them all off)"
+        )
     notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
     notes.extend(dict.fromkeys(note for group in groups for note in group.source.notes))
     if counts["absent_chunks"]:

@@ -24,6 +24,7 @@ from dpca.methods.passes import Pass
 from dpca.methods.projection import Groups
 from dpca.numerics import preprocess
 from dpca.numerics.panels import Rules
+from dpca.numerics.preprocess import F64
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import arranged
 from dpca.planning.runplan import Array, Process, RunPlan, Scratch, Workers
@@ -58,6 +59,7 @@ def plan_cross(
     dtype: np.dtype[Any],
     workers: Workers,
     coordinates: Mapping[str, int] = {},
+    n_regressors: int = 0,
 ) -> Beside:
     """The plan of inner products of new samples with the samples of a fit.
 
@@ -70,6 +72,7 @@ def plan_cross(
     new, new_axis : new samples with the same features
     dtype : of the products
     coordinates : as in `dpca.methods.projection.plan_projection`
+    n_regressors : how many regressors the fit subtracts
 
     Raises
     ------
@@ -90,6 +93,8 @@ def plan_cross(
             "panels": (n + m) * max(plan.panel_width, plan.block_width) * dtype.itemsize,
             "blocks being centred": sum(sum(preprocess.held_to_apply(p).values()) for p in (plan, other)),
             "means and scales of a tile": 2 * 8 * (plan.tile_width + plan.slab_width),
+            "coefficients of regressors, and a fit": 8 * n_regressors * (3 * plan.tile_width + plan.slab_width)
+            + 8 * bool(n_regressors) * (n + m) * plan.block_width,
             "inner products of a span, and of a panel": cross + dtype.itemsize * m * n,
             "part being written to the ledger": held_to_keep(cross),
         }
@@ -163,6 +168,7 @@ def cross(
     beside: Beside,
     runner: Runner,
     receive: Callable[[slice, Inner], None],
+    regressors: tuple[F64 | None, F64 | None] = (None, None),
 ) -> None:
     """Inner products of new samples with the samples of a fit, less its means and divided by its scales, in one pass.
 
@@ -173,6 +179,7 @@ def cross(
     rules : of the fit
     dtype : of the products
     receive : called for each group of new samples, in order. It may be called again with the same group
+    regressors : of the samples of the fit, (n, p), and of the new ones, if it subtracts a regression
     """
     run_plan = beside.run_plan
     assert run_plan.groups is not None
@@ -182,7 +189,13 @@ def cross(
             name="transform",
             task=cross_span,
             work=Against(
-                training, run_plan.plan, rules, dtype, groups=run_plan.groups, new=Pass(new, beside.new, rules, dtype)
+                training,
+                run_plan.plan,
+                rules,
+                dtype,
+                groups=run_plan.groups,
+                regressors=regressors[0],
+                new=Pass(new, beside.new, rules, dtype, regressors=regressors[1]),
             ),
             shared=(fitted,),
             empty=Groups.of(run_plan, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),

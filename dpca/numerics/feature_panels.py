@@ -21,6 +21,7 @@ from dpca.numerics.preprocess import (
     scale_of,
     sums,
 )
+from dpca.numerics.regression import Fit, Regression
 from dpca.numerics.weights import SampleWeights
 
 F64 = NDArray[np.float64]
@@ -45,6 +46,13 @@ class _Centred:
     """Mask of the missing values; None if there are none."""
     integers: bool
     """Whether the block holds integers."""
+    fit: Fit | None
+    """The fit of regressors that was subtracted, too."""
+
+    @property
+    def size(self) -> F64:
+        """The size of what was subtracted, whose rounding is no variation, (w,)."""
+        return self.centre if self.fit is None else np.hypot(self.centre, self.fit.size)
 
 
 class FeaturePanels(Standardizer):
@@ -54,10 +62,18 @@ class FeaturePanels(Standardizer):
     ----------
     as for Standardizer, and
     sample_weights : weights of the samples in means and scales; None for equal ones
+    regression : what is subtracted beside means; None for nothing
     """
 
-    def __init__(self, *arguments: Any, sample_weights: SampleWeights | None = None, **named: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        sample_weights: SampleWeights | None = None,
+        regression: Regression | None = None,
+        **named: Any,
+    ) -> None:
         super().__init__(*arguments, **named)
+        self._regression = regression
         n = self._plan.n_samples
         columns = np.empty((n, 0)) if self._columns is None else self._columns
         self._sample_weights = sample_weights
@@ -86,6 +102,7 @@ class FeaturePanels(Standardizer):
         """Whether stored values need only centring, and working precision represents each of them."""
         marked = self._marks and (piece.dtype.kind == "f" or self._marked(piece) is not None)
         plain = self._rules.center and self._rules.scale == "none" and self._packing == (1.0, 0.0)
+        plain = plain and self._regression is None
         return plain and not marked and np.can_cast(piece.dtype, self._panel.dtype)
 
     def _subtract(self, piece: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
@@ -137,14 +154,18 @@ class FeaturePanels(Standardizer):
                     matrix = matrix if np.isfinite(matrix.sum()) else None
             yield start, stop, self._in_blocks(start, piece, given).matrix if matrix is None else matrix
 
-    def apply(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[tuple[int, int, F64]]:
+    def apply(
+        self, raw: NDArray[Any], mean: F64, divisor: F64, fit: tuple[F64, F64] | None = None
+    ) -> Iterator[tuple[int, int, F64]]:
         """Preprocess a slab of new samples by given means and divisors.
 
         Parameters
         ----------
         raw : as for `panels`
         mean, divisor : those of the slab's features, flattened; `divisor` is 1 / t = scale / weight, infinite where the
-            weight is 0. A missing value becomes 0, which is the mean, and so does a feature that the fit left out
+            weight is 0. A missing value becomes 0, which is the mean (or the fit), and so does a feature that the fit left out
+        fit : regressors of the samples, (samples, p), and their coefficients for the slab's features, (p, features), whose
+            product is subtracted, too; None for none
 
         Yields
         ------
@@ -154,6 +175,8 @@ class FeaturePanels(Standardizer):
             if missing is not None or not np.isfinite(sums(block)).all():
                 missing = self._missing(block, missing)
             block -= np.nan_to_num(mean[start:stop])
+            if fit is not None:
+                block -= fit[0] @ np.nan_to_num(fit[1][:, start:stop])
             scale = np.where(np.isnan(divisor[start:stop]), 1.0, divisor[start:stop])
             if (scale != 1).any():
                 block /= scale
@@ -163,12 +186,14 @@ class FeaturePanels(Standardizer):
                 block[missing] = 0.0
             yield start, stop, block
 
-    def applied(self, raw: NDArray[Any], mean: F64, divisor: F64) -> Iterator[AppliedPanel]:
+    def applied(
+        self, raw: NDArray[Any], mean: F64, divisor: F64, fit: tuple[F64, F64] | None = None
+    ) -> Iterator[AppliedPanel]:
         """Preprocess a slab by given means and divisors, as panels in working precision.
 
         Parameters
         ----------
-        raw, mean, divisor : as for `apply`
+        raw, mean, divisor, fit : as for `apply`
         """
         rows = raw.shape[self._plan.samples_axis]
         reduced = np.nan_to_num(mean / divisor)
@@ -178,7 +203,8 @@ class FeaturePanels(Standardizer):
                 self._panel[: rows * width].reshape(rows, width), np.zeros(rows), np.zeros(rows), start, start + width
             )
             along = slice(start, panel.stop)
-            for first, last, block in self.apply(piece, mean[along], divisor[along]):
+            of_piece = None if fit is None else (fit[0], fit[1][:, along])
+            for first, last, block in self.apply(piece, mean[along], divisor[along], of_piece):
                 with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
                 panel.squares += np.einsum("nf,nf->n", block, block)
@@ -211,8 +237,9 @@ class FeaturePanels(Standardizer):
             products = combined @ block.T
             squares = self._squares(block, remaining, about.integers)
             mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
-            clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * mean_norm2)
-            varies = clearly or not all_constant(block - remaining, reduced)
+            level = reduced if about.fit is None else about.size / back
+            clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * float(level @ level))
+            varies = clearly or not all_constant(block - remaining, level)
         return FeaturePanel(
             start=start,
             stop=stop,
@@ -229,12 +256,15 @@ class FeaturePanels(Standardizer):
             varies=varies,
             integers=about.integers and bool((gone | (given == 1)).all()),
             sketch=products[1:].T,
+            regression=None if about.fit is None else np.where(gone, np.nan, about.fit.coefficients),
         )
 
     def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> _Centred:
         """Fill missing values of a block, and subtract the mean of each feature, in place."""
         n, weighted, rules = len(block), self._sample_weights, self._rules
-        scaled = rules.scale != "none" or rules.min_variance > 0  # else no variance is needed
+        regression = self._regression
+        # Else no variance is needed, and nothing is subtracted beside the mean.
+        scaled = rules.scale != "none" or rules.min_variance > 0 or regression is not None
         present: Any = n
         total: Any = n if weighted is None else weighted.total
         if missing is None:
@@ -262,10 +292,14 @@ class FeaturePanels(Standardizer):
             centre = centre + remaining
         if missing is not None:
             block[missing] = 0.0
+        fit = None
+        if regression is not None:
+            fit = regression.subtract(block, missing)
+            centre = centre + fit.constant
         divisor: Any = present - self._rules.ddof
         if weighted is not None:
             divisor = weighted.divisors(np.ones((n, 1)) if missing is None else ~missing, self._rules.ddof)
-        return _Centred(centre, present, divisor, empty, missing, integers)
+        return _Centred(centre, present, divisor, empty, missing, integers, fit)
 
     def _absent(self, missing: NDArray[np.bool_] | None, gone: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Where values are missing in features that are used, if that is counted."""
@@ -320,7 +354,7 @@ class FeaturePanels(Standardizer):
                 steady = (variance < rules.min_variance) & ~gone
                 counts.steady, gone = int(steady.sum()), gone | steady
             if rules.scale != "none":
-                constant = is_constant(variance, about.centre, about.divisor)
+                constant = is_constant(variance, about.size, about.divisor)
                 # The mean lies between the smallest and the largest value, so the 0 of a missing one is neither.
                 spread = centred.max(axis=0) - centred.min(axis=0) if rules.scale == "range" else variance
                 divisor = scale_of(rules.scale, variance, spread, constant)
@@ -352,4 +386,5 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         varies=any(part.varies for part in parts),
         integers=all(part.integers for part in parts),
         sketch=np.sum([part.sketch for part in parts], axis=0),
+        regression=None if parts[0].regression is None else np.hstack([part.regression for part in parts]),  # type: ignore[misc]
     )

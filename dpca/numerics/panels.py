@@ -146,6 +146,8 @@ class FeaturePanel(Panel):
     """Where values are missing in features that are used, (n_samples, features); None unless they are counted in pairs."""
     varies: bool
     """Whether any feature varies by more than rounding."""
+    regression: F64 | None = None
+    """Coefficients of the regressors whose fit was subtracted, (p, features), NaN for a feature that is left out; None without."""
 
 
 @dataclass

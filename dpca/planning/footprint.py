@@ -82,6 +82,9 @@ class Footprints:
         """What a task of each stage holds."""
         plan, m, k = run.plan, run.plan.n_kept, self.n_components
         reader, panels = held_to_read(run, self.source), preprocess.held(plan, rung.dtype)
+        regression = self.model.regression
+        if regression is not None:
+            reader |= regression.held(plan)
         if self.weights is not None:
             slab = [cut.step for cut in plan.slabs] if plan.keeps == "samples" else plan.feature_shape
             reader = {**reader, **self.weights.held(slab)}
@@ -94,7 +97,9 @@ class Footprints:
             tasks[rung.name] = {
                 **first,
                 "means, scales and weights of a tile": 3 * 8 * (plan.tile_width + plan.slab_width),
-                "tile being written": outputs.held_to_write(8 * plan.tile_width),
+                "tile being written": outputs.held_to_write(
+                    8 * plan.tile_width * (1 if regression is None else regression.n_regressors)
+                ),
             }
             if self.components:
                 tasks |= _to_stream(plan, "components", "orthogonalize", k, rung.dtype, reader)

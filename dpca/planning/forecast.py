@@ -19,7 +19,7 @@ from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
 from dpca.sources.base import Layout
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
-from dpca.store.arrays import of_group
+from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
 from dpca.store.gram import shapes
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
@@ -316,6 +316,8 @@ def _arrays(
         return _listed(arrays)
     if several > 1:
         arrays += [("variance_share", [several, k], "float64", 1), ("block_factor", [several], "float64", 1)]
+    if model.design is not None:
+        arrays.append((REGRESSORS, list(model.design.matrix.shape), "float64", 1))
     # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
     found = model.rules.finds(any(group.weights is not None for group in groups))
     for group, own in zip(groups, run.plans, strict=True):
@@ -324,6 +326,10 @@ def _arrays(
             (of_group(name, group.name), features, "float64", tiles * (name in found or not samples))
             for name in ("mean", "scale", "weights")
         ]
+        if model.design is not None:
+            p = len(model.design.names)
+            parts = -(-8 * p * own.tile_width // 2**26)
+            arrays.append((of_group(REGRESSION, group.name), [p, *features], "float64", tiles * parts))
         if components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
             arrays.append((of_group("components", group.name), [k, *features], dtype.name, tiles * parts))

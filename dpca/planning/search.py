@@ -140,7 +140,8 @@ def plan_run(
     readings = []
     for number, group in enumerate(groups):
         alone = partial(forecast, of=footprints[number : number + 1])
-        possible: Iterable[RunPlan] = _readings(group.layout, group.samples_axis, keeps, k, workers.budget)
+        at_most = max(k, 0 if model.design is None else len(model.design.names))
+        possible: Iterable[RunPlan] = _readings(group.layout, group.samples_axis, keeps, at_most, workers.budget)
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]
         readings.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)

@@ -9,18 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.groups import Groups
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.stored import RESERVED_DIMS
 
 SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio", "projection_error")
 """Arrays with a value for each component."""
 SAMPLE, GROUP = "sample", "group"
+REGRESSION, REGRESSORS = "regression", "regressors"
+"""What was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
 
@@ -105,7 +108,9 @@ def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
 
 def _check_distinct(dims: Sequence[Dims]) -> None:
     """Refuse names of groups that make one name of two axes, or of an axis and an array."""
-    arrays = [of_group(name, one.group) for one in dims for name in ("mean", "scale", "weights", "components")]
+    arrays = [
+        of_group(name, one.group) for one in dims for name in ("mean", "scale", "weights", "components", REGRESSION)
+    ]
     taken = [dims[0].sample, dims[0].sample_b, *arrays, *(name for one in dims for name in one.features)]
     double = next((name for name in taken if taken.count(name) > 1), None)
     if double is not None:
@@ -118,9 +123,16 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
 
 
 def create_outputs(
-    outputs: Outputs, plans: Sequence[Plan], groups: Groups, attributes: Mapping[str, Any]
+    outputs: Outputs,
+    plans: Sequence[Plan],
+    groups: Groups,
+    attributes: Mapping[str, Any],
+    design: Design | None = None,
 ) -> tuple[Dims, ...]:
-    """Create the arrays that the first pass fills, with coordinates; return the names of the axes, for each group."""
+    """Create the arrays that the first pass fills, with coordinates; return the names of the axes, for each group.
+
+    With regressors, `regressors` holds those of the samples, and `regression` is made for their coefficients.
+    """
     outputs.create({"sign_rule": SIGN_RULE, **attributes})
     found, names = dims_of(groups)
     for group, plan, dims, axes in zip(groups, plans, found, names, strict=True):
@@ -128,9 +140,15 @@ def create_outputs(
             # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
             for name, fill in (("mean", 0.0), ("scale", 1.0), ("weights", 1.0)):
                 outputs.create_tiled(of_group(name, group.name), plan, dims.features, np.float64, fill=fill)
+            if design is not None:
+                name, p = of_group(REGRESSION, group.name), len(design.names)
+                outputs.create_tiled(name, plan, dims.features, np.float64, p, component_dim=REGRESSOR)
         write_coordinates(outputs, group.source, dims, axes)
     if len(groups) > 1:
         outputs.write_text(GROUP, [group.name for group in groups], GROUP)
+    if design is not None:
+        outputs.write_text(REGRESSOR, design.names, REGRESSOR)
+        outputs.write(REGRESSORS, design.matrix, (found[0].sample, REGRESSOR))
     return found
 
 

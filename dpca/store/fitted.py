@@ -22,12 +22,18 @@ class Fitted:
     components: Any
     factor: float = 1.0
     """What all weights are multiplied by: the factor of a group of features against others."""
+    regression: Any = None
+    """Coefficients of regressors, (p, features...), whose fit is subtracted beside the mean; None for none."""
 
     def of(self, box: Box, n_components: int | None = None) -> Fitted:
         """The arrays of a box of features, in memory."""
         components = self.components[(slice(0, n_components), *box)]
         mean, scale, weights = (np.asarray(array[box]) for array in (self.mean, self.scale, self.weights))
-        return Fitted(mean, scale, weights, np.asarray(components), self.factor)
+        return Fitted(mean, scale, weights, np.asarray(components), self.factor, self.regressed(box))
+
+    def regressed(self, box: Box) -> F64 | None:
+        """Coefficients of the regressors for a box of features, in memory; None where there are none."""
+        return None if self.regression is None else np.asarray(self.regression[(slice(None), *box)], np.float64)
 
     def of_mean(self, box: Box) -> tuple[F64, F64]:
         """Means and divisors of a box of features, in memory: a kernel fit needs no other arrays with feature axes."""

@@ -39,9 +39,12 @@ def held_to_write(n_bytes: int) -> int:
     return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
-TILED = frozenset({"mean", "scale", "weights", "components", "scores", "alpha"})
+TILED = frozenset({"mean", "scale", "weights", "regression", "components", "scores", "alpha"})
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
+
+COMPONENT, REGRESSOR = "component", "regressor"
+"""Dimensions of arrays of tiles beside those of features or samples."""
 
 ASIDE = "_in_other_chunks"
 """The suffix of the name of a copy that is about to replace the array."""
@@ -95,8 +98,9 @@ class Outputs:
         component_axis: int = 0,
         fill: float = 0.0,
         attributes: Mapping[str, Any] = {},
+        component_dim: str = COMPONENT,
     ) -> None:
-        """Create an array over the streamed axes, with an axis of components if `n_components` is given.
+        """Create an array over the streamed axes, with an axis of components (or of `component_dim`) if `n_components` is given.
 
         A chunk is a tile, so no two tasks write one chunk. Chunks that are never written read as `fill`.
         """
@@ -106,7 +110,7 @@ class Outputs:
             together = max(1, min(n_components, TILE_BYTES // (math.prod(chunks) * itemsize)))
             for values, value in ((shape, n_components), (chunks, together)):
                 values.insert(component_axis, value)
-            dims.insert(component_axis, "component")
+            dims.insert(component_axis, component_dim)
         self.create_array(name, shape, chunks, dtype, dims, fill, attributes)
 
     def create_array(
@@ -410,11 +414,12 @@ class Outputs:
 
 
 def _whole(array: zarr.Array[Any], region: Box) -> Box:
-    """The region, extended to all components if it names none, and to all of the axes just before them that it does not name."""
+    """The region, extended to all components, or regressors, if it names none, and to all of the axes just before them that it does not name."""
     more = array.ndim - len(region)
     if not more:
         return region
-    axis = list(array.metadata.dimension_names or ()).index("component") - (more - 1)  # type: ignore[union-attr]
+    dims = list(array.metadata.dimension_names or ())  # type: ignore[union-attr]
+    axis = next(axis for axis, dim in enumerate(dims) if dim in (COMPONENT, REGRESSOR)) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.sources.coordinate import Coordinate
-from dpca.store.arrays import Dims, of_group
+from dpca.store.arrays import REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import LABELS, RESTORE, Arrays
+from dpca.store.stored import LABELS, RESTORE, Arrays, Stored
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
+
+F64 = NDArray[np.float64]
 
 THE_FIT = "this estimator"
 """The name of a fit in memory, in errors."""
@@ -182,12 +184,22 @@ class Result:
         """
         mean, scale, weights = (self.arrays[self.named(name)] for name in ("mean", "scale", "weights"))
         if self.kind == "kernel_pca":
-            return Fitted(mean, scale, weights, None, self.factor)
+            return Fitted(mean, scale, weights, None, self.factor, self.regression)
         if self.named("components") not in self.arrays:
             raise InputError(
                 f"{self.name}: has no components", "Run it again with output.components: true, and --overwrite."
             )
-        return Fitted(mean, scale, weights, self.arrays[self.named("components")], self.factor)
+        return Fitted(mean, scale, weights, self.arrays[self.named("components")], self.factor, self.regression)
+
+    @property
+    def regression(self) -> Stored | None:
+        """Coefficients of the regressors, (regressor, features...), whose fit was subtracted beside the mean."""
+        return self.arrays.get(self.named(REGRESSION))
+
+    @property
+    def regressors(self) -> F64 | None:
+        """The regressors of the samples of the fit, (n_samples, p); None where it subtracts no regression."""
+        return np.asarray(self.arrays[REGRESSORS][...], np.float64) if REGRESSORS in self.arrays else None
 
     @property
     def factor(self) -> float:

@@ -24,7 +24,7 @@ RESERVED_DIMS = frozenset(
     {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
     | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
     | {"explained_variance", "explained_variance_ratio", "projection_error", "gram_mean_product", "gram_mean_norm2"}
-    | {"gram_sketch", "gram_norms2", "random_column", "sample_weights"}
+    | {"gram_sketch", "gram_norms2", "random_column", "sample_weights", "regressor", "regressors", "regression"}
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
     | {"effective_rank", "neighbour_accuracy", LABELS}
 )

@@ -1,0 +1,229 @@
+"""What regressors of samples are made of: their dates and times, and covariates in files beside the data."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import ConfigError, InputError
+from dpca.sources import calendars, open_source
+from dpca.sources.columns import DELIMITERS
+from dpca.sources.credentials import without_credentials
+from dpca.sources.groups import FeatureGroup, has_names
+from dpca.sources.labels import Place, labels_of
+
+F64 = NDArray[np.float64]
+Cycle = Literal["season", "month", "day_of_year", "hour"]
+
+_DATE = re.compile(r"-?\d+-(\d\d)(?:-(\d\d)(?:[T ](\d\d).*)?)?")
+_SEASONS = ("DJF", "MAM", "JJA", "SON")
+_EPOCH = {"units": "days since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of samples."""
+
+    name: str
+    """Of the data, in errors."""
+    numbers: F64 | None
+    """In units of the attributes, if these are of time; None where samples have names."""
+    attributes: Mapping[str, Any]
+    dates: list[str] | None
+    """As ISO 8601 writes them; None where they are plain numbers, or names."""
+
+
+def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:
+    """The times of the samples that inputs share, of the first that has any.
+
+    Parameters
+    ----------
+    key : of the configuration, which needs them
+
+    Raises
+    ------
+    InputError
+        When no input has a coordinate along its samples.
+    """
+    group = next((group for group in groups if has_names(group)), None)
+    name = groups[0].layout.name
+    if group is None:
+        raise InputError(
+            f"{name}: {key} needs the samples' dates or times, but its samples axis {groups[0].samples_axis} has no coordinate",
+            "Name the axis that has one with input.samples_axis, give dates such as 1999-02-28 with input.sample_names, or leave it out.",
+            key,
+        )
+    with group.source.open() as reader:
+        coordinate = reader.coordinate(group.samples_axis)
+        assert coordinate is not None
+        values, attributes = np.asarray(coordinate.values[...]), coordinate.attributes
+    if not coordinate.text:
+        about = {name: str(attributes[name]) for name in ("units", "calendar") if name in attributes}
+        return Times(group.layout.name, values.astype(np.float64), about, calendars.dates(values, attributes))
+    texts = [str(value) for value in values.tolist()]
+    if not all(map(_DATE.fullmatch, texts)):
+        return Times(group.layout.name, None, {}, None)
+    try:
+        days = np.array(texts, "datetime64[ms]").astype(np.float64) / 86_400_000
+    except ValueError:  # a day that only calendars of models have
+        return Times(group.layout.name, None, {}, texts)
+    return Times(group.layout.name, days, _EPOCH, texts)
+
+
+def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:
+    """The season, month, day or hour that each sample is of, as text, (n,).
+
+    Raises
+    ------
+    InputError
+        When times are no dates.
+    """
+    if times.dates is None:
+        missing = " (cftime, which is not installed, could tell them)" * calendars.needs_cftime(times.attributes)
+        raise InputError(
+            f"{times.name}: {key} is {cycle}, but the samples' times are no dates: their units are "
+            f"{times.attributes.get('units')!r}{missing}",
+            "Dates have units such as days since 1850-01-01, or are text such as 1999-02-28; with other times, leave it out.",
+            key,
+        )
+    parts = [found.groups("") if (found := _DATE.fullmatch(date)) else ("", "", "") for date in times.dates]
+    needed = int(cycle == "day_of_year")
+    lacking = next((date for date, part in zip(times.dates, parts, strict=True) if not part[needed]), None)
+    if lacking is not None:
+        raise InputError(
+            f"{times.name}: {key} is {cycle}, but a sample's date is {lacking}, which does not tell it",
+            "Choose a coarser one: season or month.",
+            key,
+        )
+    if cycle == "season":
+        return np.array([_SEASONS[int(month) % 12 // 3] for month, _, _ in parts])
+    if cycle == "month":
+        return np.array([month for month, _, _ in parts])
+    if cycle == "day_of_year":
+        return np.array([f"{month}-{day}" for month, day, _ in parts])
+    return np.array([hour or "00" for _, _, hour in parts])
+
+
+def trend_of(times: Times, key: str, into: Mapping[str, Any] | None = None) -> tuple[F64, Mapping[str, Any]]:
+    """The times as numbers, (n,), and their units.
+
+    Parameters
+    ----------
+    into : the units of the fit, of which new samples are
+
+    Raises
+    ------
+    InputError
+        When they have no numbers, or their units can't be converted.
+    """
+    if times.numbers is None:
+        raise InputError(
+            f"{times.name}: {key} is a polynomial in time, but the samples have names, and no times",
+            "Give numbers or dates along the samples, or leave it out.",
+            key,
+        )
+    if into is None or dict(into) == dict(times.attributes) or not (into.get("units") or times.attributes.get("units")):
+        return times.numbers, times.attributes
+    convert = calendars.conversion(times.attributes, into)
+    if convert is None:
+        raise InputError(
+            f"{times.name}: times are {times.attributes.get('units')!r} (calendar {times.attributes.get('calendar', 'standard')}), which "
+            f"can't be converted to the fit's: {into.get('units')!r} (calendar {into.get('calendar', 'standard')})",
+            "Give times in the units and calendar of the fit.",
+            key,
+        )
+    return np.asarray(convert(times.numbers), np.float64), into
+
+
+def covariates_of(
+    group: FeatureGroup, uri: str, array: str | None, columns: Sequence[str] | None, ids: str | None, key: str
+) -> list[tuple[str, NDArray[Any]]]:
+    """Covariates of samples by name, (n,) each: numbers of an array, text of a table.
+
+    Parameters
+    ----------
+    group : the samples
+    uri, array : a table, .csv or .tsv; or an array, (n,) or (n, q)
+    columns : of a table; None for an array
+    ids : the column of a table with the samples' names; None where rows are in the order of samples in storage
+    key : of the configuration that says so
+
+    Raises
+    ------
+    InputError, ConfigError
+        When they can't be read, when there is not one for each sample, or when columns are not named for a table.
+    """
+    shown = without_credentials(uri)
+    if not _is_table(uri):
+        if columns or ids:
+            raise ConfigError(
+                f"{shown}: is no table (.csv or .tsv), but {'columns are' if columns else 'key is'} named",
+                "Leave columns and key out for an array: all of its columns are covariates.",
+                key,
+            )
+        return _of_array(group, uri, array, key)
+    if not columns:
+        raise ConfigError(
+            f"{shown}: is a table, and which of its columns are covariates is not said",
+            f"Name them: {key.rpartition('.')[2]}: {{uri: {shown}, columns: [NAME, NAME]}}.",
+            key,
+        )
+    axis = group.samples_axis
+    return [(name, labels_of(group.source, axis, Place(uri, array, name, key), ids)) for name in columns]
+
+
+def _of_array(group: FeatureGroup, uri: str, array: str | None, key: str) -> list[tuple[str, NDArray[Any]]]:
+    source = open_source(uri, array)
+    layout, n = source.layout, group.layout.n_stored or group.n_samples
+    if layout.shape[:1] not in ((n,), (group.n_samples,)) or len(layout.shape) > 2 or layout.dtype.kind not in "biuf":
+        raise InputError(
+            f"{layout.name}: covariates have shape {layout.shape} and type {layout.dtype}, but there are {n:,} samples: numbers of shape "
+            f"({n},) or ({n}, q) are allowed",
+            "Give a row for each sample, in their order; a table (.csv) may have text, and be matched by its key.",
+            key,
+        )
+    with source.open() as reader:
+        values = (
+            reader.read(tuple(slice(0, length) for length in layout.shape))
+            .astype(np.float64)
+            .reshape(layout.shape[0], -1)
+        )
+    if group.source.chosen is not None and len(values) == n:
+        values = values[group.source.chosen]
+    return [(f"covariate {number}", one) for number, one in enumerate(values.T)]
+
+
+def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
+    """What tells a file of covariates from another one.
+
+    Raises
+    ------
+    InputError
+        When it can't be opened.
+    """
+    if not _is_table(uri):
+        return open_source(uri, array).fingerprint()
+    try:
+        with open(uri, "rb") as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError as cause:
+        raise InputError(f"{uri}: can't be read: {cause.strerror}", "Put it back.") from cause
+
+
+def _is_table(uri: str) -> bool:
+    return os.path.splitext(uri)[1].lower() in DELIMITERS
+
+
+def as_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    """Text as numbers, if each value is one; else as it is."""
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        return values

@@ -1,0 +1,332 @@
+"""A seasonal cycle, a trend and covariates out of each feature, from a config to new samples."""
+
+import csv
+import json
+import pickle
+from pathlib import Path
+
+import cftime
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from dpca import PCA, KernelPCA
+from dpca.errors import ConfigError, InputError
+from dpca.store.results import open_result
+from tests.commands.calls import dpca
+from tests.resume.disturbed import in_small_slabs, killed
+from tests.stores import bits
+
+N, NEW, SHAPE = 60, 9, (6, 5)
+RNG = np.random.default_rng(5)
+AGES, SITES = RNG.normal(40, 9, N + NEW), RNG.choice(["north", "south", "7"], N + NEW)
+TIMES = np.floor(np.arange(N + NEW) * 30.4) + 12.0
+DATES = [str(day)[:10] for day in cftime.num2date(TIMES, "days since 2000-01-01", "noleap")]
+MONTHS = np.array([int(day[5:7]) for day in DATES])
+VALUES = (
+    RNG.normal(size=(N + NEW, *SHAPE))
+    + 280
+    + 20 * RNG.normal(size=(12, *SHAPE))[MONTHS - 1]
+    + 0.02 * TIMES[:, None, None]
+    + AGES[:, None, None] * RNG.normal(size=SHAPE)
+)
+CONFIG = """
+input: {uri: x.zarr, array: t2m, samples_axis: time}
+preprocess:
+  scale: std
+  regress_out: {seasonal_cycle: month, trend: 2, covariates: {uri: people.csv, columns: [age, site], key: day}}
+model: {n_components: 3, precision: double}
+output: {path: r, report: false}
+"""
+
+
+def store(path, which, units="days since 2000-01-01", times=TIMES, calendar="noleap"):
+    group = zarr.create_group(path, overwrite=True)
+    group.create_array("t2m", data=VALUES[which], chunks=(20, 2, 5), dimension_names=("time", "lat", "lon"))
+    time = group.create_array("time", data=times[which], dimension_names=("time",))
+    time.attrs.update({"units": units, "calendar": calendar} if units else {})
+
+
+def people(path, which):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["day", "site", "age", "other"])
+        writer.writerows([DATES[number], SITES[number], AGES[number], ""] for number in which)
+
+
+@pytest.fixture
+def config():
+    store("x.zarr", slice(0, N))
+    people("people.csv", RNG.permutation(N))
+    Path("c.yaml").write_text(CONFIG)
+    return "c.yaml"
+
+
+def anomalies(which=slice(0, N), fitted=slice(0, N)):
+    """Of some samples, from the coefficients of those of the fit; and the standard deviations of these."""
+    time = TIMES / 1000
+    z = np.column_stack(
+        [
+            *(month == MONTHS for month in range(1, 13)),
+            time,
+            time**2,
+            AGES,
+            *(site == SITES for site in ("north", "south", "7")),
+        ]
+    ).astype(float)
+    x = VALUES.reshape(len(VALUES), -1)
+    fit = z @ np.linalg.lstsq(z[fitted], x[fitted], rcond=1e-12)[0]
+    left = x - fit
+    return left[which] / left[fitted].std(axis=0, ddof=1), fit[which].reshape(-1, *SHAPE)
+
+
+def test_new_samples_lose_the_fit_of_the_old_ones_and_the_old_ones_get_theirs_back(config, capsys):
+    assert dpca("run", config) == 0
+    assert (
+        "month, time, age, site regressed out: 17 parameters, the mean included, were fitted to 60"
+        in capsys.readouterr().err
+    )
+    standard, fit = anomalies()
+    s = np.linalg.svd(standard, compute_uv=False)
+    result = xr.open_zarr("r/result.zarr").load()
+    np.testing.assert_allclose(result.singular_values, s[:3], rtol=1e-10)
+    np.testing.assert_allclose(
+        result["mean"].values + np.tensordot(result.regressors, result.regression, 1), fit, rtol=1e-9
+    )
+    assert list(result.regressor.values[[0, 12, 13, 14, -1]]) == ["month 01", "time", "time P2", "age", "site south"]
+    assert result.regressors.dims == ("time", "regressor")
+    assert (
+        dpca("transform", "r", "c.yaml", "--out", "same.zarr") == 2
+    )  # a config says nothing of covariates of new samples
+    # The same samples, and new ones, in other units of time, with a table in their order.
+    store("new.zarr", slice(N, N + NEW), "hours since 2003-01-01", TIMES * 24 - 3 * 365 * 24)
+    people("new.csv", range(N, N + NEW))
+    for name, table, which in (("x", "people.csv, key: day", slice(0, N)), ("new", "new.csv", slice(N, N + NEW))):
+        keys = f"{{uri: {name}.zarr, array: t2m, samples_axis: time, covariates: {{uri: {table}}}}}"
+        Path(f"{name}.yaml").write_text(keys)
+        assert dpca("transform", "r", f"{name}.yaml", "--out", f"{name}-scores.zarr") == 0
+        scores = zarr.open_array(f"{name}-scores.zarr/scores")[...]
+        components = result.components.values.reshape(3, -1)
+        np.testing.assert_allclose(scores, anomalies(which)[0] @ components.T, atol=1e-8)
+    capsys.readouterr()
+    assert dpca("reconstruct", "r", "--out", "back.zarr", "--samples", "50,3:6") == 0
+    back = xr.open_zarr("back.zarr").load().reconstruction
+    chosen = [50, 3, 4, 5]
+    left = np.tensordot(result.scores.values[chosen], result.components.values, 1) * result["scale"].values
+    np.testing.assert_allclose(back, left + fit[chosen], atol=1e-8)
+    assert dpca("export", "r", "--to", "netcdf") == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("{}", "preprocess.regress_out is empty, but one of seasonal_cycle, trend and covariates is needed"),
+        ("{seasonal_cycle: week}", "preprocess.regress_out.seasonal_cycle is 'week', but"),
+        ("{trend: 0}", "preprocess.regress_out.trend is 0, but an integer of 1 or more"),
+        ("{trend: 59}", "a polynomial of degree 59 in time fits all 60 distinct values of 60 samples"),
+        (
+            "{covariates: {uri: people.csv}}",
+            "people.csv: is a table, and which of its columns are covariates is not said",
+        ),
+        ("{covariates: {uri: people.csv, columns: [agee]}}", "has no column 'agee'"),
+        (
+            "{covariates: {uri: people.csv, columns: [other]}}",
+            "people.csv: holds labels of shape (0,), but there are 60 samples",
+        ),
+        (
+            "{covariates: {uri: short.csv, columns: [age]}}",
+            "short.csv: holds labels of shape (59,), but there are 60 samples",
+        ),
+        ("{covariates: {uri: short.csv, columns: [age], key: day}}", "short.csv: has no row for 1 of 60 samples"),
+        ("{covariates: {uri: short.npy}}", "covariates have shape (59, 2) and type float64, but there are 60 samples"),
+        ("{covariates: {uri: nan.npy}}", "preprocess.regress_out: covariate 1: the value of sample 4 is nan"),
+        ("{covariates: {uri: nan.npy, columns: [age]}}", "nan.npy: is no table (.csv or .tsv), but columns are named"),
+    ],
+)
+def test_errors_say_which_key_and_what_is_allowed(config, capsys, keys, message):
+    people("short.csv", range(N - 1))
+    np.save("short.npy", np.ones((N - 1, 2)))
+    values = RNG.normal(size=(N, 2))
+    values[4, 1] = np.nan
+    np.save("nan.npy", values)
+    assert dpca("run", config, "--set", f"preprocess.regress_out={keys}") in (1, 2)
+    assert message in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
+def test_keys_that_contradict_it(config, capsys):
+    for key, value, message in (
+        ("preprocess.center", "false", "preprocess.center is false, but the mean is among what is fitted"),
+        ("preprocess.missing", "pairwise", "preprocess.regress_out is not defined with missing: pairwise"),
+        (
+            "preprocess.sample_weights",
+            "{uri: w.npy}",
+            "preprocess.regress_out is not defined with preprocess.sample_weights",
+        ),
+        (
+            "model.svd_solver",
+            "covariance_eigh",
+            "preprocess.regress_out is not defined with svd_solver: covariance_eigh",
+        ),
+        ("input.covariates", "{uri: people.csv}", "input.covariates is for new samples alone"),
+    ):
+        np.save("w.npy", np.ones(N))
+        assert dpca("run", config, "--set", f"{key}={value}") == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("units", "keys", "message"),
+    [
+        (None, "{seasonal_cycle: month}", "but the samples' times are no dates: their units are None"),
+        ("metres", "{seasonal_cycle: hour}", "but the samples' times are no dates: their units are 'metres'"),
+    ],
+)
+def test_times_that_are_no_dates(config, capsys, units, keys, message):
+    store("x.zarr", slice(0, N), units)
+    assert dpca("run", config, "--set", f"preprocess.regress_out={keys}") == 2
+    assert message in capsys.readouterr().err
+    assert dpca("run", config, "--set", "preprocess.regress_out={trend: 1}") == 0
+
+
+def test_samples_without_times(config, capsys):
+    np.save("plain.npy", VALUES[:N])
+    plain = ("--set", "input={uri: plain.npy}", "--set", "preprocess.regress_out={seasonal_cycle: season}")
+    assert dpca("run", config, *plain) == 2
+    message = "preprocess.regress_out.seasonal_cycle needs the samples' dates or times, but its samples axis 0 has no coordinate"
+    assert message in capsys.readouterr().err
+    Path("days.txt").write_text("\n".join(DATES[:N]))
+    assert dpca("run", config, *plain, "--set", "input.sample_names={uri: days.txt}") == 0
+    seasons = np.array(["DJF", "MAM", "JJA", "SON"])[MONTHS[:N] % 12 // 3]
+    x = VALUES[:N].reshape(N, -1).copy()
+    for season in np.unique(seasons):
+        x[seasons == season] -= x[seasons == season].mean(axis=0)
+    found = open_result("r").arrays["singular_values"][...]
+    np.testing.assert_allclose(found, np.linalg.svd(x / x.std(0, ddof=1), compute_uv=False)[:3], rtol=1e-10)
+
+
+def test_new_samples_of_which_the_fit_knows_nothing(config, capsys):
+    seasons = ("--set", "input.samples={stop: 7}", "--set", "preprocess.regress_out={seasonal_cycle: season}")
+    assert dpca("run", config, *seasons) == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
+    assert (
+        "season is SON of sample 8, and 15 samples in all are of none of the fit's: DJF, JJA, MAM"
+        in capsys.readouterr().err
+    )
+    keys = "{uri: x.zarr, array: t2m, samples_axis: time, covariates: {uri: people.csv, columns: [age]}}"
+    Path("n.yaml").write_text(keys)
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 2
+    assert "was fitted without covariates" in capsys.readouterr().err
+
+
+def test_covariates_and_dates_that_changed_are_another_run(config, capsys):
+    assert dpca("run", config) == 0
+    assert dpca("run", config, "--resume") == 0  # nothing is left to do
+    kept = Path("people.csv").read_text()
+    Path("people.csv").write_text(kept.replace("north", "west"))
+    assert dpca("run", config, "--resume") == 2
+    assert "preprocess.fields.covariates" in capsys.readouterr().err
+    Path("people.csv").write_text(kept)
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    assert len(manifest["asked"]["preprocess"]["regress_out"]["sha256"]) == 64
+    assert [term["name"] for term in manifest["regressors"]] == ["month", "time", "age", "site"]
+
+
+def test_a_job_array_and_any_memory_have_the_same_bits(config, monkeypatch):
+    in_small_slabs(monkeypatch)
+    assert dpca("run", config, "--set", "output.path=expected") == 0
+    assert dpca("batch", "init", config, "--partitions", "3") == 0
+    for _ in range(3):
+        for index in (2, 0, 1):
+            dpca("batch", "partition", "r", "--index", index)
+        assert dpca("batch", "finalize", "r") == 0
+    assert bits("r") == bits("expected")
+
+
+def test_kernels_of_what_is_left(config, capsys):
+    rbf = ("--set", "model={kind: kernel_pca, kernel: rbf, gamma: 0.02, n_components: 3}")
+    assert dpca("run", config, *rbf) == 0
+    standard, _ = anomalies()
+    fitted = KernelPCA(3, kernel="rbf", gamma=0.02).fit(standard)
+    np.testing.assert_allclose(open_result("r").arrays["scores"][...], fitted.transform(standard), atol=1e-8)
+    store("new.zarr", slice(N, N + NEW))
+    people("new.csv", range(N, N + NEW))
+    Path("n.yaml").write_text("{uri: new.zarr, array: t2m, samples_axis: time, covariates: {uri: new.csv}}")
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
+    expected = fitted.transform(anomalies(slice(N, N + NEW))[0])
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], expected, atol=1e-7)
+    capsys.readouterr()
+    assert dpca("reconstruct", "r", "--out", "b.zarr") == 2
+    assert "samples are not reconstructed" in capsys.readouterr().err
+    # More kernels of the same anomalies; not of other ones.
+    more = ("--set", "model={kind: kernel_pca, kernel: poly, n_components: 3}", "--set", "output.path=k")
+    assert dpca("run", config, *more, "--from-gram", "r") == 0
+    assert dpca("transform", "k", "n.yaml", "--out", "t.zarr") == 0
+    expected = KernelPCA(3, kernel="poly", center=True).fit(standard).transform(anomalies(slice(N, N + NEW))[0])
+    np.testing.assert_allclose(zarr.open_array("t.zarr/scores")[...], expected, atol=1e-6)
+    other = ("--set", "preprocess.regress_out={trend: 1}", "--set", "output.path=l")
+    assert dpca("run", config, *more, *other, "--from-gram", "r") == 2
+    assert "its Gram matrix is of other values: preprocess.regress_out" in capsys.readouterr().err
+
+
+def test_covariates_that_changed_while_a_run_was_down_are_refused(config, monkeypatch, capsys):
+    in_small_slabs(monkeypatch)
+    np.save("x.npy", RNG.normal(size=(N, 3000)))
+    aged = "preprocess.regress_out={covariates: {uri: people.csv, columns: [age]}}"
+    aged = ("--set", "input={uri: x.npy}", "--set", aged)
+    assert dpca("run", config, *aged, "--set", "output.path=expected") == 0
+    killed(config, 7, how=aged)
+    kept = Path("people.csv").read_bytes()
+    people("people.csv", range(N))  # the same rows in another order
+    assert dpca("run", config, *aged, "--resume") == 2
+    assert "preprocess.regress_out.sha256" in capsys.readouterr().err
+    Path("people.csv").write_bytes(kept)
+    assert dpca("run", config, *aged, "--resume") == 0
+    assert bits("r") == bits("expected")
+
+
+def test_inputs_side_by_side_lose_the_same_regressors(config):
+    np.save("plain.npy", VALUES[:N, :2])
+    both = "[{name: a, uri: plain.npy}, {name: b, uri: x.zarr, array: t2m, samples_axis: time}]"
+    assert dpca("run", config, "--set", f"input={both}", "--set", "preprocess.regress_out={seasonal_cycle: month}") == 0
+    result = open_result("r")
+    for name, values in (("a", VALUES[:N, :2]), ("b", VALUES[:N])):
+        first = values[MONTHS[:N] == 1].mean(axis=0) - values.mean(axis=0)
+        np.testing.assert_allclose(result.arrays[f"regression_{name}"][0], first, atol=1e-10)
+    Path("n.yaml").write_text(both)
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], result.arrays["scores"][...], atol=1e-8)
+
+
+def test_in_python(config):
+    assert dpca("run", config) == 0
+    result = open_result("r")
+    new = xr.open_zarr("x.zarr", consolidated=False, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)).t2m
+    asked = {"seasonal_cycle": "month", "trend": 2, "covariates": {"age": AGES[:N], "site": SITES[:N]}}
+    pca = PCA(3, scale="std", regress_out=asked, precision="double", samples_axis="time").fit(new.load())
+    np.testing.assert_allclose(pca.singular_values_, result.arrays["singular_values"][...], rtol=1e-12)
+    given = {"site": SITES[[3, 5]], "age": AGES[[3, 5]]}
+    few = new.isel(time=[3, 5])
+    expected = result.arrays["scores"][...][[3, 5]]
+    assert pca.to_xarray().regression.dims == ("regressor", "lat", "lon")
+    for fitted in (pca, PCA.load("r"), PCA.load(pca.save("saved")), pickle.loads(pickle.dumps(pca))):
+        np.testing.assert_allclose(fitted.transform(few, covariates=given), expected, atol=1e-8)
+        with pytest.raises(InputError, match="covariates were regressed out"):
+            fitted.transform(few)
+        with pytest.raises(ConfigError, match="inverse_transform would give samples without"):
+            fitted.inverse_transform(expected)
+    again = PCA.load("r")
+    assert set(again.regress_out) == {"seasonal_cycle", "trend", "covariates"}
+    np.testing.assert_allclose(again.fit(new).singular_values_, pca.singular_values_, rtol=1e-9)
+    plain = PCA(2, regress_out={"covariates": AGES[:N]}).fit(VALUES[:N])
+    left = np.column_stack([np.ones(N), AGES[:N]])
+    left = VALUES[:N].reshape(N, -1) - left @ np.linalg.pinv(left) @ VALUES[:N].reshape(N, -1)
+    np.testing.assert_allclose(plain.singular_values_, np.linalg.svd(left, compute_uv=False)[:2], rtol=1e-9)
+    for wrong, match in (
+        ({"trend": "linear"}, "regress_out is .* but a mapping"),
+        ({"seasonal_cycle": "month"}, "seasonal_cycle needs the samples' dates"),
+        ({"covariates": AGES}, "covariates: covariate 0 has shape .* but X has 60 samples"),
+    ):
+        with pytest.raises((ConfigError, InputError), match=match):
+            PCA(2, regress_out=wrong).fit(VALUES[:N])

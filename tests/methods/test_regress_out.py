@@ -1,0 +1,200 @@
+"""What a regression leaves of each feature, decomposed: against least squares of each feature by itself."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpca.config.model import Model
+from dpca.derived.regressors import Column, Design
+from dpca.errors import ConfigError, DataError
+from dpca.numerics.panels import Rules
+from dpca.numerics.weights import SampleWeights
+from dpca.sources import as_source
+from dpca.sources.weights import weights_of
+from tests.drawn import examples
+from tests.runs import decompose_array
+
+N = 48
+MONTH = np.char.zfill((np.arange(N) % 12 + 1).astype(str), 2)
+
+
+def design_of(rng, months=True, trend=0, covariates=0):
+    columns = [Column("month", MONTH)] if months else []
+    if trend:
+        columns.append(Column("time", np.arange(N) * 30.4 + 7e4, trend))
+    for number in range(covariates):
+        columns.append(Column(f"age {number}", rng.normal(1e6, 3, N)))
+    columns.append(Column("site", rng.choice(["north", "south"], N)))
+    columns += columns[-1:]  # a covariate that repeats another changes nothing
+    return Design.of(columns)
+
+
+def residuals(x, design):
+    """What least squares leaves of the values that are present, 0 elsewhere; and the fit to all samples."""
+    z = np.column_stack([np.ones(len(x)), design.matrix])
+    z /= np.abs(z).max(axis=0)
+    left, fit = np.zeros(x.shape), np.full(x.shape, np.nan)
+    for j, values in enumerate(x.T):
+        here = ~np.isnan(values)
+        if here.any():
+            fit[:, j] = z @ np.linalg.lstsq(z[here], values[here], rcond=1e-12)[0]
+            left[here, j] = (values - fit[:, j])[here]
+    return left, fit
+
+
+def dense(x, design, rules, weights=1.0, mask=True):
+    """X_c, the fit and the divisors, NaN for features that are left out."""
+    x = np.where(np.broadcast_to(mask, x.shape[1:]), x, np.nan)
+    left, fit = residuals(x, design)
+    here = ~np.isnan(x)
+    variance = (left**2).sum(axis=0) / np.maximum(here.sum(axis=0) - rules.ddof, 1)
+    with np.errstate(all="ignore"):
+        spread = np.where(here, left, -np.inf).max(axis=0) - np.where(here, left, np.inf).min(axis=0)
+    out = ~here.any(axis=0) | ((rules.missing == "drop") & ~here.all(axis=0)) | (variance < rules.min_variance)
+    constant = variance <= 1e-20
+    divisor = {"none": np.ones_like(variance), "std": np.sqrt(variance), "pareto": variance**0.25, "range": spread}
+    divisor = np.where(constant, 1.0, divisor[rules.scale])
+    standard = np.where(out | (constant & (rules.scale != "none")), 0.0, left / divisor * weights)
+    return standard, np.where(out, np.nan, fit), np.where(out, np.nan, divisor)
+
+
+def check(found, x, design, rules, k, **how):
+    standard, fit, divisor = dense(x, design, rules, **how)
+    arrays = {
+        name: np.asarray(found.outputs.array(name)[...]) for name in ("mean", "scale", "regression", "components")
+    }
+    fitted = arrays["mean"] + np.asarray(found.outputs.array("regressors")[...]) @ arrays["regression"]
+    fitted = np.where(np.isnan(x), fit, fitted)  # where a group has no value, nothing is known of it
+    np.testing.assert_allclose(fitted, fit, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(arrays["scale"], divisor, rtol=1e-8)
+    _, s, vt = np.linalg.svd(standard, full_matrices=False)
+    np.testing.assert_allclose(
+        found.spectrum.explained_variance, s[:k] ** 2 / (len(x) - rules.ddof), rtol=1e-8, atol=1e-12 * s[0] ** 2
+    )
+    assert (np.isnan(arrays["components"]) == np.isnan(divisor)).all()
+    assert (np.isnan(arrays["regression"]) == np.isnan(divisor)).all()
+    for j in range(k):
+        if s[j] - s[j + 1] > 1e-2 * s[0] and (j == 0 or s[j - 1] - s[j] > 1e-2 * s[0]):
+            component = np.nan_to_num(arrays["components"][j])
+            np.testing.assert_allclose(np.abs(component @ vt[j]), 1.0, atol=1e-8)
+            np.testing.assert_allclose(found.scores[:, j], standard @ component, atol=1e-7 * s[0])
+
+
+@st.composite
+def drawn_rules(draw):
+    return Rules(
+        True,
+        draw(st.sampled_from(["none", "std", "pareto", "range"])),
+        draw(st.sampled_from(["error", "mean", "drop"])),
+        draw(st.sampled_from([0, 1, 14])),
+        min_variance=draw(st.sampled_from([0.0, 0.5])),
+    )
+
+
+@given(st.integers(6, 70), drawn_rules(), st.integers(0, 999), st.data())
+@examples(20)
+def test_what_is_left_of_each_feature_is_that_of_least_squares(d, rules, seed, data):
+    rng = np.random.default_rng(seed)
+    design = design_of(rng, data.draw(st.booleans(), "months"), data.draw(st.integers(0, 3), "trend"), covariates=1)
+    x = rng.normal(3, 1, (N, d)) * rng.gamma(2, size=d) + 20 * rng.normal(size=(12, d))[np.arange(N) % 12]
+    if rules.missing != "error":
+        x[rng.random(x.shape) < 0.1 * rng.random(d)] = np.nan
+        x[::12, 2] = np.nan  # never a January
+        x[:, 1] = np.nan  # land
+    x[:, 3] = 7.0
+    weights = rng.gamma(2, size=d) if data.draw(st.booleans(), "weights") else None
+    mask = np.arange(d) % 7 != 6 if data.draw(st.booleans(), "mask") else None
+    if mask is not None:
+        x[rng.integers(N), ~mask] = np.nan
+    dtype = data.draw(
+        st.sampled_from(["f8", "f8", "i2"]) if rules.missing == "error" and mask is None else st.just("f8")
+    )
+    x = np.rint(x).astype(dtype) if dtype == "i2" else x
+    fields = weights_of(as_source(x), 0, *(None if array is None else as_source(array) for array in (weights, mask)))
+    oracle = {"weights": 1.0 if weights is None else weights, "mask": True if mask is None else mask}
+    _, fit, _ = dense(x, design, rules, **oracle)
+    if np.isnan(fit).all():
+        with pytest.raises(DataError, match="left out|all .* missing"):
+            decompose_array(x, 3, rules=rules, weights=fields, design=design)
+        return
+    how = {"slab_bytes": data.draw(st.integers(400, 9000), "slab"), "n_spans": data.draw(st.integers(1, 5), "spans")}
+    along = data.draw(st.integers(0, 1), "samples axis")
+    given_x = np.ascontiguousarray(np.moveaxis(x, 0, along))
+    found = decompose_array(
+        given_x, 3, samples_axis=along, rules=rules, weights=fields, design=design, precision="double", **how
+    )
+    check(found, x, design, rules, 3, **oracle)
+
+
+def test_single_precision_keeps_the_digits_of_anomalies_beside_a_cycle_of_98_percent():
+    rng = np.random.default_rng(3)
+    n, d, years = 240, 3000, 20
+    months = np.arange(n) % 12
+    cycle = rng.normal(size=(12, 2)) @ rng.normal(size=(2, d))
+    anomalies = (rng.normal(size=(n, 20)) * np.logspace(0, -3, 20)) @ rng.normal(size=(20, d)) / np.sqrt(20)
+    cycle *= 7 * np.sqrt((anomalies**2).sum() / (cycle[months] ** 2).sum())
+    x = (280 + cycle[months] + anomalies).astype("f4")
+    exact = x.astype("f8")
+    for month in range(12):
+        exact[months == month] -= exact[months == month].mean(axis=0)
+    total = ((x - x.mean(axis=0, dtype="f8")) ** 2).sum()
+    assert 0.975 < 1 - (exact**2).sum() / total < 0.985
+    expected = np.linalg.svd(exact, compute_uv=False)[:20] ** 2
+
+    how = {"precision": "single", "solver": "gram_eigh", "components": False}
+    found = decompose_array(x, 20, design=Design.of([Column("month", months.astype(str))]), **how)
+    kept = decompose_array(x, 20, **how).outputs.array("gram")[...]
+    without_cycle = np.eye(n) - (months[:, None] == months) / years
+    afterwards = np.linalg.eigvalsh(without_cycle @ kept @ without_cycle)[::-1][:20]
+    error, error_afterwards = (
+        np.abs(values - expected) / expected for values in (found.spectrum.eigenvalues[:20], afterwards)
+    )
+    assert np.median(error_afterwards) > 10 * np.median(error)
+    assert error.max() < 1e-3
+    assert error_afterwards.max() > 0.1
+    digits = [one["digits"] for one in found.certificate["components"]]
+    assert min(digits) >= 2
+    assert (error / 2 <= 10.0 ** -np.array(digits)).all()
+
+
+def test_all_that_is_fitted_exactly_counts_as_constant():
+    rng = np.random.default_rng(0)
+    x = (300 + 1e3 * rng.normal(size=(12, 50)))[np.arange(N) % 12]
+    found = decompose_array(x, 2, design=Design.of([Column("month", MONTH)]), rules=Rules(scale="std"))
+    assert found.counts["constant_features"] == 50
+    assert not found.spectrum.singular_values.any()
+    assert not decompose_array(x, 2, design=Design.of([Column("month", MONTH)])).spectrum.singular_values.any()
+
+
+def test_coefficients_of_groups_are_what_they_differ_by():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(N, 5)) + 1e4 * rng.normal(size=5)
+    months = Column("month", np.where(np.arange(N) < 40, "early", "late"))  # of different sizes
+    found = decompose_array(x, 2, design=Design.of([months]))
+    expected = np.array([x[:40].mean(0), x[40:].mean(0)]) - x.mean(0)
+    np.testing.assert_allclose(found.outputs.array("regression")[...], expected, atol=1e-11)
+    assert list(found.outputs.array("regressor")[...]) == ["month early", "month late"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"rules": Rules(False)}, "center: false"),
+        ({"rules": Rules(missing="pairwise")}, "pairwise"),
+        ({"sample_weights": SampleWeights(np.ones(N))}, "sample_weights"),
+        ({"solver": "covariance_eigh"}, "covariance_eigh"),
+    ],
+)
+def test_what_is_not_defined_with_a_regression(wrong, match):
+    model = Model(2, design=design_of(np.random.default_rng(0)), **wrong)
+    with pytest.raises(ConfigError, match=match):
+        model.check("x", N, 100)
+
+
+def test_nothing_left():
+    with pytest.raises(ConfigError, match=r"time, site fit all 6 samples exactly.*nothing is left") as caught:
+        _ = Design.of([Column("time", np.arange(6.0), 4), Column("site", np.array(list("aabbab")))]).regression
+    assert caught.value.key == "preprocess.regress_out"
+    with pytest.raises(DataError, match="age: the value of sample 2 is nan"):
+        Design.of([Column("age", np.array([1.0, 2.0, np.nan]))])
