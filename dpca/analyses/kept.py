@@ -14,6 +14,7 @@ from dpca.analyses.samples import Samples, Unread
 from dpca.config.inputs import Input
 from dpca.derived.gram import AnyProducts, FactorProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
+from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
@@ -41,7 +42,7 @@ class Part:
     def fitted(self) -> Fitted:
         """Means, scales and weights."""
         mean, scale, weights = (self.result.arrays[self.result.named(name)] for name in ("mean", "scale", "weights"))
-        return Fitted(mean, scale, weights, None, self.result.factor)
+        return Fitted(mean, scale, weights, None, self.result.factor, self.result.regression)
 
     @property
     def dims(self) -> Dims:
@@ -191,6 +192,12 @@ class Kept:
     def open(self) -> Groups:
         """The data, unchanged since the runs."""
         return tuple(part.open() for part in self.parts)
+
+    @property
+    def recorded(self) -> FeatureGroup:
+        """The samples of the first result, as it recorded them: their names and dates, and no values."""
+        first = self.parts[0].result
+        return FeatureGroup(RecordedSource(first), first.samples_axis)
 
     @property
     def fingerprint(self) -> dict[str, Any]:

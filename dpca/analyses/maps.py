@@ -214,14 +214,15 @@ def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, re
     measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
-            means, divisors = work.fitted.of_mean(tile)
+            (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
             found = np.empty((stack.n_columns, *extent(tile)), stack.stored)
             for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
                 inside = within(slab, tile)
                 mean, divisor = means[inside].reshape(-1), divisors[inside].reshape(-1)
                 of_slab = np.empty((stack.n_columns, mean.size), stack.stored)
                 reduced = np.nan_to_num(mean / divisor)
-                for panel in located(standardizer.applied(raw, mean, divisor)):
+                fit = work.fit(None if regression is None else regression[(slice(None), *inside)])
+                for panel in located(standardizer.applied(raw, mean, divisor, fit)):
                     own = slice(panel.start, panel.stop)
                     of_slab[:, own] = measured.add(stack, columns, panel.matrix, reduced[own])
                 of_slab[:, np.isnan(mean)] = np.nan
@@ -261,6 +262,8 @@ class Backprojection:
     answers: Mapping[str, Answer]
     dims: tuple[Dims, ...]
     """Names of the axes of each group."""
+    regressors: tuple[F64 | None, ...]
+    """Regressors of the samples whose fit the run of each group subtracted, (n, p)."""
     dtype: np.dtype[Any]
     """Of the products."""
     stored: np.dtype[Any]
@@ -283,8 +286,8 @@ class Backprojection:
         names = tuple(piece.name for piece in stack.pieces)
         of_all = streams.work(self.rules, rung, outputs=outputs, writes=names)
         works = [
-            MapsPass(**{**vars(work), "weights": None, "factor": 1.0, "sample_weights": None}, fitted=fitted)
-            for work, fitted in zip(of_all.works, self.fitted, strict=True)
+            MapsPass(**{**vars(work), "weights": None, "factor": 1.0, "regressors": regressors}, fitted=fitted)
+            for work, fitted, regressors in zip(of_all.works, self.fitted, self.regressors, strict=True)
         ]
         columns = stack.columns
         empty = ByGroup(tuple(MeasuredMaps.empty(stack, len(columns)) for _ in works))

@@ -16,7 +16,6 @@ from dpca.analyses.axis import Axis
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
-    Covariates,
     Dmd,
     ExtendedEof,
     Filter,
@@ -27,21 +26,24 @@ from dpca.config.derive import (
     Spod,
     Step,
 )
-from dpca.config.inputs import Names, Range
+from dpca.config.inputs import Covariates, Names, Range
 from dpca.config.schema import DEFAULT_COMPONENTS
 from dpca.derived.pca import UpTo
+from dpca.derived.regressors import Column, Design
 from dpca.errors import ConfigError, DpcaError
 from dpca.planning import runplan
-from dpca.sources.covariates import read_covariates
+from dpca.sources.groups import FeatureGroup
 from dpca.sources.labels import Place, open_values, read_labels
+from dpca.sources.regressors import as_numbers, covariates_of
 
 
-def analysed(samples: Samples, analysis: Analysis, key: str) -> Answer:
+def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: str) -> Answer:
     """The answer of one analysis.
 
     Parameters
     ----------
     samples : of the result
+    recorded : the same as the result recorded them, by whose names rows of tables are found
     key : of the analysis in the configuration, for errors: analyses.0
 
     Raises
@@ -53,7 +55,7 @@ def analysed(samples: Samples, analysis: Analysis, key: str) -> Answer:
     for number, step in enumerate(analysis.samples):
         name, _ = step.operator
         with _at(f"{key}.samples.{number}.{name}", analysis.name):
-            rows = _applied(rows, samples, step, f"{key}.samples.{number}.{name}")
+            rows = _applied(rows, samples, recorded, step, f"{key}.samples.{number}.{name}")
     with _at(f"{key}.model", analysis.name):
         return _answered(rows, samples, analysis.model)
 
@@ -69,7 +71,7 @@ def _at(key: str, name: str) -> Iterator[None]:
         raise type(error)(f"analysis {name}: {error.message}", error.remedy, where) from error.__cause__
 
 
-def _applied(rows: Samples, samples: Samples, step: Step, key: str) -> Samples:
+def _applied(rows: Samples, samples: Samples, recorded: FeatureGroup, step: Step, key: str) -> Samples:
     """The rows after one more operator.
 
     Parameters
@@ -94,9 +96,9 @@ def _applied(rows: Samples, samples: Samples, step: Step, key: str) -> Samples:
             band = None if asked.band is None else (asked.band[0], asked.band[1])
             return rows.filter(asked.kind, band, asked.order, asked.window)
         case "regress_out", Covariates() as asked:
-            place = Place(asked.uri, asked.array, key=key)
-            values, names = read_covariates(place, n, asked.columns, asked.key, samples.axis.names)
-            return rows.regress_out(values, names=names)
+            columns = covariates_of(recorded, asked.uri, asked.array, asked.columns, asked.key, key)
+            design = Design.of([Column(name, as_numbers(values)) for name, values in columns])
+            return rows.regress_out(design.matrix, names=[name for name, _ in columns])
         case "weights", asked:
             with asked.open().open() as reader:
                 values = np.asarray(reader.read(tuple(slice(0, length) for length in reader.layout.shape)), np.float64)

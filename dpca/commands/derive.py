@@ -28,7 +28,7 @@ from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.dataset import Dataset
-from dpca.methods.decomposition import streamed
+from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.record import environment
 from dpca.methods.stages import Stages
 from dpca.planning.runplan import Array, RunPlan
@@ -233,7 +233,7 @@ class _Work:
         with self.stages.timed("analyses"), self.progress.stage("analyses"):
             samples = self.kept.samples(self.config.time)
             return {
-                analysis.name: analysed(samples, analysis, f"analyses.{number}")
+                analysis.name: analysed(samples, self.kept.recorded, analysis, f"analyses.{number}")
                 for number, analysis in enumerate(self.config.analyses)
             }
 
@@ -252,6 +252,8 @@ class _Work:
         before, self.stages = self.stages, Stages(Runner(self.executor, self.progress, ledger))
         self.stages.seconds.update(before.seconds)
         outputs = Outputs(SyncedStore(self._aside.arrays / ARRAYS))
+        if plans:
+            outputs = guarded(outputs, plans[0], self.stages.runner)
         outputs.create({"from": ", ".join(path for _, path in self.config.paths)})
         return outputs
 
@@ -271,7 +273,8 @@ class _Work:
         )
         data = Dataset(self.groups, run_plan.plans)
         fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
-        projection = Backprojection(data, fitted, kept.rules, answers, dims, dtype, stored)
+        regressors = tuple(part.result.regressors for part in kept.parts)
+        projection = Backprojection(data, fitted, kept.rules, answers, dims, regressors, dtype, stored)
         copies = str(scratch_of(self.config, self._aside.path).path) if run_plan.copies else None
         if copies is not None:
             copies = f"{copies}/dpca-{self._aside.word}"

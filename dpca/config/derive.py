@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from dpca.config.inputs import ArrayFile, Label, Names, Range, Section, Text
+from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Range, Section, Text
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
 from dpca.sources.groups import NAME
 
@@ -106,31 +106,6 @@ class Filter(Section):
     ] = None
     order: Annotated[int | None, Field(ge=1, description="Of butterworth; 4 if left out.")] = None
     window: Annotated[int | None, Field(ge=2, description="Rows of lanczos (odd) and running_mean.")] = None
-
-
-class Covariates(Section):
-    """Covariates of the samples."""
-
-    uri: Annotated[
-        Text,
-        Field(
-            description="A table, .csv or .tsv with a header, or an array: Zarr, HDF5 or .npy, (samples,) or (samples, covariates)."
-        ),
-    ]
-    array: Annotated[str | None, Field(description="Path of the array inside the container.")] = None
-    columns: Annotated[
-        list[Text] | None,
-        Field(
-            min_length=1,
-            description="Names of the columns of a table; a column of text stands for a constant for each of its values.",
-        ),
-    ] = None
-    key: Annotated[
-        Text | None,
-        Field(
-            description="Column with the samples' names, by which each finds its row; null where rows are in their order."
-        ),
-    ] = None
 
 
 class WeightsOfSamples(ArrayFile):

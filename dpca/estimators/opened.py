@@ -127,7 +127,8 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
         outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
         outputs.create({})
         fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
-        backprojection = Backprojection(data, fitted, kept.rules, answers, dims, dtype, stored)
+        regressors = tuple(part.result.regressors for part in kept.parts)
+        backprojection = Backprojection(data, fitted, kept.rules, answers, dims, regressors, dtype, stored)
         with streamed(data, run_plan, scratch.path, stages) as (streams, _):
             found = backprojection.run(stages, streams, run_plan, outputs)
         _check_unchanged(kept, groups)

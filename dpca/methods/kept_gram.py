@@ -45,7 +45,7 @@ class RecordedSource(Source):
     """The input of an earlier run, as its manifest describes it; it can't be read, and need not exist any more."""
 
     def __init__(self, result: Result) -> None:
-        recorded = result.manifest["input"]
+        recorded = result.input
         names, self._result = result.dims.placed(result.samples_axis), result
         self._fingerprint = result.manifest["fingerprint"]
         self.layout = Layout(

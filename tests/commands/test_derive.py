@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import h5py
@@ -76,14 +77,22 @@ def write(x, name="x.zarr", chunks=(24, 1, 25)):
     lat[...] = np.linspace(-50, 50, GRID[0])
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run, which each test gets a copy of."""
+    place = tmp_path_factory.mktemp("kept")
+    with chdir(place):
+        write(samples())
+        Path("r.yaml").write_text(RUN)
+        assert dpca("run", "r.yaml", "--set", "output.report=false") == 0
+        Path("d.yaml").write_text(ALL)
+    return place
+
+
 @pytest.fixture
-def x():
-    x = samples()
-    write(x)
-    Path("r.yaml").write_text(RUN)
-    assert dpca("run", "r.yaml") == 0
-    Path("d.yaml").write_text(ALL)
-    return x
+def x(kept):
+    shutil.copytree(kept, ".", dirs_exist_ok=True)
+    return samples()
 
 
 def analysis(name, place="d"):
@@ -216,6 +225,7 @@ def test_what_was_finished_is_not_read_again(x, monkeypatch, capsys):
     assert not list(Path().glob(".d.partial"))
 
 
+@pytest.mark.long
 def test_the_same_bits_on_a_cluster(x, tmp_path, monkeypatch):
     in_small_slabs(monkeypatch)
     assert dpca("derive", "d.yaml", "--set", "compute.workers=1") == 0
@@ -361,7 +371,7 @@ BAD = [
         "analyses.0.samples: [{select: {season: DJF}}, {filter: {kind: running_mean, window: 3}}]",
         "needs regular times, but the step after 1980-02-01",
     ),
-    ("analyses.0.samples: [{regress_out: {uri: c.csv}}]", "which columns are covariates is not said"),
+    ("analyses.0.samples: [{regress_out: {uri: c.csv}}]", "which of its columns are covariates is not said"),
     ("analyses.0.samples: [{regress_out: {uri: c.csv, columns: [agee]}}]", "Did you mean age?"),
     (
         "analyses.0.samples: [{regress_out: {uri: c.csv, columns: [age]}}]",
@@ -495,3 +505,34 @@ def test_samples_that_were_left_out(x):
         dpca("derive", "l.yaml", "--overwrite", "--set", f"analyses.0.samples={steps}") == 2
     )  # no climatology of the others
     assert dpca("derive", "l.yaml", "--overwrite", "--set", "analyses.0.samples=[]") == 2  # none is left out
+
+
+def test_covariates_are_regressed_out(x):
+    rng = np.random.default_rng(5)
+    age, site = rng.normal(40, 10, N), np.arange(N) % 3
+    Path("c.csv").write_text(
+        "age,site\n" + "".join(f"{a!r},{'abc'[s]}\n" for a, s in zip(age.tolist(), site, strict=True))
+    )
+    steps = "[select: {samples: {start: 5}}, regress_out: {uri: c.csv, columns: [age, site]}]"
+    Path("c.yaml").write_text(
+        f"from: r\nanalyses: [{{name: a, samples: {steps}, model: {{kind: pca, n_components: 3}}}}]\noutput: {{path: d}}"
+    )
+    assert dpca("derive", "c.yaml") == 0
+    z = np.column_stack([np.ones(N), age, site == 1, site == 2])[5:]
+    assert_svd(analysis("a"), x[5:] - z @ np.linalg.lstsq(z, x[5:], rcond=None)[0], 3, centred=False)
+
+
+def test_maps_of_a_run_that_regressed_out_a_cycle(x):
+    Path("k.yaml").write_text(
+        RUN.replace("path: r", "path: k") + "preprocess: {scale: std, regress_out: {seasonal_cycle: month, trend: 1}}"
+    )
+    assert dpca("run", "k.yaml") == 0
+    Path("k-d.yaml").write_text(
+        "from: k\nanalyses: [{name: a, samples: [select: {samples: {start: 12}}], model: {kind: pca, n_components: 3}}]\noutput: {path: d}"
+    )
+    assert dpca("derive", "k-d.yaml") == 0
+    t = np.arange(N)
+    z = np.column_stack([t % 12 == m for m in range(12)] + [dates() - dates().mean()])
+    rows = x - z @ np.linalg.lstsq(z, x, rcond=None)[0]
+    assert_svd(analysis("a"), (rows / rows.std(0, ddof=1))[12:], 3)
+    assert max(certificate("a")["maps"]["residual_data"]) < 1e-9
