@@ -82,12 +82,11 @@ class Analysis:
         return labelled("to_xarray").dataset_from(variables, _coordinates(answer.coordinates), attributes)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._answer.arrays:
-            raise AttributeError(
-                f"analysis of kind {self.__dict__['_answer'].kind} has no {name}"
-                if "_answer" in self.__dict__
-                else name
-            )
+        arrays = (
+            () if name.startswith("_") else self._answer.arrays
+        )  # else there is no end, where it has no attributes yet
+        if name not in arrays:
+            raise AttributeError(f"this analysis has no {name}, but {', '.join(arrays) or 'others'}")
         return self._dataset[name]
 
     def __dir__(self) -> list[str]:

@@ -299,7 +299,8 @@ class Gram:
         return self._rows
 
     def _analysed(self, answer: Answer | kernels.KernelAnswer, rows: Samples | None = None) -> Analysis:
-        return Analysis(self._opened, rows or self._rows, answer)
+        # A copy has none of the products that were computed of the rows: these go with this object.
+        return Analysis(self._opened, replace(rows or self._rows), answer)
 
     def pca(self, n_components: int | None = None) -> Analysis:
         """Principal components (EOFs) of the rows about their mean: Sirovich's method of snapshots, from A K A'.

@@ -253,7 +253,7 @@ def test_it_says_what_it_stands_for(gram, results):
     assert "&lt;dpca.Gram" in rows._repr_html_()
     assert found._repr_html_().startswith("<pre>&lt;dpca pca")
     assert {"scores", "eigenvalues"} <= {*dir(found)}
-    with pytest.raises(AttributeError, match="analysis of kind pca has no lags"):
+    with pytest.raises(AttributeError, match="this analysis has no lags, but scores"):
         _ = found.lags
 
 
