@@ -148,13 +148,14 @@ class Analysis:
         found = labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)
         return found["scores"]
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, covariates: Any = None) -> Any:
         """Scores of new samples, as by `rest`: one read of them, and of the data beside them, unless `components` has been called.
 
         Parameters
         ----------
         X : as for `dpca.PCA.transform`: an array, DataArray, Dataset or dict by group of features; or `dpca.config.inputs.Input`. Dates,
             where operators go by them, are those of the DataArray
+        covariates : of the new samples, where the run has regressed some out (`preprocess.regress_out`), as for `dpca.PCA.transform`
 
         Returns
         -------
@@ -170,7 +171,7 @@ class Analysis:
         answer = self._projecting()
         groups = new_samples(self._opened.kept, X)
         others = projection.Others(axis_of(groups, self._opened.samples.axis))
-        scores = scores_on(self._opened, answer, self._made[0] if self._made else None, groups)
+        scores = scores_on(self._opened, answer, self._made[0] if self._made else None, groups, covariates)
         found = projection.projected(self._rows, answer.maps.coefficients, scores, others)
         given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
         if given is None:

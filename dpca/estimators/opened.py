@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
+from dpca.methods.regressed import asked_of, columns_in, regressors_of
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
 from dpca.planning.runplan import Array, Workers
@@ -34,7 +35,6 @@ from dpca.planning.search import plan_maps
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named, parts_of
 from dpca.store.arrays import of_group
-from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Arrays
 from dpca.system.machine import memory_budget
@@ -139,48 +139,66 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     return [Made(with_maps(answer, found[name]), arrays, name) for name, answer in answers.items()]
 
 
-def scores_on(opened: Opened, answer: Answer, made: Made | None, groups: Groups) -> NDArray[np.float64]:
+def scores_on(
+    opened: Opened, answer: Answer, made: Made | None, groups: Groups, covariates: Any = None
+) -> NDArray[np.float64]:
     """X_c W of new samples, (m, k): by their products with the data, in one read of both, or by maps, if there are any.
 
     Parameters
     ----------
     groups : the new samples, by group of features
+    covariates : of them, where a run has regressed some out
     """
     kept, executor = opened.kept, opened.executor
     workers, runner = opened.workers(executor), Runner(executor, Progress())
     coefficients = answer.maps.coefficients
     scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
     with in_python():
+        regressors = [_regressors(part, groups, covariates) for part in kept.parts]
         if made is not None:
-            for part, new in zip(kept.parts, groups, strict=True):
-                scores += _by_components(part, made.of(part), new, workers, runner)
+            for part, new, own in zip(kept.parts, groups, regressors, strict=True):
+                scores += _by_components(part, made.of(part), new, own, workers, runner)
             return scores
         data, (dtype, _) = kept.open(), precisions([answer], kept.working_dtype)
-        for part, old, new in zip(kept.parts, data, groups, strict=True):
-            beside = plan_cross(old.source, old.samples_axis, new.source, new.samples_axis, dtype, workers)
+        for part, old, new, own in zip(kept.parts, data, groups, regressors, strict=True):
+            p, both = 0 if own is None else own.shape[1], (part.result.regressors, own)
+            places = old.source, old.samples_axis, new.source, new.samples_axis
+            beside = plan_cross(*places, dtype, workers, n_regressors=p)
             found = np.empty_like(scores)
 
             def receive(samples: slice, inner: Inner, found: NDArray[np.float64] = found) -> None:
                 found[samples] = inner.products @ coefficients
 
-            cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive)
+            cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive, both)
             scores += found
     _check_unchanged(kept, data)
     return scores
 
 
+def _regressors(part: Part, groups: Groups, covariates: Any) -> NDArray[np.float64] | None:
+    """What the run of a part has regressed out, of new samples, (m, p)."""
+    asked = asked_of(part.result)
+    names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
+    given = None if covariates is None else columns_in(covariates, groups[0].n_samples, names)
+    return regressors_of(part.result, groups, given)
+
+
 def _by_components(
-    part: Part, components: Any, new: FeatureGroup, workers: Workers, runner: Runner
+    part: Part,
+    components: Any,
+    new: FeatureGroup,
+    regressors: NDArray[np.float64] | None,
+    workers: Workers,
+    runner: Runner,
 ) -> NDArray[np.float64]:
     """X_c W of new samples, by W; these alone are read."""
-    of_part = part.fitted
-    fitted = Fitted(of_part.mean, of_part.scale, of_part.weights, components, of_part.factor)
+    fitted = replace(part.fitted, components=components)
     scores = np.empty((new.n_samples, components.shape[0]))
 
     def receive(samples: slice, found: NDArray[np.float64]) -> None:
         scores[samples] = found
 
-    projector = ByComponents(fitted, part.result.rules, new.source, new.samples_axis)
+    projector = ByComponents(fitted, part.result.rules, new.source, new.samples_axis, regressors=regressors)
     projector.plan(workers)
     projector.project(runner, receive)
     return scores

@@ -49,7 +49,7 @@ def results(tmp_path_factory):
     """Paths of results, by name."""
     place = tmp_path_factory.mktemp("results")
 
-    def run(name, given, **model):
+    def run(name, given, preprocess=None, **model):
         inputs = []
         for number, data in enumerate(given):
             path = str(place / f"{name}{number}.zarr")
@@ -58,6 +58,7 @@ def results(tmp_path_factory):
         alone = {key: value for key, value in inputs[0].items() if key != "name"}
         config = {
             "input": inputs if len(inputs) > 1 else alone,
+            "preprocess": preprocess or {},
             "model": {"n_components": 2, "svd_solver": "gram_eigh", **model},
             "output": {"path": str(place / name), "components": name == "gram", "report": False},
         }
@@ -73,6 +74,7 @@ def results(tmp_path_factory):
         "south": run("south", [south]),
         "north": run("north", [north]),
         "both": run("both", [south, north]),
+        "regressed": run("regressed", [FIELD], {"regress_out": {"seasonal_cycle": "month", "trend": 1}}),
         "single": run("single", [seasonal]),
         "double": run("double", [seasonal], precision="double"),
     }
@@ -333,6 +335,16 @@ def test_samples_that_were_left_out(results, kept, chain, values_read):
         projected = made.transform(FIELD[~LATER])
         assert values_read() - before == X[~LATER].size + (0 if made is found else X.size)
         xr.testing.assert_allclose(projected.drop_vars("component", errors="ignore"), scores, rtol=1e-8, atol=1e-8)
+
+
+def test_new_samples_lose_what_the_run_has_regressed_out(results):
+    found = dpca.open_gram(results["regressed"]).sel(time=slice("1992", "1996")).pca(3)
+    by_products = found.transform(FIELD[~LATER])
+    fitted = np.hstack([np.eye(12)[MONTH], days(slice(None))[:, None]])
+    left, maps = beside(X, fitted), found.components().values.reshape(3, -1)
+    assert_close(found.rest().values, (left[~LATER] - left[LATER].mean(0)) @ maps.T, 1e-9)
+    assert_close(by_products.values, found.rest().values, 1e-9)
+    assert_close(found.transform(FIELD[~LATER]).values, found.rest().values, 1e-9)
 
 
 def test_new_samples_without_names(gram):
