@@ -59,4 +59,5 @@ def _no_pauses(monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_reports(monkeypatch):
     """They take two seconds each, where what draws them is installed: only their own tests make them."""
-    monkeypatch.setattr("dpca.commands.run._report", lambda *_: None)
+    for command in ("run", "derive"):
+        monkeypatch.setattr(f"dpca.commands.{command}.write_beside", lambda *_: None)

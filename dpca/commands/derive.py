@@ -18,6 +18,7 @@ from dpca.analyses.maps import Backprojection, n_columns, precisions, with_maps
 from dpca.analyses.steps import analysed, columns_of, held
 from dpca.commands.aside import Aside, building, check_same_fit, forgetting
 from dpca.commands.prepare import place_of, scratch_of
+from dpca.commands.reporting import write_beside
 from dpca.config.derive import Derive
 from dpca.config.loading import Positioned
 from dpca.config.schema import without_secrets
@@ -126,7 +127,7 @@ def derive(
             durable.write_json(aside.arrays / MANIFEST, manifest)
         seconds = time.perf_counter() - began
         if config.output.report:
-            _report(out, work.progress)
+            write_beside(out, work.progress)
     return Derived(out, certificates, counts["bytes_decoded"], seconds)
 
 
@@ -359,17 +360,3 @@ def _near(loaded: Positioned[Derive]) -> Iterator[None]:
             if located.message != error.message:
                 raise located from error.__cause__
         raise
-
-
-def _report(place: Path, progress: Progress) -> None:
-    """Write report.html; if that fails, the result is complete without it."""
-    try:
-        from dpca.report.derived import write_derived_report
-    except ImportError:
-        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
-        return
-    progress.say("drawing report.html")
-    try:
-        write_derived_report(open_derived(place))
-    except Exception as error:
-        progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpca.commands.foresight import foreseen
 from dpca.commands.prepare import Prepared, inputs_of, place_of, prepared
+from dpca.commands.reporting import write_beside
 from dpca.config.loading import Loaded
 from dpca.config.schema import OF_KERNELS, Config, without_secrets
 from dpca.errors import (
@@ -150,7 +151,7 @@ def run(
         progress.finish("done", open_result(directory.path).certificate["verdict"])
         seconds = time.perf_counter() - began
         if config.output.report:
-            _report(directory.path, progress)
+            write_beside(directory.path, progress)
     return Finished(directory.path, seconds)
 
 
@@ -305,20 +306,6 @@ class _UnderWay:
         if isinstance(error, WorkerDied):
             error = _with_plan(error, self.ready.run_plan.processes[-1])
         return _explained(error, self.directory, self.ledger, self.loaded, from_gram)
-
-
-def _report(place: Path, progress: Progress) -> None:
-    """Write report.html; if that fails, the result is complete without it."""
-    try:
-        from dpca.report.page import write_report
-    except ImportError:
-        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
-        return
-    progress.say("drawing report.html")
-    try:
-        write_report(open_result(place))
-    except Exception as error:
-        progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
 
 
 def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> Ended:
