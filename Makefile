@@ -2,10 +2,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -34,16 +35,20 @@ lint: $(READY)
 looks: $(VENV)/.report $(VENV)/.figures
 	$(BIN)/python -m pytest -m looks
 
+## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD and scikit-learn (two minutes, with the installation)
+peers: $(PEERS)/.ready
+	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py
+
 ## bench: dpca beside its peers and the floor of this machine, case by case (an hour; needs 16 GB of disk)
-bench: $(VENV)/.peers
+bench: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 
 ## cells: 200,000 cells by 2000 genes, sparse, dpca beside scanpy (five minutes; 3 GB of memory, 0.3 GB of disk)
-cells: $(VENV)/.peers
+cells: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.cells
 
 ## curves: time and memory against features, samples and workers, as tables and a figure (half an hour; 8 GB of disk)
-curves: $(VENV)/.peers
+curves: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.curves
 
 ## latency: a run from an object store, with and without 50 ms added to every request (five minutes)
@@ -119,8 +124,14 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-$(VENV)/.peers: $(READY)
+$(VENV)/.benchmarks: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
+	touch $@
+
+# Beside .venv, not in it: netCDF4, which PySPOD needs, brings an HDF5 of its own and takes h5netcdf's place in xarray.
+$(PEERS)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	touch $@
 
 $(VENV)/.report: $(READY)
@@ -132,4 +143,4 @@ $(VENV)/.figures: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate results
+	rm -rf $(VENV) $(PEERS) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate results

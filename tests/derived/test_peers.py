@@ -1,18 +1,30 @@
-"""The same numbers as xeofs, PyDMD and PySPOD, each from the samples; skipped where they are not installed."""
+"""The same numbers as peers find from the samples: xeofs, eofs, PyDMD, PySPOD (`make peers`), scikit-learn and scipy."""
 
+import os
 import warnings
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import signal
+from sklearn.decomposition import PCA
 
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
-from dpca.derived.gram import transformed
+from dpca.derived.filters import Butterworth, Lanczos
+from dpca.derived.fits import Detrend
+from dpca.derived.gram import products_of, transformed
+from dpca.derived.groups import Anomalies, GroupMeans
 from dpca.derived.hilbert import hilbert
-from dpca.derived.operators import Center, Chain
+from dpca.derived.operators import Center, Chain, Difference, Select
 from dpca.derived.optimized_dmd import optimized_dmd
+from dpca.derived.pca import pca, project
 from dpca.derived.spod import spod
-from tests.derived.drawn import STEP, assert_close, assert_same_up_to_phase, samples
+from dpca.store.gram import read_gram
+from dpca.store.results import open_result
+from tests.commands.calls import dpca
+from tests.derived.drawn import STEP, Samples, assert_close, assert_same_up_to_phase, convolved, lanczos, means, samples
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 K = 5
@@ -21,7 +33,9 @@ K = 5
 def imported(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pytest.importorskip(name)
+        if os.environ.get("DPCA_NEEDS_PEERS"):
+            return import_module(name)
+        return pytest.importorskip(name, reason=f"{name} is not installed (make peers)")
 
 
 def labelled(x):
@@ -111,3 +125,89 @@ def test_spod_of_pyspod(block, tmp_path):
     for f in range(len(fit.frequencies)):
         modes = np.asarray(model.get_modes_at_freq(f)).reshape(60, -1)[:, :3]
         assert_same_up_to_phase(data.centred.T @ fit.coefficients[f][:, :3], modes, 1e-8)
+
+
+def rows(n):
+    """By name: operators on n samples, and what users of the peers below do to samples, (n, features), before their PCA."""
+    times, seasons, pairs = STEP * np.arange(n), np.arange(n) % 3, np.arange(n) // 2
+    sections = signal.butter(1, (0.1, 0.4), "bandpass", fs=1 / STEP, output="sos")
+    return {
+        "samples": ((), lambda x: x),
+        "anomalies, detrended": (
+            (Anomalies(seasons), Detrend(times)),
+            lambda x: signal.detrend(x - means(x, seasons), axis=0),
+        ),
+        "band-pass": ((Butterworth(times, (0.1, 0.4), 1),), lambda x: signal.sosfiltfilt(sections, x, axis=0)),
+        "Lanczos": ((Lanczos(times, (None, 0.2), 7),), lambda x: convolved(x, lanczos(7, 0.2 * STEP))),
+        "differences of some": ((Select(np.arange(2, n), n), Difference(n - 2)), lambda x: np.diff(x[2:], axis=0)),
+        "means of groups": (
+            (GroupMeans(pairs),),
+            lambda x: np.stack([x[pairs == pair].mean(0) for pair in set(pairs)]),
+        ),
+    }
+
+
+def components(products, operators):
+    """Of the rows, about their mean."""
+    chain = Chain(products.n, operators)
+    return pca(transformed(products, chain.then(Center(chain.n_out))), K)
+
+
+def of_eofs(rows, weights, fit, maps, tolerance):
+    """Variances, their shares, PCs and EOFs of rows with weights of features."""
+    solver = imported("eofs.standard").Eof(rows, weights=weights)
+    right = {"rtol": 0, "atol": tolerance * solver.eigenvalues(1)[0]}
+    np.testing.assert_allclose(fit.explained_variance(), solver.eigenvalues(K), **right)
+    np.testing.assert_allclose(fit.explained_variance_ratio, solver.varianceFraction(K), rtol=0, atol=tolerance)
+    assert_same_up_to_phase(fit.scores, solver.pcs(npcs=K), tolerance)
+    assert_same_up_to_phase(maps, solver.eofs(neofs=K).reshape(K, -1).T, tolerance)
+
+
+@pytest.mark.parametrize("name", rows(61))
+def test_pca_of_eofs_weighted_by_area(name):
+    x, weights = samples(5, 61, 200).x, np.sqrt(np.cos(np.deg2rad(np.linspace(-80, 80, 200))))
+    weighted = Samples(x * weights, (x * weights).mean(axis=0))
+    operators, theirs = rows(61)[name]
+    fit = components(weighted.products, operators)
+    of_eofs(theirs(x), weights, fit, weighted.centred.T @ fit.coefficients, 1e-11)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("name", rows(15))
+def test_pca_of_eofs_from_the_gram_matrix_that_a_run_on_real_data_keeps(name, weighted, shared_data):
+    folder = shared_data("climate-sst")
+    sst, land = np.load(folder / "sst.npy"), np.isnan(np.load(folder / "sst.npy")[0])
+    weights = np.load(folder / "weights.area.npy") if weighted else np.ones(land.shape)
+    given = f"{{uri: {folder / 'weights.area.npy'}}}" if weighted else "null"
+    Path("c.yaml").write_text(
+        f"input: {{uri: {folder / 'sst.npy'}}}\npreprocess: {{missing: mean, weights: {given}}}\noutput: {{path: r}}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    operators, theirs = rows(15)[name]
+    fit = components(products_of(read_gram(open_result("r"))), operators)
+    x, w = sst[:, ~land], weights[~land]
+    of_eofs(theirs(x), w, fit, ((x - x.mean(axis=0)) * w).T @ fit.coefficients, 1e-10)
+
+
+@pytest.mark.parametrize("name", rows(61))
+def test_pca_of_scikit_learn_behind_filters_of_scipy(name):
+    data = samples(6, 61, 200)
+    operators, theirs = rows(61)[name]
+    fit, model = components(data.products, operators), PCA(K, svd_solver="full")
+    scores = model.fit_transform(theirs(data.x))
+    np.testing.assert_allclose(fit.explained_variance(), model.explained_variance_, rtol=1e-11)
+    np.testing.assert_allclose(fit.explained_variance_ratio, model.explained_variance_ratio_, rtol=1e-11)
+    assert_same_up_to_phase(fit.scores, scores, 1e-11)
+    assert_same_up_to_phase(data.centred.T @ fit.coefficients, model.components_.T, 1e-11)
+
+
+def test_pca_of_a_subset_and_scores_of_the_rest_of_scikit_learn():
+    data = samples(7, 61, 200)
+    inside = np.random.default_rng(7).permutation(61) < 40
+    select = Select(np.flatnonzero(inside), 61)
+    fit, model = components(data.products, (select,)), PCA(K, svd_solver="full").fit(data.x[inside])
+    np.testing.assert_allclose(fit.explained_variance(), model.explained_variance_, rtol=1e-11)
+    rest = project(data.products, fit.coefficients, data.products.matrix[~inside], inside / inside.sum())
+    theirs = model.transform(data.x[~inside])
+    signs = np.sign(((data.centred.T @ fit.coefficients).T * model.components_).sum(axis=1))
+    assert_close(rest * signs, theirs, 1e-11)

@@ -11,7 +11,7 @@ import pytest
 from dpca import PCA
 from tests.commands.calls import dpca
 
-xeofs = pytest.importorskip("xeofs", reason="xeofs is not installed (extra benchmarks)")
+xeofs = pytest.importorskip("xeofs", reason="xeofs is not installed (make peers)")
 xr = pytest.importorskip("xarray")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
