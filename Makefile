@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -90,6 +90,13 @@ climate_eof: $(VENV)/.figures
 	$(BIN)/dpca run configs/climate_eof.yaml --overwrite
 	$(BIN)/python -m workflows.climate_eof.draw results/climate_eof dpca-climate/indices.nc results/climate_eof.png
 
+## one_read: eight analyses of 2 GiB from one read, their maps from another, and a figure (three minutes; 3 GB of disk)
+one_read: $(VENV)/.figures
+	$(BIN)/python -m workflows.one_read.make dpca-one-read
+	$(BIN)/dpca run configs/one_read.yaml --overwrite
+	$(BIN)/dpca derive configs/one_read-derived.yaml --overwrite
+	$(BIN)/python -m workflows.one_read.draw results/one_read results/one_read-derived results/one_read.png
+
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
 	$(BIN)/python -m workflows.memory.measure --samples 1000 --features 4000000
@@ -143,4 +150,4 @@ $(VENV)/.figures: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate results
+	rm -rf $(VENV) $(PEERS) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate dpca-one-read results
