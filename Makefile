@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read memory precision claims properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read one_read_benchmark memory precision claims properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -96,6 +96,10 @@ one_read: $(VENV)/.figures
 	$(BIN)/dpca run configs/one_read.yaml --overwrite
 	$(BIN)/dpca derive configs/one_read-derived.yaml --overwrite
 	$(BIN)/python -m workflows.one_read.draw results/one_read results/one_read-derived results/one_read.png
+
+## one_read_benchmark: the same beside a script for each of xeofs, scipy, PyDMD and PySPOD (half an hour; 16 GB of memory, 3 GB of disk)
+one_read_benchmark: $(PEERS)/.ready
+	$(PEERS)/bin/python -m workflows.one_read.benchmark
 
 ## memory: 16 GB in a budget of 2 GiB, with 1000 and with 4000 samples (needs 18 GB of disk)
 memory: $(READY)
