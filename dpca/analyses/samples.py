@@ -20,7 +20,7 @@ from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
 from dpca.derived.fits import Detrend, RegressOut
 from dpca.derived.gram import AnyProducts, Transformed, transformed
 from dpca.derived.groups import Anomalies, Between, GroupMeans
-from dpca.derived.hilbert import Padding, analytic
+from dpca.derived.hilbert import Padding, analytic, hilbert
 from dpca.derived.operators import F64, Center, Chain, Difference, Operator, Remainder, Select, Weights
 from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.derived.pca import UpTo, pca
@@ -361,7 +361,8 @@ class Samples:
         self.axis.clock("the Hilbert transform")
         words = f"the analytic signal (padding {padding})"
         rows = replace(self, chain=analytic(self.chain, padding, decay), told=(*self.told, words))
-        return of_components("hilbert", rows, pca(rows.transformed, n_components), rows._divisor())
+        found = hilbert(self.products, self.chain, n_components, padding, decay)
+        return of_components("hilbert", rows, found, rows._divisor())
 
     def dmd(self, rank: Number = None) -> Answer:
         """Exact dynamic mode decomposition."""

@@ -108,7 +108,7 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
     same command goes on from there.
 
     \b
-    Example: dpca derive configs/derive.yaml
+    Example: dpca derive configs/one_read-derived.yaml
     """
     from dpca.commands.derive import derive as carry_out
     from dpca.commands.derive import plan as make_plan

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer
 from dpca.analyses.kept import Kept
@@ -33,7 +34,7 @@ from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.record import environment
 from dpca.methods.stages import Stages
 from dpca.planning.runplan import Array, RunPlan
-from dpca.planning.search import plan_maps, process_of
+from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.sources import expanded
 from dpca.sources.groups import Groups, named
 from dpca.store.derived import open_derived
@@ -231,7 +232,9 @@ class _Work:
 
     def answers(self) -> dict[str, Answer]:
         """The answers by name; the Gram matrix is released after them."""
-        with self.stages.timed("analyses"), self.progress.stage("analyses"):
+        threads = eigensolve_threads(self.kept.first.n_samples)
+        limited = threadpool_limits(threads, user_api="blas")
+        with limited, self.stages.timed("analyses"), self.progress.stage("analyses"):
             samples = self.kept.samples(self.config.time)
             return {
                 analysis.name: analysed(samples, self.kept.recorded, analysis, f"analyses.{number}")

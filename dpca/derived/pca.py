@@ -116,8 +116,13 @@ def leading(
 
 def signed(vectors: Matrix) -> Matrix:
     """Vectors whose entries of largest magnitude are real and positive, (n, k): the sign of a real one, the phase of a complex one."""
+    return np.asarray(vectors * phases_of(vectors))
+
+
+def phases_of(vectors: Matrix) -> Matrix:
+    """What makes the entry of largest magnitude of each vector real and positive, (k,)."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
-    return np.asarray(vectors * (largest.conj() / np.abs(largest)))
+    return np.asarray(largest.conj() / np.abs(largest))
 
 
 def _checked(number: int | UpTo | None, rank: int, key: str) -> int:

@@ -119,9 +119,8 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     ]
     filled, constant = counts["missing_values"], counts["constant_features"]
     if filled:
-        words.append(
-            f"{filled:,} missing values were filled in with their feature's mean, except in features that were left out"
-        )
+        by = "the fit of what was regressed out" if "regressors" in manifest else "their feature's mean"
+        words.append(f"{filled:,} missing values were filled in with {by}, except in features that were left out")
     words += [f"{count:,} features were left out {reason}" for reason, count in left_out(counts).items()]
     if constant:
         words.append(f"{constant:,} constant features count as 0")
