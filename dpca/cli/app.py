@@ -312,16 +312,27 @@ def report(
 ) -> None:
     """One HTML file of a result: spectrum, scores, components as pictures, samples that stand out, what it took.
 
-    It needs no other file and no network, so that it can be mailed. A run writes one, unless output.report is false.
+    It needs no other file and no network, so that it can be mailed. A run writes one, unless output.report is false. Of derived
+    analyses it has an overview, and of each its spectrum, scores and maps.
 
     \b
     Example: dpca report results/quickstart --labels groups.txt
     """
     from dpca.errors import InputError
     from dpca.sources.labels import read_labels
+    from dpca.store.derived import open_derived
+    from dpca.store.directory import DERIVED, kind_at
     from dpca.store.results import open_result
 
+    derived = kind_at(result) == DERIVED
+    for option, value, of in (("--labels", labels, "samples"), ("--groups", groups, "features")):
+        if derived and value is not None:
+            raise InputError(
+                f"{option}: is of the {of} of a run, but {result} holds analyses derived from one",
+                "Leave it out, or name the result of the run.",
+            )
     try:
+        from dpca.report.derived import write_derived_report
         from dpca.report.page import write_report
     except ImportError as cause:
         raise InputError(
@@ -332,6 +343,9 @@ def report(
         ("--labels-column", labels_column, "--labels", labels),
         ("--groups-array", groups_array, "--groups", groups),
     )
+    if derived:
+        click.echo(write_derived_report(open_derived(result), out))
+        return
     opened = open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     divided = None if groups is None else read_labels(groups, groups_array, opened.n_features, "features")

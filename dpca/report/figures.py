@@ -1,76 +1,32 @@
-"""The figures of a report, as SVG. The only file that imports matplotlib (extra `report`).
-
-Text stays text, and lines take the text colour of the page, so that a figure suits light and dark pages. The palette is that
-of Okabe and Ito, which can be read with colour blindness; shapes or positions always carry the same information.
-"""
+"""The figures of the report of a run, as SVG."""
 
 from __future__ import annotations
 
-import io
 import math
 import re
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from dpca.report.drawing import COLORS, INK, MANY_POINTS, MARKERS, as_text, image, mark, new_figure, styled, svg
 from dpca.report.findings import Answer, Axis, Component, Groups, Picture, Quality, Scree
 
-P = ParamSpec("P")
-
-MISSING = "#9a9a9a"
-"""Colour of pixels without any value; a value near 0 is white."""
-INK = "#102030"
-"""Placeholder for the text colour of the page."""
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
-MARKERS = "os^DvPX*"
 LEGEND_LETTERS = 24
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters and surrogates, which no font has."""
 LETTER_SHARE = 0.0125
 """Width of a letter of a name below a plot, as a share of the width of the plot."""
-MANY_POINTS = 2000
-"""Larger numbers of points are drawn as one bitmap, not as single shapes."""
-STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.frameon": False,
-}
 
 
-def _styled(draw: Callable[P, str]) -> Callable[P, str]:
-    """A drawing function in the style of the report, which leaves the caller's matplotlib settings unchanged."""
-
-    @wraps(draw)
-    def drawing(*arguments: P.args, **named: P.kwargs) -> str:
-        with mpl.rc_context(STYLE):
-            return draw(*arguments, **named)
-
-    return drawing
-
-
-@_styled
+@styled
 def of_eigenvalues(scree: Scree) -> str:
     """Eigenvalues with their sampling errors and the edge of the noise."""
     k, shown = scree.n_components, scree.n_shown
-    figure = _figure(4.2, 3.1)
+    figure = new_figure(4.2, 3.1)
     axes = figure.subplots()
     numbers, values = np.arange(shown), scree.eigenvalues[:shown]
     axes.semilogy(numbers, values, color=INK, linewidth=0.8, alpha=0.5)
@@ -87,14 +43,14 @@ def of_eigenvalues(scree: Scree) -> str:
     axes.set(xlabel="component", ylabel="eigenvalue")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.legend(loc="upper right")
-    return _svg(figure, "eigenvalues")
+    return svg(figure, "eigenvalues")
 
 
-@_styled
+@styled
 def of_shares(scree: Scree) -> str:
     """The cumulative share of the variance, and the numbers of components that the rules suggest."""
     k, shown = scree.n_components, int(np.count_nonzero(scree.eigenvalues > 0))
-    figure = _figure(4.2, 3.1)
+    figure = new_figure(4.2, 3.1)
     axes = figure.subplots()
     numbers, shares = np.arange(1, shown + 1), np.cumsum(scree.ratio[:shown])
     axes.plot(numbers, shares, color=INK, linewidth=1)
@@ -108,36 +64,36 @@ def of_shares(scree: Scree) -> str:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if rules:
         axes.legend(loc="lower right")
-    return _svg(figure, "shares")
+    return svg(figure, "shares")
 
 
-@_styled
+@styled
 def of_group_shares(shares: NDArray[np.float64], names: Sequence[str]) -> str:
     """The share of each group of features in each component, (groups, components), as stacked bars."""
     count = shares.shape[1]
-    figure = _figure(4.6, 0.28 * count + 0.9)
+    figure = new_figure(4.6, 0.28 * count + 0.9)
     axes = figure.subplots()
     numbers, left = np.arange(count), np.zeros(count)
     for number, (share, name) in enumerate(zip(shares, names, strict=True)):
         hatch = ("", "//", "..", "xx")[number // len(COLORS) % 4]
         color = COLORS[number % len(COLORS)]
         axes.barh(
-            numbers, share, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=_text(name)
+            numbers, share, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=as_text(name)
         )
         left = left + share
     axes.set(xlabel="share of the variance", ylabel="component", xlim=(0, 1), ylim=(count - 0.5, -0.5))
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(names), 4))
-    return _svg(figure, "group-shares")
+    return svg(figure, "group-shares")
 
 
-@_styled
+@styled
 def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
     """The first scores against each other."""
     count = min(4, scores.shape[1])
     if count < 2:
         return ""
-    figure = _figure(2.1 * (count - 1) + 1.6, 2.1 * (count - 1))
+    figure = new_figure(2.1 * (count - 1) + 1.6, 2.1 * (count - 1))
     panels = figure.subplots(count - 1, count - 1, squeeze=False)
     drawn: list[Any] = []
     for row in range(1, count):
@@ -154,15 +110,15 @@ def of_scores(scores: NDArray[np.float64], labels: NDArray[Any] | None) -> str:
             if column == 0:
                 axes.set_ylabel(f"score {row}")
     _legend(figure, drawn, labels)
-    return _svg(figure, "scores")
+    return svg(figure, "scores")
 
 
-@_styled
+@styled
 def of_kernels(answers: list[Answer], labels: NDArray[Any] | None) -> str:
     """The first two scores of each kernel."""
     across = min(4, len(answers))
     down = -(-len(answers) // across)
-    figure = _figure(1.9 * across + (1.0 if labels is not None else 0.0), 2.0 * down)
+    figure = new_figure(1.9 * across + (1.0 if labels is not None else 0.0), 2.0 * down)
     panels = figure.subplots(down, across, squeeze=False).reshape(-1)
     drawn: list[Any] = []
     for axes in panels[len(answers) :]:
@@ -178,67 +134,76 @@ def of_kernels(answers: list[Answer], labels: NDArray[Any] | None) -> str:
         axes.set_title(f"{answer.number}: {kernel.name}{gamma}", fontsize=7)
         axes.set(xticks=[], yticks=[])
     _legend(figure, drawn, labels)
-    return _svg(figure, "kernels")
+    return svg(figure, "kernels")
 
 
-@_styled
-def of_order(scores: NDArray[np.float64], axis: Axis, labels: NDArray[Any] | None, every: int = 1) -> str:
-    """The first scores of every `every`-th sample against the order of samples, or their coordinate."""
+@styled
+def of_order(
+    scores: NDArray[np.float64],
+    axis: Axis,
+    labels: NDArray[Any] | None,
+    every: int = 1,
+    name: str = "order",
+    many: int = MANY_POINTS,
+) -> str:
+    """The first scores of every `every`-th sample against the order of samples, or their coordinate.
+
+    Parameters
+    ----------
+    many : larger numbers of samples are drawn as one bitmap
+    """
     count = min(3, scores.shape[1])
-    figure = _figure(6.4, 1.2 * count + 0.5)
+    figure = new_figure(6.4, 1.2 * count + 0.5)
     at = axis.positions(len(scores), every)
     panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     for number, axes in enumerate(panels):
-        axes.plot(at, scores[:, number], color=INK, linewidth=0.4, alpha=0.4, rasterized=len(scores) > MANY_POINTS)
-        _points(axes, at, scores[:, number], labels)
+        axes.plot(at, scores[:, number], color=INK, linewidth=0.4, alpha=0.4, rasterized=len(scores) > many)
+        _points(axes, at, scores[:, number], labels, many)
         axes.set_ylabel(f"score {number}")
         axes.yaxis.set_major_locator(MaxNLocator(3))
-    panels[-1].set_xlabel(_text(axis.label))
-    _mark(panels[-1].xaxis, axis, 8)
-    return _svg(figure, "order")
+    panels[-1].set_xlabel(as_text(axis.label))
+    mark(panels[-1].xaxis, axis, 8)
+    return svg(figure, name)
 
 
-@_styled
+@styled
 def of_component(
-    called: str, component: Component, views: tuple[Picture, ...], axes_of: list[Axis], groups: Groups | None = None
+    called: str,
+    component: Component,
+    views: tuple[Picture, ...],
+    axes_of: list[Axis],
+    groups: Groups | None = None,
+    name: str | None = None,
 ) -> str:
-    """A component, drawn in the shape of the data; `called` is its number, with the name of its group of several."""
+    """A component, drawn in the shape of the data.
+
+    Parameters
+    ----------
+    called : its number, with the name of its group of several
+    name : what no other figure of the page is called; None for one that follows from `called`
+    """
+    name = name or _id(called)
     if groups is not None:
-        return _grouped(called, component, views[0], axes_of[0], groups)
+        return _grouped(called, component, views[0], axes_of[0], groups, name)
     if len(views[0].axes) == 1:
-        return _line(called, component, views[0], axes_of[0])
+        return _line(called, component, views[0], axes_of[0], name)
     shapes = [view.shape for view in views]
     width = sum(shape[1] for shape in shapes)
     height = 3.0 if len(views) > 1 else min(4.0, 3.6 * shapes[0][0] / shapes[0][1] + 0.7)
-    figure = _figure(min(7.4, max(2.6, 1.5 + height * width / max(shape[0] for shape in shapes))), height)
+    figure = new_figure(min(7.4, max(2.6, 1.5 + height * width / max(shape[0] for shape in shapes))), height)
     panels = figure.subplots(1, len(views), squeeze=False, width_ratios=[shape[1] for shape in shapes])[0]
     limit = float(np.nanmax([np.nanmax(np.abs(values), initial=0) for values in component.views])) or 1.0
-    image: Any = None
+    drawn: Any = None
     for panel, view, values in zip(panels, views, component.views, strict=True):
-        down, across = (axes_of[axis] for axis in view.axes)
-        extent, upward = _extent(down, across, view)
-        image = panel.imshow(
-            values,
-            cmap="RdBu_r",
-            vmin=-limit,
-            vmax=limit,
-            extent=extent,
-            origin="lower" if upward else "upper",
-            interpolation="nearest",
-            aspect="equal" if down.known == across.known else "auto",
-        )
-        panel.set_facecolor(MISSING)
-        panel.set(xlabel=_text(across.label), ylabel=_text(down.label))
-        _mark(panel.xaxis, across, 4)
-        _mark(panel.yaxis, down, 4)
-    figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=30)
-    return _svg(figure, _id(called))
+        drawn = image(panel, values, view, axes_of, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    figure.colorbar(drawn, ax=list(panels), shrink=0.8, aspect=30)
+    return svg(figure, name)
 
 
-@_styled
+@styled
 def of_outliers(quality: Quality) -> str:
     """Leverage against the share of each sample outside the components."""
-    figure = _figure(4.2, 3.4)
+    figure = new_figure(4.2, 3.4)
     axes = figure.subplots()
     many = len(quality.leverage) > MANY_POINTS
     axes.plot(quality.leverage, quality.outside, "o", color=COLORS[0], markersize=3, alpha=0.7, rasterized=many)
@@ -246,43 +211,44 @@ def of_outliers(quality: Quality) -> str:
     if most - least < 1e-6:  # else the axis would show rounding errors
         axes.set_xlim(least - 0.1, most + 0.1)
     axes.set(xlabel="leverage", ylabel="share that components leave", ylim=(-0.02, 1.02))
-    return _svg(figure, "outliers")
+    return svg(figure, "outliers")
 
 
-@_styled
+@styled
 def of_similarity(quality: Quality) -> str:
     """Cosines between centred samples, ordered by the first score."""
-    figure = _figure(4.2, 3.4)
+    figure = new_figure(4.2, 3.4)
     axes = figure.subplots()
-    image = axes.imshow(quality.similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    drawn = axes.imshow(quality.similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     every = "" if quality.every == 1 else f", one of {quality.every}"
     axes.set(xlabel=f"samples by score 0{every}", ylabel="", xticks=[], yticks=[])
-    figure.colorbar(image, ax=axes, shrink=0.8, label="cosine")
-    return _svg(figure, "similarity")
+    figure.colorbar(drawn, ax=axes, shrink=0.8, label="cosine")
+    return svg(figure, "similarity")
 
 
 def _id(called: str) -> str:
     return re.sub(r"\W+", "-", f"component{called}")
 
 
-def _line(called: str, component: Component, view: Picture, axis: Axis) -> str:
-    figure = _figure(6.4, 1.8)
+def _line(called: str, component: Component, view: Picture, axis: Axis, name: str) -> str:
+    figure = new_figure(6.4, 1.8)
     axes = figure.subplots()
     (values,) = component.views
     at = axis.positions(len(values), view.step[0])
     if len(values) > 60:
-        axes.vlines(at, 0, values, color=COLORS[0], linewidth=0.7, rasterized=len(values) > MANY_POINTS)
+        many = len(values) > MANY_POINTS
+        axes.fill_between(at, 0, values, step="mid", color=COLORS[0], linewidth=0.3, rasterized=many)
     else:
         axes.stem(at, values, linefmt=COLORS[0], markerfmt="o", basefmt=" ")
     axes.axhline(0, color=INK, linewidth=0.5)
-    axes.set(xlabel=_text(axis.label), ylabel=_text(f"component {called}"))
-    _mark(axes.xaxis, axis, 8)
-    return _svg(figure, _id(called))
+    axes.set(xlabel=as_text(axis.label), ylabel=as_text(f"component {called}"))
+    mark(axes.xaxis, axis, 8)
+    return svg(figure, name)
 
 
-def _grouped(called: str, component: Component, view: Picture, axis: Axis, groups: Groups) -> str:
+def _grouped(called: str, component: Component, view: Picture, axis: Axis, groups: Groups, name: str) -> str:
     """Absolute loadings group by group, as in a Manhattan plot, with boundaries between them."""
-    figure = _figure(7.4, 2.2)
+    figure = new_figure(7.4, 2.2)
     axes = figure.subplots()
     values, stops = np.abs(component.views[0]), [*groups.starts[1:], groups.length]
     at = view.step[0] * np.arange(len(values))
@@ -294,45 +260,25 @@ def _grouped(called: str, component: Component, view: Picture, axis: Axis, group
             axes.axvline(start, color=INK, linewidth=0.3, alpha=0.5)
     middles = [(start + stop) / 2 for start, stop in zip(groups.starts, stops, strict=True)]
     named, last = [], -math.inf
-    for middle, name in zip(middles, groups.names, strict=True):
-        room = LETTER_SHARE * (len(name) + 1) * groups.length
+    for middle, title in zip(middles, groups.names, strict=True):
+        room = LETTER_SHARE * (len(title) + 1) * groups.length
         if middle - last >= room:  # a name that would touch the previous one is left out
-            named.append((middle, name))
+            named.append((middle, title))
             last = middle
-    axes.set_xticks([middle for middle, _ in named], [_text(name) for _, name in named])
+    axes.set_xticks([middle for middle, _ in named], [as_text(title) for _, title in named])
     axes.tick_params(axis="x", length=0, labelsize=8)
     axes.set(
-        xlabel=f"{_text(axis.label)}, by group",
-        ylabel=_text(f"|component {called}|"),
+        xlabel=f"{as_text(axis.label)}, by group",
+        ylabel=as_text(f"|component {called}|"),
         xlim=(0, groups.length),
         ylim=(0, None),
     )
-    return _svg(figure, _id(called))
+    return svg(figure, name)
 
 
-def _mark(ticks: Any, axis: Axis, most: int) -> None:
-    """Mark an axis at round numbers; a time where years begin, or, if it is shorter, with dates."""
-    years = axis.years(most)
-    if years:
-        ticks.set_ticks(list(years), list(years.values()))
-        return
-    ticks.set_major_locator(MaxNLocator(most if axis.time is None else min(most, 5)))
-    if axis.time is not None:
-        ticks.set_major_formatter(FuncFormatter(lambda position, _: axis.date(position)))
-
-
-def _extent(down: Axis, across: Axis, view: Picture) -> tuple[tuple[float, float, float, float], bool]:
-    """Edges of an image in the units of its axes, and whether its first row is at the bottom."""
-    (height, width), (pitch, _) = view.shape, view.step
-    left, right = across.edges(width * pitch)
-    first, last = down.edges(height * pitch)
-    upward = down.known and first < last
-    return ((left, right, first, last) if upward else (left, right, last, first)), upward
-
-
-def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> list[Any]:
+def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None, many: int = MANY_POINTS) -> list[Any]:
     size = 9 if len(x) <= 500 else 3
-    how = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": len(x) > MANY_POINTS}
+    how = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": len(x) > many}
     if labels is None:
         return [axes.scatter(x, y, color=COLORS[0], **how)]
     kinds = np.unique(labels)
@@ -347,12 +293,7 @@ def _points(axes: Any, x: Any, y: Any, labels: NDArray[Any] | None) -> list[Any]
 
 
 def _short(name: str) -> str:
-    return _text(name if len(name) <= LEGEND_LETTERS else name[: LEGEND_LETTERS - 3] + "...")
-
-
-def _text(name: str) -> str:
-    """A name as plain text: matplotlib would set text between dollar signs as mathematics."""
-    return CONTROL.sub("\ufffd", name).replace("$", r"\$")
+    return as_text(name if len(name) <= LEGEND_LETTERS else name[: LEGEND_LETTERS - 3] + "...")
 
 
 def _visible(name: str) -> ListedColormap:
@@ -367,22 +308,3 @@ def _legend(figure: Figure, drawn: list[Any], labels: NDArray[Any] | None) -> No
         figure.legend(handles=drawn, loc="upper right", markerscale=2)
     elif labels.dtype.kind in "biuf":
         figure.colorbar(drawn[0], ax=figure.axes, shrink=0.6, label="label")
-
-
-def _figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _svg(figure: Figure, name: str) -> str:
-    """The <svg> element, as wide as its container, in the text colour of the page; the same bytes for the same figure."""
-    written = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
-        figure.savefig(written, format="svg", metadata={"Date": None}, dpi=110)
-    text = written.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    width = re.search(r'width="([\d.]+)pt"', text)
-    assert width is not None
-    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    style = f'style="--natural: {float(width[1]) * 4 / 3:.0f}px"'
-    return text.replace(INK, "currentColor").replace("<svg", f'<svg {style} role="img"', 1)

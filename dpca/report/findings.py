@@ -7,7 +7,7 @@ value of largest magnitude in it, so that no peak is lost, whatever the size of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -21,8 +21,9 @@ from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.numerics.dimension import Eigenvalues, noise_edge
 from dpca.sources.calendars import dates, needs_cftime, number_of
 from dpca.store.gram import keeps_gram, read_gram, read_products
-from dpca.store.names import names_along
+from dpca.store.names import Labelled, names_along
 from dpca.store.results import Result
+from dpca.store.stored import Stored
 
 F64 = NDArray[np.float64]
 
@@ -40,7 +41,11 @@ READ_BYTES = 16 * 10**9
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
 MOST_GROUPS = 100
+MOST_NAMES = 24
+"""Largest number of names along an axis that are written below it."""
 ROUND_YEARS = tuple(factor * 10**power for power in range(5) for factor in (1, 2, 5))
+MOST_POINTS = 10_000
+"""Largest number of samples that are drawn; of more, every k-th is drawn."""
 MATRIX = 400
 """Largest number of rows of the drawn similarity matrix; of more samples, every k-th is drawn."""
 
@@ -114,6 +119,8 @@ class Axis:
     step: int = 1
     time: Mapping[str, Any] | None = None
     """Attributes of the coordinate, if its numbers are dates."""
+    names: tuple[str, ...] = ()
+    """Of its entries, where these are text, and few."""
 
     @property
     def known(self) -> bool:
@@ -140,6 +147,11 @@ class Axis:
                 found[number_of(date, self.time, self.label)] = str(year)
         found = {position: year for position, year in found.items() if low <= position <= high}
         return found if len(found) > 1 else {}
+
+    def named(self, letters: int) -> dict[float, str]:
+        """The names of all entries and where they are, if there are no more than so many letters, spaces included."""
+        wide = sum(len(name) + 2 for name in self.names)
+        return dict(zip(self.positions(len(self.names)).tolist(), self.names, strict=True)) if wide <= letters else {}
 
     def date(self, position: float) -> str:
         """A position as a date; as a number where it is none."""
@@ -183,8 +195,8 @@ class Picture:
 class Component:
     """A component in the shape of the data."""
 
-    views: tuple[NDArray[np.float64], ...]
-    """The values of each picture; NaN where no feature has a value."""
+    views: tuple[NDArray[Any], ...]
+    """The values of each picture, real or complex; NaN where no feature has a value."""
     top: tuple[Extreme, ...]
     """The features with the largest absolute loadings."""
 
@@ -264,7 +276,7 @@ def _edge(result: Result, values: F64, total: float) -> float | None:
 
 
 def axis_of(
-    result: Result, dim: str | None, fallback: str, most: int | None = None, block_bytes: int = BLOCK_BYTES
+    result: Labelled, dim: str | None, fallback: str, most: int | None = None, block_bytes: int = BLOCK_BYTES
 ) -> Axis:
     """The axis of a dimension, with the coordinate of that name if there is one.
 
@@ -275,6 +287,8 @@ def axis_of(
     """
     coordinate = None if dim is None else result.coordinate(dim)
     length = 0 if coordinate is None else int(coordinate.values.shape[0])
+    if coordinate is not None and coordinate.text and length <= MOST_NAMES:
+        return Axis(str(dim), names=tuple(map(str, np.asarray(coordinate.values[...]).tolist())))
     if coordinate is None or coordinate.text or not length:
         return Axis(dim or fallback)
     step = 1 if most is None else -(-length // most)
@@ -348,27 +362,57 @@ def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
 
 
 def components(result: Result, count: int) -> list[Component]:
-    """The first components; each is read once, in blocks."""
-    array = result.arrays[result.named("components")]
-    features = tuple(array.shape[1:])
-    dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[1:])]
-    drawn = []
-    for number in range(count):
-        views = [np.full(picture.shape, np.nan) for picture in pictures(features)]
-        best: list[tuple[float, tuple[int, ...]]] = []
-        for region in _blocks(features, array.chunks[1:]):
-            block = np.asarray(array[(number, *region)], np.float64)
-            best = sorted([*best, *_largest(block, region)], key=lambda item: -abs(item[0]))[:TOP]
-            for picture, view in zip(pictures(features), views, strict=True):
-                _add(view, picture, block, region)
-        names = (
-            ", ".join(names_along(result, dim, [i])[0] for dim, i in zip(dims, index, strict=True)) for _, index in best
-        )
-        top = tuple(
-            Extreme(f"({name})" if len(dims) > 1 else name, value) for name, (value, _) in zip(names, best, strict=True)
-        )
-        drawn.append(Component(tuple(views), top))
-    return drawn
+    """The first components."""
+    return drawn(result, result.arrays[result.named("components")], [(number,) for number in range(count)])
+
+
+def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels: int = PIXELS) -> list[Component]:
+    """Some components of an array; each is read once, in blocks, together with those that share its chunks.
+
+    Parameters
+    ----------
+    of : what has the coordinates of the array
+    array : components, or maps, with the axes of features last
+    leads : the indices of each along the axes before those
+    pixels : as of `pictures`
+    """
+    ahead = len(leads[0]) if leads else 0
+    features, chunks = tuple(array.shape[ahead:]), array.chunks[ahead:]
+    dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[ahead:])]
+    views_of, dtype = pictures(features, pixels), np.result_type(array.dtype, np.float64)
+    found = dict[tuple[int, ...], Component]()
+    for near in sharing(leads, array.chunks[:ahead]):
+        box = tuple(slice(min(along), max(along) + 1) for along in zip(*near, strict=True))
+        each = math.prod(one.stop - one.start for one in box) * dtype.itemsize // 8
+        views = {lead: [np.full(picture.shape, np.nan, dtype) for picture in views_of] for lead in near}
+        best: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {lead: [] for lead in near}
+        for region in _blocks(features, chunks, BLOCK_BYTES // each):
+            together = array[(*box, *region)]
+            for lead in near:
+                inside = tuple(at - one.start for at, one in zip(lead, box, strict=True))
+                block = np.asarray(together[inside], dtype)
+                largest = _largest(np.abs(block) if dtype.kind == "c" else block, region)
+                best[lead] = sorted([*best[lead], *largest], key=lambda item: -abs(item[0]))[:TOP]
+                for picture, view in zip(views_of, views[lead], strict=True):
+                    _add(view, picture, block, region)
+        for lead in near:
+            found[lead] = Component(tuple(views[lead]), _named(of, dims, best[lead]))
+    return [found[lead] for lead in leads]
+
+
+def _named(of: Labelled, dims: list[str], best: list[tuple[float, tuple[int, ...]]]) -> tuple[Extreme, ...]:
+    names = (", ".join(names_along(of, dim, [i])[0] for dim, i in zip(dims, index, strict=True)) for _, index in best)
+    return tuple(
+        Extreme(f"({name})" if len(dims) > 1 else name, value) for name, (value, _) in zip(names, best, strict=True)
+    )
+
+
+def sharing(leads: Sequence[tuple[int, ...]], chunks: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
+    """The indices, those in the same chunk together."""
+    found = dict[tuple[int, ...], list[tuple[int, ...]]]()
+    for lead in leads:
+        found.setdefault(tuple(at // chunk for at, chunk in zip(lead, chunks, strict=True)), []).append(lead)
+    return list(found.values())
 
 
 def _blocks(
@@ -397,7 +441,7 @@ def _largest(block: F64, region: tuple[slice, ...]) -> list[tuple[float, tuple[i
     return largest
 
 
-def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> None:
+def _add(view: NDArray[Any], picture: Picture, block: NDArray[Any], region: tuple[slice, ...]) -> None:
     """Add a block to a picture: each pixel keeps the value of largest magnitude, or NaN where there is no value."""
     for axis in sorted(picture.middle, reverse=True):
         at, piece = picture.middle[axis], region[axis]
@@ -405,15 +449,23 @@ def _add(view: F64, picture: Picture, block: F64, region: tuple[slice, ...]) -> 
             return
         block = block.take(at - piece.start, axis)
     target = []
-    high = low = block
     for axis, (shown, step) in enumerate(zip(picture.axes, picture.step, strict=True)):
         pixels = np.arange(region[shown].start, region[shown].stop) // step
-        starts = np.flatnonzero(np.diff(pixels, prepend=-1))
-        high, low = np.fmax.reduceat(high, starts, axis), np.fmin.reduceat(low, starts, axis)
+        block = _extreme(block, np.flatnonzero(np.diff(pixels, prepend=-1)), axis)
         target.append(slice(int(pixels[0]), int(pixels[-1]) + 1))
     kept = view[tuple(target)]
-    extreme = np.where(high >= -low, high, low)
-    kept[...] = np.where(np.isnan(kept) | (np.abs(extreme) > np.abs(kept)), extreme, kept)
+    kept[...] = np.where(np.isnan(kept) | (np.abs(block) > np.abs(kept)), block, kept)
+
+
+def _extreme(values: NDArray[Any], starts: NDArray[np.intp], axis: int) -> NDArray[Any]:
+    """The value of largest magnitude of each part of an axis; NaN where a part has none."""
+    if len(starts) == values.shape[axis]:
+        return values
+    sizes = np.abs(values)
+    lengths = np.diff(starts, append=values.shape[axis])
+    largest = np.repeat(np.fmax.reduceat(sizes, starts, axis), lengths, axis)
+    found: NDArray[Any] = np.fmax.reduceat(np.where(sizes == largest, values, np.nan), starts, axis)
+    return found
 
 
 def quality(result: Result, answer: Answer) -> Quality | None:

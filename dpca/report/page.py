@@ -1,30 +1,24 @@
-"""The page of a report, as one HTML file. The only file that imports Jinja (extra `report`)."""
+"""The report of a run: its text, tables and figures."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
-from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
-from ruamel.yaml import YAML
 
-from dpca.errors import InputError, writing
+from dpca.errors import InputError
 from dpca.methods.record import left_out
 from dpca.report import figures, findings
+from dpca.report.findings import MOST_POINTS
+from dpca.report.rendering import as_yaml, memory_of, write_page
 from dpca.store.directory import REPORT
 from dpca.store.names import sample_names
 from dpca.store.results import Result
-from dpca.system import durable
 from dpca.units import by, describe_bytes, describe_memory
-
-MOST_POINTS = 10_000
-"""Largest number of samples that are drawn; of more, every k-th is drawn."""
 
 
 def write_report(
@@ -47,14 +41,8 @@ def write_report(
     InputError
         When groups are given, but the result has no components with a single feature axis.
     """
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
-        (files("dpca.report") / "page.html.j2").read_text(encoding="utf-8")
-    )
-    place = result.place / REPORT if out is None else out
-    text = template.render(document(result, result.labels if labels is None else labels, groups))
-    with writing(str(place)):
-        durable.write(place, lambda file: file.write(text.encode()))
-    return place
+    contents = document(result, result.labels if labels is None else labels, groups)
+    return write_page("page.html.j2", contents, result.place / REPORT if out is None else out)
 
 
 def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -87,8 +75,8 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         "quality": _quality(result, shown),
         "seconds": _time(manifest),
         "work": _work(result),
-        "memory": _memory(manifest),
-        "config": _yaml(manifest["config"]),
+        "memory": memory_of(manifest),
+        "config": as_yaml(manifest["config"]),
         "secrets": ", with storage options filled in,"
         if any(one.asked_input.get("storage_options") for one in result.each)
         else "",
@@ -343,20 +331,6 @@ def _time(manifest: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _memory(manifest: dict[str, Any]) -> list[list[str]]:
-    """Planned and measured memory, for each stage of this process and for each process."""
-    memory = manifest["memory"]
-    peaks = memory.get("peak_bytes_of_stages", {})
-    rows = [
-        [name, describe_memory(planned), describe_memory(peaks[name]) if name in peaks else "-", ""]
-        for name, planned in memory.get("planned_bytes_of_stages", {}).items()
-    ]
-    for number, (name, planned) in enumerate(memory["planned_bytes"].items()):
-        peak = describe_memory(memory["peak_bytes_of_this_process"]) if not number else "-"
-        rows.append([f"{name}, in all", describe_memory(planned), peak, describe_memory(memory["budget_bytes"][name])])
-    return rows
-
-
 def _work(result: Result) -> list[list[str]]:
     manifest, inputs = result.manifest, [one.input for one in result.each]
     plans = manifest["plan"] if isinstance(manifest["plan"], list) else [manifest["plan"]]
@@ -369,20 +343,3 @@ def _work(result: Result) -> list[list[str]]:
         ["workers", str(manifest["workers"])],
         ["solver", f"{manifest['numerics']['solver']}, {manifest['numerics']['working_dtype']}"],
     ]
-
-
-def _yaml(config: dict[str, Any]) -> str:
-    written = io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.dump(_plain(config), written)
-    return written.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    """The config without values that are not set, so that the file is easy to read and valid."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item not in (None, {}, [])}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.sources.coordinate import Coordinate
 from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, kind_at, manifest_at, mapping
 from dpca.store.stored import RESTORE, Arrays, Stored
 
@@ -34,6 +35,10 @@ class Analysis(Mapping[str, Stored]):
             for name in self
             if name == "components" or name.startswith("components_")
         }
+
+    def coordinate(self, name: str) -> Coordinate | None:
+        """The coordinate along a dimension, where there is one."""
+        return self[name].as_coordinate if name in self else None
 
     def __getitem__(self, name: str) -> Stored:
         return self.all_arrays[f"{self.name}/{name}"]

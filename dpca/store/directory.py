@@ -291,9 +291,10 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
             "Read it with the version of dpca that its manifest.json names.",
         )
     if manifest.get("kind", RUN_KIND) != kind and "kind" in manifest:
+        sources = ", ".join(map(str, manifest.get("from", {}).values()))
         raise InputError(
-            f"{place}: holds analyses derived from {', '.join(map(str, manifest.get('from', {}).values()))}, and is no result of dpca run",
-            "Name the result of a run; dpca report shows derived analyses.",
+            f"{place}: holds analyses derived from {sources}, and is no result of dpca run",
+            f"Name {sources.replace(', ', ' or ')}. dpca report shows what was derived; xarray.open_zarr({str(place / ARRAYS)!r}, group=NAME) opens an analysis.",
         )
     needed = {"run", "config", "input", "asked", "fingerprint"} if kind == RUN_KIND else {"run", "arrays", "from"}
     if not {"format_version", *needed} <= set(manifest):
@@ -330,6 +331,8 @@ def read_status(path: Path) -> dict[str, Any]:
     _check_directory(path)
     status = mapping(path / STATUS)
     if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(status):
+        if kind_at(path) == DERIVED:
+            raise InputError(f"{path}: holds analyses that dpca derive has finished: no run", "dpca report shows them.")
         if (path / MANIFEST).exists() and not (path / STATUS).exists():
             raise InputError(f"{path}: is a fit that was saved in Python: it has no run", "dpca report shows it.")
         raise InputError(f"{path}: has no readable {STATUS}", "Name a result directory of dpca run.")

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from dpca.sources.calendars import as_names
+from dpca.sources.coordinate import Coordinate
 from dpca.store.results import Result
+
+
+class Labelled(Protocol):
+    """What has coordinates: a result, or an analysis that was derived."""
+
+    def coordinate(self, name: str, /) -> Coordinate | None:
+        """The coordinate along a dimension, if there is one."""
 
 
 def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[str]:
@@ -15,7 +24,7 @@ def sample_names(result: Result, numbers: Sequence[int] | None = None) -> list[s
     return names_along(result, result.dims.sample, range(result.n_samples) if numbers is None else numbers)
 
 
-def names_along(result: Result, dim: str, numbers: Sequence[int]) -> list[str]:
+def names_along(result: Labelled, dim: str, numbers: Sequence[int]) -> list[str]:
     """The names of some positions along a dimension: from its coordinate, else their numbers."""
     coordinate = result.coordinate(dim)
     if coordinate is None:

@@ -1,9 +1,6 @@
 """The report's page, in a real browser. In `make looks`, which installs what draws it."""
 
-import os
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,35 +15,6 @@ from tests.stores import random_array
 pytestmark = pytest.mark.looks
 
 VOID = {"meta", "br", "img", "link"}
-
-
-@pytest.fixture(autouse=True)
-def _drawn():
-    for name in ("matplotlib", "jinja2"):
-        pytest.importorskip(name, reason="needs pip install '.[report]' (make looks)")
-
-
-@pytest.fixture
-def browser():
-    """Opens a page at a width; returns its document and what it said on the console."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        if os.environ.get("DPCA_NEEDS_BROWSER"):
-            pytest.fail("chromium is not installed")
-        pytest.skip("needs chromium")
-
-    def open_page(path, width):
-        command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
-        done = subprocess.run(
-            [*command, f"--window-size={width},2000", path.absolute().as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    return open_page
 
 
 class Balanced(HTMLParser):

@@ -38,7 +38,7 @@ def dense_picture(values, picture):
     """Of each pixel's features the one of largest magnitude, the plain way."""
     for axis in sorted(picture.middle, reverse=True):
         values = values.take(picture.middle[axis], axis)
-    found = np.full(picture.shape, np.nan)
+    found = np.full(picture.shape, np.nan, values.dtype)
     for index in np.ndindex(values.shape):
         pixel, value = tuple(i // step for i, step in zip(index, picture.step, strict=True)), values[index]
         if not np.isnan(value) and not abs(found[pixel]) >= abs(value):
@@ -46,15 +46,15 @@ def dense_picture(values, picture):
     return found
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99), st.booleans())
 @examples(40)
-def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed):
+def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed, of_complex):
     rng = np.random.default_rng(seed)
-    values = rng.standard_normal(shape)
+    values = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if of_complex else 0)
     values[rng.random(shape) < 0.1] = np.nan
     chunks = tuple(int(rng.integers(1, length + 1)) for length in shape)
     for picture in findings.pictures(tuple(shape), pixels=2):
-        view = np.full(picture.shape, np.nan)
+        view = np.full(picture.shape, np.nan, values.dtype)
         for region in findings._blocks(tuple(shape), chunks, block_bytes=100):
             findings._add(view, picture, values[region], region)
         expected = dense_picture(values, picture)

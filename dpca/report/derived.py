@@ -1,0 +1,410 @@
+"""The report of derived analyses: its text, tables and figures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpca.report import derived_figures as figures
+from dpca.report import derived_findings as derived
+from dpca.report import findings
+from dpca.report.derived_findings import Lead, Unit
+from dpca.report.figures import of_component, of_order
+from dpca.report.findings import MOST_POINTS, SHOWN_SCORES, TOP, Component
+from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
+from dpca.store.derived import Analysis, DerivedResult
+from dpca.store.directory import REPORT
+from dpca.units import by, describe_bytes
+
+KINDS = {
+    "pca": "principal components",
+    "extended": "extended EOFs",
+    "hilbert": "complex EOFs",
+    "dmd": "dynamic modes",
+    "optimized_dmd": "optimized dynamic modes",
+    "spod": "spectral components",
+}
+MOST_SPELLED = 5
+"""Largest number of features that a caption names."""
+
+
+def write_derived_report(result: DerivedResult, out: Path | None = None) -> Path:
+    """Write the report of derived analyses.
+
+    Parameters
+    ----------
+    out : the file; report.html in the directory of the result if None
+
+    Returns
+    -------
+    The file, which needs no other files and no network
+    """
+    return write_page("derived.html.j2", document(result), result.path / REPORT if out is None else out)
+
+
+def document(result: DerivedResult) -> dict[str, Any]:
+    """The contents of the page: text, tables and figures."""
+    manifest, analyses = result.manifest, result.analyses
+    sections = list(map(_section, _views(analyses)))
+    caveats = {name: analysis.certificate["caveat"] for name, analysis in analyses.items()}
+    beyond = [one["name"] for one in sections if not one["figures"]]
+    return {
+        "title": f"Analyses derived from {', '.join(manifest['from'].values())}",
+        "verdict": f"{result.certificate['verdict']}. {_read_words(manifest)}",
+        "overview": {
+            "head": ["analysis", "kind", "operators on the samples", "rows", "reliable", "amplification", "maps"],
+            "rows": [_overview(analysis) for analysis in analyses.values()],
+            "caption": "Reliable: with two digits or more. Amplification: how much more the errors of the Gram matrix weigh here than in "
+            "the run, since operators leave so much less of the samples. Maps: how far from orthogonal (modes: from norm 1), and the largest residual.",
+        },
+        "notes": [f"{name}: {caveat}." for name, caveat in caveats.items() if caveat]
+        + ([f"drawn are the first {len(sections) - len(beyond)} of {len(sections)} analyses."] if beyond else []),
+        "analyses": sections,
+        "seconds": [[name, f"{seconds:.2f}"] for name, seconds in manifest["seconds"].items()],
+        "work": [
+            ["passes over the data", str(manifest["counts"]["passes"])],
+            ["decoded in all", describe_bytes(manifest["counts"]["bytes_decoded"])],
+            ["workers", str(manifest["workers"])],
+        ],
+        "memory": memory_of(manifest),
+        "config": as_yaml(manifest["config"]),
+        "where": " and ".join(manifest["from"].values()) + (" are" if len(manifest["from"]) > 1 else " is"),
+    }
+
+
+@dataclass(frozen=True)
+class _View:
+    """An analysis, and how much of it is drawn."""
+
+    analysis: Analysis
+    n_maps: int
+    """Of each group of features."""
+    read_bytes: int
+    """Of its maps, for their pictures."""
+    drawn: bool
+    """Whether it has figures."""
+
+    def id(self, *words: str) -> str:
+        """An id that no other figure has."""
+        return figures.identifier(self.analysis.name, *words)
+
+
+def _views(analyses: dict[str, Analysis]) -> list[_View]:
+    n_groups = max(1, *(len(analysis.maps) for analysis in analyses.values()))
+    count, each = derived.n_maps(len(analyses), n_groups), findings.READ_BYTES // (len(analyses) * n_groups)
+    most = derived.MOST_FIGURES // n_groups or 1
+    return [_View(analysis, count, each, place < most) for place, analysis in enumerate(analyses.values())]
+
+
+def _read_words(manifest: dict[str, Any]) -> str:
+    n_bytes, seconds = manifest["counts"]["bytes_decoded"], manifest["seconds"]["total"]
+    read = f"{describe_bytes(n_bytes)} of data read for maps" if n_bytes else "No data read"
+    return f"{read}; {seconds:.1f} s."
+
+
+def _overview(analysis: Analysis) -> list[str]:
+    document = analysis.certificate
+    maps, good, total = document["maps"], document["reliable_components"], document["components"]
+    residuals = [] if maps is None else [one for one in np.ravel(np.array(maps["residual_data"], float)) if one == one]
+    return [
+        link_to(analysis.name),
+        KINDS[analysis.kind],
+        "; ".join(document["samples"]) or "none",
+        f"{document['rows']:,}",
+        f"{good} of {total}",
+        f"{document['amplification']:,.3g}",
+        "none" if maps is None else f"{maps['orthogonality']:.0e}, {max(residuals, default=0.0):.0e}",
+    ]
+
+
+def _section(view: _View) -> dict[str, Any]:
+    """What is shown of one analysis."""
+    analysis = view.analysis
+    document = analysis.certificate
+    operators = "; ".join(document["samples"])
+    tell = {"spod": _spectral, "dmd": _dynamic, "optimized_dmd": _dynamic}.get(analysis.kind, _components)
+    contents, captions = tell(view)
+    if not view.drawn:
+        contents |= {"figures": [], "scores": ""}
+    verdict = document["verdict"]
+    return {
+        "id": analysis.name,
+        "name": analysis.name,
+        "kind": KINDS[analysis.kind],
+        "told": f"{document['rows']:,} rows" + (f": {operators}" if operators else "") + f". {verdict}.",
+        "caveat": f"{document['caveat']}." if document["caveat"] else "",
+        **contents,
+        **_maps(view, captions),
+    }
+
+
+def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
+    """Of components, real or complex; with the beginning of the caption of the maps of each."""
+    found = derived.spectrum(view.analysis)
+    is_complex = found.turns is not None
+    shares, sums = 100 * found.ratio, 100 * np.cumsum(found.ratio)
+    head = ["component", "reliable", "digits", "singular value", "share", "cumulative"]
+    head += ["one turn, in rows"] * is_complex + ["residual of the map"] * bool(found.residuals)
+    rows = [
+        [
+            str(number),
+            "yes" if found.reliable[number] else "no",
+            f"{found.digits[number]:.1f}",
+            f"{found.singular_values[number]:.6g}",
+            f"{shares[number]:.2f} %",
+            f"{sums[number]:.2f} %",
+            *([f"{found.turns[number]:.4g}"] if found.turns is not None else []),
+            *([_small(found.residuals[number])] if found.residuals else []),
+        ]
+        for number in derived.rows_shown(range(len(shares)))
+    ]
+    turn = " A turn is that of the score in the complex plane, on average: the period of what propagates."
+    contents = {
+        "figures": [figures.of_spectrum(found, view.id("spectrum"))] if view.drawn else [],
+        "figures_caption": "The share of each component in the variance of the rows."
+        + turn * is_complex
+        + _first(len(rows), len(shares)),
+        "table": {"caption": "Components", "head": head, "rows": rows},
+        **_scores(view, list(range(min(SHOWN_SCORES, len(shares)))), is_complex, phases=is_complex),
+    }
+    return contents, [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares)]
+
+
+def _dynamic(view: _View) -> tuple[dict[str, Any], list[str]]:
+    """Of dynamic modes."""
+    found, unit = derived.modes(view.analysis)
+    head = ["mode", "reliable", "digits", "frequency", "period", "growth", "|eigenvalue|", "amplitude"]
+    caption = f"Modes, the strongest first; frequency and growth per {unit.name}, period in {unit.plural}"
+    rows = [
+        [
+            ", ".join(map(str, mode.numbers)),
+            "yes" if mode.reliable else "no",
+            f"{mode.digits:.1f}",
+            f"{mode.frequency:.5g}",
+            unit.period(mode.frequency) or "-",
+            f"{mode.growth:+.4g}",
+            f"{abs(mode.eigenvalue):.5g}",
+            f"{mode.amplitude:.4g}",
+        ]
+        for mode in derived.rows_shown(found)
+    ]
+    drawn = [mode.numbers[0] for mode in found[:SHOWN_SCORES]]
+    contents = {
+        "figures": [
+            figures.of_circle(found, view.id("circle")),
+            figures.of_amplitudes(found, unit, view.id("amplitudes")),
+        ]
+        if view.drawn
+        else [],
+        "figures_caption": "Eigenvalues of one step: modes inside the circle decay, those outside grow; larger marks have larger amplitudes. "
+        "Modes that are conjugates of each other are one in the table." + _first(len(rows), len(found)),
+        "table": {"caption": caption, "head": head, "rows": rows},
+        **_scores(view, drawn, is_complex=True, phases=False),
+    }
+    return contents, [_about(mode, unit) for mode in found]
+
+
+def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
+    """Of spectral components."""
+    analysis, (found, unit) = view.analysis, derived.density(view.analysis)
+    peaks = list(found.peaks)
+    head = [
+        f"frequency (per {unit.name})",
+        f"period ({unit.name})",
+        "energy of mode 0",
+        "its share",
+        "reliable",
+        "digits",
+    ]
+    rows = [
+        [
+            f"{found.frequencies[at]:.5g}",
+            unit.period(found.frequencies[at]) or "-",
+            f"{found.energies[at, 0]:.5g}",
+            f"{100 * found.share(at):.1f} %",
+            "yes" if found.reliable[at, 0] else "no",
+            f"{found.digits[at, 0]:.1f}",
+        ]
+        for at in peaks[:TOP]
+    ]
+    words = [
+        f"Energies at {len(found.frequencies):,} frequencies, a density of variance; numbers at peaks are periods."
+    ]
+    if not found.few:
+        words.append(f"A peak is {derived.STANDS_OUT:g} times as high as the lowest point between it and a higher one.")
+    words += [f"The first {derived.MOST_MODES} modes of {found.energies.shape[1]}."] * (
+        found.energies.shape[1] > derived.MOST_MODES
+    )
+    for at in np.flatnonzero(found.frequencies == 0):
+        words.append(f"Frequency 0, which the axis has no place for, has {found.energies[at, 0]:.4g} in mode 0.")
+    about = [
+        f"Frequency {found.frequencies[at]:.5g} per {unit.name}"
+        + (f", period {unit.counted(period)}" if (period := unit.period(found.frequencies[at])) else "")
+        + f": mode 0, {100 * found.share(at):.1f} % of the energy there"
+        for at in peaks
+    ]
+    blocks, drawn = analysis["scores"], sorted(peaks[: derived.MOST_MAPS])
+    scores = ""
+    if view.drawn and drawn:
+        sizes = np.stack([np.abs(np.asarray(blocks[at, :, 0])) for at in drawn], axis=1)
+        axis = findings.axis_of(analysis, blocks.dims[1], "block")
+        labels = [f"{found.frequencies[at]:.4g}" for at in drawn]
+        scores = figures.of_blocks(sizes, labels, axis, view.id("blocks"))
+    contents: dict[str, Any] = {
+        "figures": [figures.of_density(found, unit, derived.MOST_MODES, view.id("density"))] if view.drawn else [],
+        "figures_caption": " ".join(words),
+        "table": {
+            "caption": "Frequencies, the strongest first" if found.few else "Peaks, the highest first",
+            "head": head,
+            "rows": rows,
+        },
+        "scores": scores,
+        "scores_caption": f"Amplitude of mode 0 in each of {blocks.shape[1]:,} blocks, at the strongest peaks (frequency per {unit.name}).",
+    }
+    return contents, about
+
+
+def _scores(view: _View, numbers: list[int], is_complex: bool, phases: bool) -> dict[str, str]:
+    """Scores over their coordinate."""
+    scores = view.analysis["scores"]
+    count, every = scores.shape[0], -(-scores.shape[0] // MOST_POINTS)
+    part = "" if every == 1 else f" One of {every:,} rows is drawn."
+    if not view.drawn or not numbers:
+        return {"scores": "", "scores_caption": ""}
+    axis = findings.axis_of(view.analysis, scores.dims[0], "row", MOST_POINTS)
+    values = np.asarray(scores[:, : max(numbers) + 1])[::every]
+    if not is_complex:
+        drawn = of_order(values.astype(np.float64), axis, None, every, view.id("scores"), figures.MANY)
+        return {"scores": drawn, "scores_caption": f"Scores of {count:,} rows.{part}"}
+    shown = numbers[:3] if phases else numbers[:2]
+    drawn = figures.of_complex_scores(
+        values[:, shown], shown, axis, every, phases, view.id("scores"), "score" if phases else "mode"
+    )
+    below = ", and phase below" if phases else ""
+    which = "Scores" if phases else "Modes"
+    return {
+        "scores": drawn,
+        "scores_caption": f"{which} in {count:,} rows: real part, within the amplitude (dashed){below}.{part}",
+    }
+
+
+MOVING = {
+    "hilbert": "Crests move to where the phase is larger: it tells how much later they come.",
+    "spod": "Crests move to where the phase is smaller: it tells how much earlier they come.",
+}
+MOVING |= {"dmd": MOVING["spod"], "optimized_dmd": MOVING["spod"]}
+
+
+def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
+    """The leading maps of each group of features, and what has to be said of them."""
+    analysis = view.analysis
+    if not analysis.maps:
+        return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
+    if not view.drawn:
+        return {"maps": [], "how": ""}
+    shown, words = [], dict[str, None]()
+    for group, array in analysis.maps.items():
+        asked = derived.wanted(analysis, array, view.n_maps)
+        chosen = derived.affordable(array, asked, view.read_bytes)
+        if not chosen:
+            each = describe_bytes(array.nbytes / math.prod(array.shape[: len(asked[0][0])]))
+            words[f"{group}: a map has {each}, too much to be drawn here.".removeprefix(": ")] = None
+            continue
+        for place, (caption, figure, said) in enumerate(_drawn(view, group, chosen)):
+            about = captions[place] + (f", {group}" if group else "")
+            shown.append((place, {"figure": figure, "caption": f"{about}{caption}"}))
+            words |= dict.fromkeys(said)
+    shown.sort(key=lambda item: item[0])
+    return {"maps": [drawn for _, drawn in shown], "how": " ".join(words)}
+
+
+def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> list[tuple[str, str, list[str]]]:
+    """Of each map: the end of its caption, its figure, and what has to be said of it."""
+    analysis, array = view.analysis, view.analysis.maps[group]
+    ahead = len(chosen[0][0])
+    features = tuple(array.shape[ahead:])
+    pictures = findings.pictures(features, derived.PIXELS)
+    axes = [
+        findings.axis_of(analysis, dim, f"feature axis {number}", 4 * derived.PIXELS)
+        for number, dim in enumerate(array.dims[ahead:])
+    ]
+    leads = [lead for one in chosen for lead in one]
+    components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
+    said = [f"The leading {len(chosen)} of {total}."] if len(chosen) < (total := _total(analysis)) else []
+    step = max(max(picture.step) for picture in pictures)
+    if step > 1:
+        said.append(
+            f"A pixel stands for {by(pictures[0].step)} features: of them it has the value of largest magnitude."
+        )
+    if pictures[0].middle:
+        said.append("Cut through the middle of the axes that are not shown.")
+    found = []
+    for one in chosen:
+        name = view.id("map", group, *map(str, one[0]))
+        if analysis.kind == "extended":
+            found.append((*_lagged(analysis, [components[lead] for lead in one], one, pictures, axes, name), said))
+            continue
+        component = derived.as_real(components[one[0]])
+        largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
+        if component.views[0].dtype.kind != "c":
+            found.append(
+                (
+                    f". Largest loadings: {largest}.",
+                    of_component(str(one[0][-1]), component, pictures, axes, name=name),
+                    said,
+                )
+            )
+            continue
+        figure = figures.of_complex(component, pictures, axes, name)
+        phases = f"No phase is drawn where the amplitude is below {100 * figures.FAINT:g} % of the largest."
+        found.append((f". Largest amplitudes: {largest}.", figure, [*said, MOVING[analysis.kind], phases]))
+    return found
+
+
+def _lagged(
+    analysis: Analysis,
+    components: list[Component],
+    leads: list[Lead],
+    pictures: tuple[findings.Picture, ...],
+    axes: list[findings.Axis],
+    name: str,
+) -> tuple[str, str]:
+    """The end of a caption, and the figure, of the maps of one component at several lags."""
+    lags, step = np.asarray(analysis["lag"][...], np.float64), str(analysis["lag"].attributes["units"])
+    chosen = [lead[0] for lead in leads]
+    if len(pictures[0].axes) == 1:
+        values = np.stack([component.views[0] for component in components])
+        label = f"lag (steps of {step})"
+        return ", at its lags.", figures.of_lagged_line(values, lags[chosen], label, pictures[0], axes[0], name)
+    titles = [f"lag {lags[number]:g}" for number in chosen]
+    part = "" if len(chosen) == len(lags) else f" {len(chosen)} of {len(lags)} lags."
+    figure = figures.of_lags(components, titles, pictures[0], axes, name)
+    return f", at lags in steps of {step}.{part}", figure
+
+
+def _total(analysis: Analysis) -> int:
+    """How many peaks, modes or components an analysis has."""
+    match analysis.kind:
+        case "spod":
+            return len(derived.density(analysis)[0].peaks)
+        case "dmd" | "optimized_dmd":
+            return len(derived.modes(analysis)[0])
+        case _:
+            return int(analysis["explained_variance_ratio"].shape[0])
+
+
+def _about(mode: derived.Mode, unit: Unit) -> str:
+    period = unit.period(mode.frequency)
+    return f"{mode.called}, " + (f"period {unit.counted(period)}" if period else "without oscillation")
+
+
+def _first(count: int, total: int) -> str:
+    return "" if count == total else f" The table has the first {count} of {total}."
+
+
+def _small(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"

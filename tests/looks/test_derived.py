@@ -1,0 +1,91 @@
+"""The page of derived analyses, in a real browser. In `make looks`, which installs what draws it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpca.store.derived import open_derived
+from tests.commands.calls import dpca, dpca_process
+from tests.looks.test_page import parsed
+from tests.report.derivations import make_run, write_derive
+
+pytestmark = pytest.mark.looks
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("derived")
+    make_run(place)
+    done = dpca_process("derive", write_derive(place))
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture
+def page(place):
+    return place / "derived" / "report.html"
+
+
+@pytest.fixture
+def words(page):
+    """The text of the page, without its figures."""
+    text = re.sub(r"<svg.*?</svg>|<style>.*?</style>|<[^>]+>", " ", page.read_text(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", text)
+
+
+def test_it_states_what_the_arrays_and_certificates_hold(place, words):
+    for name, analysis in open_derived(place / "derived").analyses.items():
+        document = analysis.certificate
+        assert f"{document['rows']} {document['reliable_components']} of {document['components']}" in words
+        assert document["verdict"] in words
+        assert all(operator in words for operator in document["samples"])
+        if "explained_variance_ratio" in analysis:
+            assert f"Component 0, {100 * analysis['explained_variance_ratio'][0]:.2f} % of the variance" in words
+        if name in ("spectra", "chosen"):
+            assert "Frequency 0.05 per month, period 20 months: mode 0" in words
+        if name == "modes":
+            assert re.search(r"0, 1 yes \d+\.\d 0\.0\d+ (19\.9\d|20(\.0\d)?) ", words)
+            assert re.search(r"Modes 0 and 1, period (19\.9\d|20(\.0\d)?) months", words)
+
+
+def test_it_is_one_small_file_that_needs_no_network(page):
+    text = page.read_text()
+    assert 200_000 < len(text) < 2_000_000
+    for tag, attributes in parsed(text):
+        assert tag not in ("script", "link", "iframe")
+        for name in ("src", "href", "xlink:href"):
+            assert attributes.get(name, "#").startswith(("#", "data:image/png"))
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+    assert {name[1:] for name in re.findall(r'<a href="(#[^"]+)"', text)} <= set(ids)
+    assert "#102030" not in text
+
+
+def test_a_browser_has_nothing_to_say_about_it(page, browser, overhang):
+    document, said = browser(page, 1280)
+    assert said == []
+    assert document.count("<h2") == 8 + 2
+    assert overhang(page, 390) <= 0
+
+
+def test_each_kind_has_its_figures(page):
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", page.read_text())
+    for label in ("lag 18", "phase (°)", "real part of the eigenvalue", "period (month)", "DJF", "lat (degrees_north)"):
+        assert label in words
+    assert words.count("amplitude") >= 4
+
+
+def test_its_config_repeats_it_and_without_maps_it_says_how_to_make_them(place, page):
+    again = re.search(r"<pre>(.*?)</pre>", page.read_text(), re.DOTALL)[1].replace("&#39;", "'")
+    again = again.replace(f"path: {place}/derived", "path: again").replace("components: true", "components: false")
+    Path("again.yaml").write_text(again)
+    assert dpca("derive", "again.yaml") == 0
+    ours, theirs = (open_derived(path).analyses for path in ("again", place / "derived"))
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name]["scores"][...], theirs[name]["scores"][...])
+    assert dpca("report", "again") == 0
+    text = Path("again/report.html").read_text()
+    assert text.count("dpca derive --components makes them") == len(theirs)
+    assert "Largest" not in text
