@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from dpca.analyses.answers import COMPONENT, Answer
 from dpca.analyses.kept import Kept
 from dpca.analyses.maps import Backprojection, n_columns, precisions, with_maps
 from dpca.analyses.steps import analysed, columns_of, held
-from dpca.commands.aside import Aside, building, check_same_fit, forgetting
+from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
 from dpca.config.derive import Derive
@@ -35,7 +36,7 @@ from dpca.methods.record import environment
 from dpca.methods.stages import Stages
 from dpca.planning.runplan import Array, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
-from dpca.sources import expanded
+from dpca.sources import Source, expanded
 from dpca.sources.groups import Groups, named
 from dpca.store.derived import open_derived
 from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, MANIFEST, kind_at
@@ -147,6 +148,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         bytes_to_read : of the data, decoded; 0 without maps
         spans : how many parts the read has
         maps : the most real maps of all analyses
+        copied_to_scratch : bytes of a copy that is made first, where chunks need one
         memory : bytes of each process in each stage, and budget
     """
     config = loaded.config
@@ -216,6 +218,11 @@ class _Work:
         return vitals_of(self._plans[-1], self._peak, self.executor)() if self._plans else None
 
     @property
+    def _sources(self) -> list[Source]:
+        """All that tasks read."""
+        return [source for group in self.groups for source in group.sources]
+
+    @property
     def memory(self) -> dict[str, Any]:
         """Planned and measured memory, for the manifest."""
         processes = self._plans[-1].processes if self._plans else (self._process,)
@@ -245,13 +252,18 @@ class _Work:
         """The group to write to; with maps also their plan, and the ledger of what was finished of the same command before."""
         plans = [self._plan(answers)] if self.groups else []
         self._plans.extend(plans)
-        sources = [source for group in self.groups for source in group.sources]
         ledger = self._aside.begin(
-            {"command": "derive", **what, "input": self.kept.fingerprint if self.groups else None},
+            {
+                "command": "derive",
+                **what,
+                "input": self.kept.fingerprint if self.groups else None,
+                # Labels, covariates and weights may have changed, which the configuration does not tell.
+                "coefficients": {name: _digest(answer) for name, answer in answers.items()},
+            },
             plans,
             sum(group.layout.bytes for group in self.groups),
             self.progress,
-            sources,
+            self._sources,
         )
         before, self.stages = self.stages, Stages(Runner(self.executor, self.progress, ledger))
         self.stages.seconds.update(before.seconds)
@@ -284,9 +296,12 @@ class _Work:
             copies = f"{copies}/dpca-{self._aside.word}"
         with streamed(data, run_plan, copies, self.stages) as (streams, absent):
             found = projection.run(self.stages, streams, run_plan, outputs)
-        with forgetting(self._aside):
-            if changes := kept.changes(self.groups):
-                raise changed(named(self.groups), "; ".join(changes[:5]))
+        ledger, changes = self.stages.ledger, kept.changes(self.groups)
+        if not changes and ledger is not None and ledger.stale(self._sources):
+            changes = ["it is now what it was at first, but was not between"]
+        if changes:
+            self._aside.forget()
+            raise changed(named(self.groups), "; ".join(changes[:5]))
         counts = {"passes": self.stages.passes, "bytes_decoded": self.stages.bytes_decoded, "absent_chunks": absent}
         return {name: with_maps(answer, found[name]) for name, answer in answers.items()}, counts
 
@@ -311,6 +326,11 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
                 if (coordinate := part.result.coordinate(theirs)) is not None:
                     outputs.write_coordinate(f"{name}/{ours}", coordinate, ours)
     outputs.finish()
+
+
+def _digest(answer: Answer) -> str:
+    """What tells the coefficients of an answer from others."""
+    return hashlib.sha256(np.ascontiguousarray(answer.maps.coefficients).tobytes()).hexdigest()
 
 
 def _verdict(answers: Mapping[str, Answer]) -> str:

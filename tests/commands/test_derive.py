@@ -225,6 +225,23 @@ def test_what_was_finished_is_not_read_again(x, monkeypatch, capsys):
     assert not list(Path().glob(".d.partial"))
 
 
+def test_what_was_finished_with_other_labels_is_not_used(x, monkeypatch):
+    in_small_slabs(monkeypatch)
+    model = "{kind: pca, n_components: 2}"
+    Path("l.yaml").write_text(
+        f"from: r\nanalyses: [{{name: a, samples: [anomalies: {{by: {{uri: l.npy}}}}], model: {model}}}]\noutput: {{path: d}}"
+    )
+    np.save("l.npy", np.arange(N) % 5)
+    stopped = disturbed(
+        at_slab(9, "os.kill(os.getpid(), signal.SIGKILL)"), "derive", "l.yaml", "--set", "compute.workers=1"
+    )
+    assert stopped.returncode == -9, stopped.stderr
+    labels = np.arange(N) % 7
+    np.save("l.npy", labels)
+    assert dpca("derive", "l.yaml") == 0
+    assert_svd(analysis("a"), x - np.stack([x[labels == one].mean(0) for one in labels]), 2, centred=False)
+
+
 @pytest.mark.long
 def test_the_same_bits_on_a_cluster(x, tmp_path, monkeypatch):
     in_small_slabs(monkeypatch)
