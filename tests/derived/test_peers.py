@@ -211,3 +211,17 @@ def test_pca_of_a_subset_and_scores_of_the_rest_of_scikit_learn():
     theirs = model.transform(data.x[~inside])
     signs = np.sign(((data.centred.T @ fit.coefficients).T * model.components_).sum(axis=1))
     assert_close(rest * signs, theirs, 1e-11)
+
+
+def test_draws_of_the_bootstrapper_of_xeofs():
+    """Samples drawn with replacement are a selection like any other: as xeofs fits them, draw by draw."""
+    single, validation = imported("xeofs.single"), imported("xeofs.validation")
+    data, n = samples(3, 50, 80), 50
+    model = single.EOF(n_modes=K, solver="full").fit(labelled(data.x), "time")
+    drawn = validation.EOFBootstrapper(n_bootstraps=4, seed=7)
+    drawn.fit(model)
+    rng = np.random.default_rng(7)
+    for number, expected in enumerate(drawn.data["explained_variance"].transpose("n", "mode").values):
+        chosen = Select(rng.choice(n, n, replace=True), n)
+        fit = pca(transformed(data.products, Chain(n, (chosen, Center(n)))), K)
+        np.testing.assert_allclose(fit.explained_variance(), expected, rtol=1e-9, err_msg=f"draw {number}")
