@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"
 Kind = Literal["pca", "extended", "hilbert", "dmd", "optimized_dmd", "spod"]
+NEARLY_ALL = 10.0
+"""From this amplification on, what operators remove is the reason where digits are lacking."""
 TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK})
 
 
@@ -246,11 +248,13 @@ def _certificate(kind: Kind, rows: Samples, errors: F64, amplification: float, r
     caveat = ""
     if good < total:
         least = float(_digits(errors[counted]).min())
-        caveat = (
-            f"{total - good} of {total} components have less than two digits (the least {least:g}): the operators leave 1 part in "
-            f"{amplification:,.3g} of the samples, and what is left has the errors of {known.solver} in {known.precision} precision "
-            f"as if it were as large; {known.remedy}"
-        )
+        left = f"{known.solver} in {known.precision} precision does not know them beside the first"
+        if amplification >= NEARLY_ALL:
+            left = (
+                f"the operators leave 1 part in {amplification:,.3g} of the samples, and what is left has the errors of {known.solver} in "
+                f"{known.precision} precision as if it were as large"
+            )
+        caveat = f"{total - good} of {total} components have less than two digits (the least {least:g}): {left}; {known.remedy}"
     return {
         "kind": kind,
         "samples": list(rows.told),

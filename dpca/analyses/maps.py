@@ -363,5 +363,6 @@ def with_maps(answer: Answer, found: Mapping[str, Any]) -> Answer:
     """The answer with what was measured of its maps."""
     certificate = {**answer.certificate, "maps": dict(found)}
     flat = [value for value in np.ravel(np.array(found["residual_data"], float)) if not np.isnan(value)]
-    words = f", maps orthogonal to {found['orthogonality']:.1e}, largest residual {max(flat, default=0.0):.1e}"
+    what = "norms of modes 1" if answer.maps.orthonormal == "no" else "maps orthogonal"
+    words = f", {what} to {found['orthogonality']:.1e}, largest residual {max(flat, default=0.0):.1e}"
     return replace(answer, certificate={**certificate, "verdict": certificate["verdict"] + words})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer, Known, of_components, of_extended, of_modes, of_spectral
-from dpca.analyses.axis import Axis
+from dpca.analyses.axis import Axis, Clock
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
 from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
@@ -370,9 +370,12 @@ class Samples:
         return of_modes("dmd", self, dmd(self.transformed, clock.times, rank), clock.step)
 
     def optimized_dmd(self, rank: int) -> Answer:
-        """Optimized dynamic mode decomposition; times need not be regular."""
-        times = self.axis.times("optimized DMD")
-        return of_modes("optimized_dmd", self, optimized_dmd(self.transformed, times, rank), self.axis.unit)
+        """Optimized dynamic mode decomposition, in steps; where times are not regular, in units of their coordinate."""
+        try:
+            clock = self.axis.clock("optimized DMD")
+        except ConfigError:  # not regular, which the fit does not need: in units of the coordinate then
+            clock = Clock(self.axis.times("optimized DMD"), self.axis.unit)
+        return of_modes("optimized_dmd", self, optimized_dmd(self.transformed, clock.times, rank), clock.step)
 
     def spod(
         self,

@@ -96,7 +96,7 @@ class _View:
 def _views(analyses: dict[str, Analysis]) -> list[_View]:
     n_groups = max(1, *(len(analysis.maps) for analysis in analyses.values()))
     count, each = derived.n_maps(len(analyses), n_groups), findings.READ_BYTES // (len(analyses) * n_groups)
-    most = derived.MOST_FIGURES // n_groups or 1
+    most = min(derived.MOST_ANALYSES, derived.MOST_FIGURES // n_groups or 1)
     return [_View(analysis, count, each, place < most) for place, analysis in enumerate(analyses.values())]
 
 
@@ -296,6 +296,7 @@ MOVING = {
     "hilbert": "Crests move to where the phase is larger: it tells how much later they come.",
     "spod": "Crests move to where the phase is smaller: it tells how much earlier they come.",
 }
+NO_PHASE = f"No phase is drawn where the amplitude is below {100 * figures.FAINT:g} % of the largest."
 MOVING |= {"dmd": MOVING["spod"], "optimized_dmd": MOVING["spod"]}
 
 
@@ -306,24 +307,26 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
         return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
     if not view.drawn:
         return {"maps": [], "how": ""}
-    shown, words = [], dict[str, None]()
+    shown, words, common = list[tuple[int, dict[str, str]]](), list[str](), dict[str, None]()
     for group, array in analysis.maps.items():
+        of_group, named = (f", {group}", f"{group}: ") if group else ("", "")
         asked = derived.wanted(analysis, array, view.n_maps)
         chosen = derived.affordable(array, asked, view.read_bytes)
         if not chosen:
             each = describe_bytes(array.nbytes / math.prod(array.shape[: len(asked[0][0])]))
-            words[f"{group}: a map has {each}, too much to be drawn here.".removeprefix(": ")] = None
+            words.append(f"{named}A map has {each}, too much to be drawn here.")
             continue
-        for place, (caption, figure, said) in enumerate(_drawn(view, group, chosen)):
-            about = captions[place] + (f", {group}" if group else "")
-            shown.append((place, {"figure": figure, "caption": f"{about}{caption}"}))
-            words |= dict.fromkeys(said)
+        drawn, own, said = _drawn(view, group, chosen)
+        for place, (caption, figure) in enumerate(drawn):
+            shown.append((place, {"figure": figure, "caption": f"{captions[place]}{of_group}{caption}"}))
+        words += [named + " ".join(own)] * bool(own)
+        common |= dict.fromkeys(said)
     shown.sort(key=lambda item: item[0])
-    return {"maps": [drawn for _, drawn in shown], "how": " ".join(words)}
+    return {"maps": [drawn for _, drawn in shown], "how": " ".join([*words, *common])}
 
 
-def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> list[tuple[str, str, list[str]]]:
-    """Of each map: the end of its caption, its figure, and what has to be said of it."""
+def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """The end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
     analysis, array = view.analysis, view.analysis.maps[group]
     ahead = len(chosen[0][0])
     features = tuple(array.shape[ahead:])
@@ -334,35 +337,29 @@ def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> list[tuple[str,
     ]
     leads = [lead for one in chosen for lead in one]
     components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
-    said = [f"The leading {len(chosen)} of {total}."] if len(chosen) < (total := _total(analysis)) else []
+    own = [f"The leading {len(chosen)} of {total}."] if len(chosen) < (total := _total(analysis)) else []
     step = max(max(picture.step) for picture in pictures)
     if step > 1:
-        said.append(
+        own.append(
             f"A pixel stands for {by(pictures[0].step)} features: of them it has the value of largest magnitude."
         )
     if pictures[0].middle:
-        said.append("Cut through the middle of the axes that are not shown.")
-    found = []
+        own.append("Cut through the middle of the axes that are not shown.")
+    found, said = list[tuple[str, str]](), list[str]()
     for one in chosen:
         name = view.id("map", group, *map(str, one[0]))
         if analysis.kind == "extended":
-            found.append((*_lagged(analysis, [components[lead] for lead in one], one, pictures, axes, name), said))
+            found.append(_lagged(analysis, [components[lead] for lead in one], one, pictures, axes, name))
             continue
         component = derived.as_real(components[one[0]])
         largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
         if component.views[0].dtype.kind != "c":
-            found.append(
-                (
-                    f". Largest loadings: {largest}.",
-                    of_component(str(one[0][-1]), component, pictures, axes, name=name),
-                    said,
-                )
-            )
+            figure = of_component(str(one[0][-1]), component, pictures, axes, name=name)
+            found.append((f". Largest loadings: {largest}.", figure))
             continue
-        figure = figures.of_complex(component, pictures, axes, name)
-        phases = f"No phase is drawn where the amplitude is below {100 * figures.FAINT:g} % of the largest."
-        found.append((f". Largest amplitudes: {largest}.", figure, [*said, MOVING[analysis.kind], phases]))
-    return found
+        said = [MOVING[analysis.kind], NO_PHASE]
+        found.append((f". Largest amplitudes: {largest}.", figures.of_complex(component, pictures, axes, name)))
+    return found, own, said
 
 
 def _lagged(
@@ -376,14 +373,14 @@ def _lagged(
     """The end of a caption, and the figure, of the maps of one component at several lags."""
     lags, step = np.asarray(analysis["lag"][...], np.float64), str(analysis["lag"].attributes["units"])
     chosen = [lead[0] for lead in leads]
+    said = f", at lags in steps of {step}." + (
+        "" if len(chosen) == len(lags) else f" {len(chosen)} of {len(lags)} lags."
+    )
     if len(pictures[0].axes) == 1:
         values = np.stack([component.views[0] for component in components])
         label = f"lag (steps of {step})"
-        return ", at its lags.", figures.of_lagged_line(values, lags[chosen], label, pictures[0], axes[0], name)
-    titles = [f"lag {lags[number]:g}" for number in chosen]
-    part = "" if len(chosen) == len(lags) else f" {len(chosen)} of {len(lags)} lags."
-    figure = figures.of_lags(components, titles, pictures[0], axes, name)
-    return f", at lags in steps of {step}.{part}", figure
+        return said, figures.of_lagged_line(values, lags[chosen], label, pictures[0], axes[0], name)
+    return said, figures.of_lags(components, [f"lag {lags[number]:g}" for number in chosen], pictures[0], axes, name)
 
 
 def _total(analysis: Analysis) -> int:

@@ -239,9 +239,10 @@ def of_lags(
         panel = panels.reshape(-1)[number]
         drawn = image(panel, component.views[0], view, axes_of, cmap="RdBu_r", vmin=-limit, vmax=limit)
         panel.set_title(as_text(title), fontsize=8)
-        below = number + across < len(components)
-        panel.set(xlabel="" if below else panel.get_xlabel(), ylabel=panel.get_ylabel() if not number % across else "")
-        panel.tick_params(labelbottom=not below)
+        panel.set(xlabel="", ylabel="")
+        panel.tick_params(labelbottom=number + across >= len(components))
+    figure.supylabel(as_text(axes_of[view.axes[0]].label), fontsize=9)
+    figure.supxlabel(as_text(axes_of[view.axes[1]].label), fontsize=9)
     figure.colorbar(drawn, ax=panels, shrink=0.8, aspect=30)
     return svg(figure, name)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import find_peaks
 
+from dpca.derived.dmd import SAME
 from dpca.report.findings import READ_BYTES, SHOWN_COMPONENTS, TOP, Component, sharing
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
@@ -24,8 +25,10 @@ Lead = tuple[int, ...]
 
 MOST_MAPS, MOST_LAGS = 4, 6
 """Largest number of maps of an analysis that are drawn, and of lags of one of them."""
+MOST_ANALYSES = 20
+"""Largest number of analyses that have figures."""
 MOST_FIGURES = 32
-"""Largest number of maps in a report, of all analyses and groups of features together; each analysis has one, if there is room."""
+"""Largest number of maps in a report, of all analyses and groups of features together; each analysis with figures has one."""
 PIXELS = 160
 """As `findings.PIXELS`: a report of derived analyses has more maps than that of a run."""
 MOST_MODES = 4
@@ -35,8 +38,6 @@ REAL = 1e-2
 STANDS_OUT = 2.0
 """A peak is so many times as high as the lowest point between it and a higher one."""
 _PER = re.compile(r"1 / \((?:([0-9.e+-]+) )?(.+)\)")
-PAIRED = 1e-9
-"""Exponents are conjugates of each other to within this share."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def modes(analysis: Analysis) -> tuple[list[Mode], Unit]:
     found, number = list[Mode](), 0
     while number < len(exponents):
         here, nearby = exponents[number], exponents[number + 1 : number + 2]
-        pair = here.imag != 0 and (np.abs(nearby - here.conj()) <= PAIRED * abs(here)).any()
+        pair = here.imag != 0 and (np.abs(nearby - here.conj()) <= SAME * abs(here)).any()
         numbers = (number, number + 1) if pair else (number,)
         found.append(
             Mode(
