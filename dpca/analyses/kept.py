@@ -194,6 +194,11 @@ class Kept:
         return tuple(part.open() for part in self.parts)
 
     @property
+    def n_regressors(self) -> int:
+        """The most regressors that a run has subtracted."""
+        return max(0 if one is None else one.shape[1] for one in (part.result.regressors for part in self.parts))
+
+    @property
     def recorded(self) -> FeatureGroup:
         """The samples of the first result, as it recorded them: their names and dates, and no values."""
         first = self.parts[0].result

@@ -162,7 +162,8 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         process = process_of(kept.name, "analyses", held(n, config.analyses), n, workers)
         q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
-        run_plan = plan_maps(groups, q, dtype, kept.working_dtype, workers=workers, scratch=scratch) if groups else None
+        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
+        run_plan = plan_maps(groups, q, dtype, kept.working_dtype, **how) if groups else None
     processes = [process, *(run_plan.processes if run_plan else ())]
     return {
         "samples": n,
@@ -277,8 +278,8 @@ class _Work:
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         n, q = self.kept.first.n_samples, n_columns(answers)
         beside = [Array("answers of all analyses", 3 * 8 * n * q)]
-        scratch = scratch_of(self.config, self._aside.path)
-        return plan_maps(self.groups, q, dtype, stored, workers=self.workers, scratch=scratch, beside=beside)
+        how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
+        return plan_maps(self.groups, q, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
 
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""

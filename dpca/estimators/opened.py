@@ -120,7 +120,8 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     beside = [*held, Array("answers of all analyses", 3 * 8 * opened.samples.n * q)]
     with in_python():
         workers = opened.workers(executor)
-        run_plan = plan_maps(groups, q, dtype, stored, workers=workers, scratch=scratch, beside=beside)
+        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
+        run_plan = plan_maps(groups, q, dtype, stored, **how, beside=beside)
     place = new_directory(opened.store, COMPONENTS)
     try:
         stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)

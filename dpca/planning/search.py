@@ -185,6 +185,7 @@ def plan_maps(
     workers: Workers,
     scratch: Scratch,
     beside: Sequence[Array] = (),
+    n_regressors: int = 0,
     coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
     """The plan of one pass that makes maps X' C of samples' coefficients C, (n, n_columns); reads no values.
@@ -195,6 +196,7 @@ def plan_maps(
     dtype, stored : of the products, and of the maps
     workers, scratch : as for `plan_run`
     beside : what this process holds meanwhile
+    n_regressors : how many regressors the runs have subtracted, at most
     coordinates : as in `dpca.methods.projection.plan_projection`
 
     Raises
@@ -212,7 +214,7 @@ def plan_maps(
         ]
         held = [
             arranged(
-                _maps_tasks(run.of_input(number), group.source, n_columns, dtype, stored),
+                _maps_tasks(run.of_input(number), group.source, n_columns, dtype, stored, n_regressors),
                 {"components": sums},
                 [],
                 workers,
@@ -236,7 +238,7 @@ def plan_maps(
 
 
 def _maps_tasks(
-    run: RunPlan, source: Source, q: int, dtype: np.dtype[Any], stored: np.dtype[Any]
+    run: RunPlan, source: Source, q: int, dtype: np.dtype[Any], stored: np.dtype[Any], p: int
 ) -> dict[str, dict[str, int]]:
     """What the tasks of the pass hold."""
     plan, copy = run.plan, run.only.copy
@@ -246,6 +248,8 @@ def _maps_tasks(
         **held_to_read(run, source),
         **preprocess.held(plan, dtype),
         "means and scales of a tile": 2 * 8 * (plan.tile_width + 2 * plan.slab_width),
+        "coefficients of regressors, and a fit": 8 * p * (3 * plan.tile_width + plan.slab_width)
+        + 8 * bool(p) * n * plan.block_width,
         "coefficients": n * q * dtype.itemsize,
         "overlap and projection of a span": 8 * q * (q + n),
         "maps of a slab": q * plan.slab_width * stored.itemsize,
