@@ -36,19 +36,17 @@ def test_the_shares_of_components_and_the_turns_of_complex_ones(analyses):
     assert derived.spectrum(analyses["moving"]).turns[0] == pytest.approx(PERIOD, rel=0.05)
 
 
-@pytest.mark.parametrize(("name", "unit"), [("modes", "month"), ("fitted", "day")])
-def test_a_pair_of_conjugate_modes_is_one_with_a_period(analyses, name, unit):
+@pytest.mark.parametrize("name", ["modes", "fitted"])
+def test_a_pair_of_conjugate_modes_is_one_with_a_period(analyses, name):
     found, counted_in = derived.modes(analyses[name])
-    assert counted_in == derived.Unit(1, unit)
+    assert counted_in == derived.Unit(1, "month")
     numbers = [number for mode in found for number in mode.numbers]
     assert numbers == list(range(len(analyses[name]["exponents"][...])))
     first = found[0]
     assert first.numbers == (0, 1)
     frequency, growth = (analyses[name][key][0] for key in ("frequencies", "growth_rates"))
     assert (first.frequency, first.growth) == (abs(frequency), growth)
-    assert float(counted_in.period(first.frequency)) == pytest.approx(
-        PERIOD * (1 if unit == "month" else 30.44), rel=0.01
-    )
+    assert float(counted_in.period(first.frequency)) == pytest.approx(PERIOD, rel=0.01)
 
 
 def test_peaks_of_a_spectrum_stand_out(analyses):
