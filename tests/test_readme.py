@@ -19,6 +19,18 @@ DOCUMENTS = sorted(
     for path in [*ROOT.glob("**/README.md"), ROOT / "configs" / "derive.md"]
     if not any(part[0] == "." for part in path.relative_to(ROOT).parts)
 )
+SST = """
+import subprocess, sys
+import xarray
+dates = numpy.arange("1979-01", "2015-01", dtype="datetime64[M]").astype("datetime64[ns]")
+months = numpy.random.default_rng(1).standard_normal((len(dates), 20, 40)).cumsum(axis=0)
+sst = xarray.DataArray(months, dims=("time", "lat", "lon"), coords={"time": dates}, name="sst")
+sst.to_dataset().to_zarr("sst.zarr", zarr_format=3, consolidated=False)
+open("sst.yaml", "w").write("input: {uri: sst.zarr, array: sst, samples_axis: time}\\noutput: {path: results/sst, report: false}")
+subprocess.run([sys.executable, "-m", "dpca", "run", "sst.yaml"], check=True)
+new = sst.isel(time=[-1, -11, -12]).assign_coords(time=dates[[-1, -11, -12]] + numpy.timedelta64(365, "D"))
+"""
+"""What makes the result that an example opens, and new samples for it."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -68,7 +80,7 @@ def test_commands_run_one_after_the_other(fresh):
             assert done.returncode == 0, f"{block.id}: {line}\n{done.stdout}{done.stderr}"
     for block in blocks("python"):
         data = "import numpy\nx = numpy.random.default_rng(0).standard_normal((30, 200))\nnew = x[:3]\n"
-        code = data + block.values[0]
+        code = data + SST * ("results/sst" in block.values[0]) + block.values[0]
         done = subprocess.run([sys.executable, "-c", code], cwd=fresh, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.id}: {done.stderr}"
 
