@@ -77,21 +77,6 @@ class Maps:
     """What it found, from products."""
 
     @property
-    def stacked(self) -> Matrix:
-        """All coefficients side by side, (n, outer k)."""
-        if not self.outer:
-            return self.coefficients
-        outer, n, k = self.coefficients.shape
-        return np.moveaxis(self.coefficients, 0, 1).reshape(n, outer * k)
-
-    def unstacked(self, columns: Matrix) -> Matrix:
-        """The opposite of `stacked`, for any number of rows."""
-        if not self.outer:
-            return columns
-        outer, _, k = self.coefficients.shape
-        return np.moveaxis(columns.reshape(len(columns), outer, k), 1, 0)
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """complex128 or float64."""
         return self.coefficients.dtype
@@ -117,11 +102,6 @@ class Answer:
     """Of the axes of the arrays: dates, lags, frequencies."""
     maps: Maps
     certificate: dict[str, Any]
-
-    @property
-    def caveat(self) -> str:
-        """What the user must know, in a sentence; empty if nothing."""
-        return str(self.certificate["caveat"])
 
 
 def of_components(kind: Kind, rows: Samples, found: Components, divisor: float) -> Answer:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from dpca.derived.operators import F64
 from dpca.derived.times import IRREGULAR, increasing, regular_step
 from dpca.errors import ConfigError
-from dpca.sources.calendars import dates, is_time, needs_cftime
+from dpca.sources.calendars import SEASONS, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate
 
 PARTS = ("year", "season", "month", "year_month", "day_of_year", "day", "hour")
 """Parts of dates, by which samples are grouped or selected."""
-SEASONS = ("DJF", "MAM", "JJA", "SON")
 _ISO = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(.*))?")
 _MONTH = "month"
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from dpca.analyses.answers import Known
+from dpca.analyses.answers import Answer, Known
 from dpca.analyses.axis import Axis
+from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.config.inputs import Input
 from dpca.derived.gram import AnyProducts, FactorProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
+from dpca.methods.dataset import Dataset
 from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
 from dpca.numerics.gram_matrix import GramMatrix
@@ -192,6 +194,13 @@ class Kept:
     def open(self) -> Groups:
         """The data, unchanged since the runs."""
         return tuple(part.open() for part in self.parts)
+
+    def backprojection(self, answers: Mapping[str, Answer], data: Dataset) -> Backprojection:
+        """The pass over the data that makes the maps of answers."""
+        dtype, stored = precisions(answers.values(), self.working_dtype)
+        fitted, dims = tuple(part.fitted for part in self.parts), tuple(part.dims for part in self.parts)
+        regressors = tuple(part.result.regressors for part in self.parts)
+        return Backprojection(data, fitted, self.rules, answers, dims, regressors, dtype, stored)
 
     @property
     def n_regressors(self) -> int:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer
 from dpca.analyses.kept import Kept
-from dpca.analyses.maps import Backprojection, n_columns, precisions, with_maps
+from dpca.analyses.maps import n_columns, precisions, with_maps
 from dpca.analyses.steps import analysed, columns_of, held
 from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
@@ -283,15 +283,9 @@ class _Work:
 
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""
-        kept, run_plan, (dtype, stored) = (
-            self.kept,
-            self._plans[-1],
-            precisions(answers.values(), self.kept.working_dtype),
-        )
+        kept, run_plan = self.kept, self._plans[-1]
         data = Dataset(self.groups, run_plan.plans)
-        fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
-        regressors = tuple(part.result.regressors for part in kept.parts)
-        projection = Backprojection(data, fitted, kept.rules, answers, dims, regressors, dtype, stored)
+        projection = kept.backprojection(answers, data)
         copies = str(scratch_of(self.config, self._aside.path).path) if run_plan.copies else None
         if copies is not None:
             copies = f"{copies}/dpca-{self._aside.word}"

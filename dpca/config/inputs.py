@@ -98,6 +98,15 @@ class ArrayFile(Section):
 Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
 
 
+RowKey = Annotated[
+    Text | None,
+    Field(
+        description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
+        "are in the order of the samples."
+    ),
+]
+
+
 class Covariates(ArrayFile):
     """Numbers and categories of the samples, a row for each: where samples are chosen, for each in storage."""
 
@@ -108,13 +117,7 @@ class Covariates(ArrayFile):
         Annotated[list[Text], Field(min_length=1)] | None,
         Field(description="Names of columns of a table: numbers as they are, text as categories; null for an array."),
     ] = None
-    key: Annotated[
-        Text | None,
-        Field(
-            description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
-            "are in the order of the samples."
-        ),
-    ] = None
+    key: RowKey = None
 
 
 class Input(Section):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, Section, Text, Weights
+from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, RowKey, Section, Text, Weights
 from dpca.numerics.dimension import RULES, Rule
 from dpca.numerics.panels import BlockScaling, Missing, Scale
 from dpca.sources.credentials import HIDDEN, without_credentials
@@ -158,13 +158,7 @@ _SWEEP = Field(min_length=1)
 class Labels(Names):
     """A label for each sample: where samples are chosen, for each in storage."""
 
-    key: Annotated[
-        Text | None,
-        Field(
-            description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
-            "are in the order of the samples."
-        ),
-    ] = None
+    key: RowKey = None
 
 
 class Model(Section):

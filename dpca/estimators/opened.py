@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
 from dpca.analyses.kept import Kept, Part
-from dpca.analyses.maps import COMPONENTS, Backprojection, n_columns, precisions, with_maps
+from dpca.analyses.maps import COMPONENTS, n_columns, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
 from dpca.errors import InputError, OverBudgetError
@@ -127,9 +127,7 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
         stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
         outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
         outputs.create({})
-        fitted, dims = tuple(part.fitted for part in kept.parts), tuple(part.dims for part in kept.parts)
-        regressors = tuple(part.result.regressors for part in kept.parts)
-        backprojection = Backprojection(data, fitted, kept.rules, answers, dims, regressors, dtype, stored)
+        backprojection = kept.backprojection(answers, data)
         with streamed(data, run_plan, scratch.path, stages) as (streams, _):
             found = backprojection.run(stages, streams, run_plan, outputs)
         _check_unchanged(kept, groups)

@@ -38,6 +38,8 @@ _SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 
     "nanosecond": 1e-9,
 }
 _STEPS = {"D": ("days", 86400.0), "s": ("seconds", 1.0), "ms": ("milliseconds", 1e-3)}
+SEASONS = ("DJF", "MAM", "JJA", "SON")
+"""By the number of the month in the year: month % 12 // 3."""
 _ISO = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?")
 
 

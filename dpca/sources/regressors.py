@@ -23,7 +23,6 @@ F64 = NDArray[np.float64]
 Cycle = Literal["season", "month", "day_of_year", "hour"]
 
 _DATE = re.compile(r"-?\d+-(\d\d)(?:-(\d\d)(?:[T ](\d\d).*)?)?")
-_SEASONS = ("DJF", "MAM", "JJA", "SON")
 _EPOCH = {"units": "days since 1970-01-01", "calendar": "proleptic_gregorian"}
 
 
@@ -103,7 +102,7 @@ def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:
             key,
         )
     if cycle == "season":
-        return np.array([_SEASONS[int(month) % 12 // 3] for month, _, _ in parts])
+        return np.array([calendars.SEASONS[int(month) % 12 // 3] for month, _, _ in parts])
     if cycle == "month":
         return np.array([month for month, _, _ in parts])
     if cycle == "day_of_year":
