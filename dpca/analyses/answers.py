@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dpca.analyses.samples import Samples
 
 COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"
-Kind = Literal["pca", "extended", "hilbert", "dmd", "optimized_dmd", "spod"]
 NEARLY_ALL = 10.0
 """From this amplification on, what operators remove is the reason where digits are lacking."""
 TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK})
@@ -96,15 +95,27 @@ class Maps:
 class Answer:
     """What an analysis found."""
 
-    kind: Kind
+    kind: str
     arrays: Mapping[str, Array]
     coordinates: Mapping[str, Axis]
     """Of the axes of the arrays: dates, lags, frequencies."""
-    maps: Maps
+    maps: Maps | None
+    """None where it has no components in the space of the features."""
     certificate: dict[str, Any]
 
+    @property
+    def its_maps(self) -> Maps:
+        """The maps of an answer that has some."""
+        assert self.maps is not None
+        return self.maps
 
-def of_components(kind: Kind, rows: Samples, found: Components, divisor: float) -> Answer:
+
+def mapped(answers: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Those that have components in the space of the features."""
+    return {name: answer for name, answer in answers.items() if answer.maps is not None}
+
+
+def of_components(kind: str, rows: Samples, found: Components, divisor: float) -> Answer:
     """Principal components, real or complex."""
     axis = row_axis(rows.axis)
     maps = Maps(found.coefficients, (), "each", rows.chain.apply, found.scores)
@@ -126,7 +137,7 @@ def of_extended(rows: Samples, found: Extended, clock: Clock) -> Answer:
     return replace(answer, coordinates={**answer.coordinates, LAG: lags})
 
 
-def of_modes(kind: Kind, rows: Samples, found: Modes, step: str) -> Answer:
+def of_modes(kind: str, rows: Samples, found: Modes, step: str) -> Answer:
     """Dynamic modes."""
     axis = row_axis(rows.axis)
     per = {"units": f"1 / ({step})"}
@@ -189,7 +200,7 @@ def _spectrum(found: Components, axis: Axis, divisor: float) -> dict[str, Array]
 
 
 def _answer(
-    kind: Kind,
+    kind: str,
     rows: Samples,
     errors: F64,
     amplification: float,
@@ -204,7 +215,7 @@ def _answer(
     return Answer(kind, arrays, coordinates, maps, _certificate(kind, rows, errors, amplification, rank))
 
 
-def _certificate(kind: Kind, rows: Samples, errors: F64, amplification: float, rank: int) -> dict[str, Any]:
+def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, rank: int) -> dict[str, Any]:
     """The certificate of an analysis, before its maps are made.
 
     Returns

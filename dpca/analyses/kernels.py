@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from dpca.analyses.answers import COMPONENT, Array, row_axis
-from dpca.analyses.axis import Axis
+from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.samples import Samples
 from dpca.derived.gram import FactorProducts, with_mean
 from dpca.derived.operators import F64
@@ -18,17 +16,6 @@ from dpca.kernels.kernel import USES, Inner, Kernels
 from dpca.numerics.sketch import RELIABLE
 
 NAMES = tuple(name for name in USES if name != "precomputed")
-
-
-@dataclass(frozen=True, eq=False)
-class KernelAnswer:
-    """What kernel PCA found; its components lie in no space of features, so there are no maps."""
-
-    arrays: dict[str, Array]
-    coordinates: dict[str, Axis]
-    certificate: dict[str, Any]
-    kind: Literal["kernel_pca"] = "kernel_pca"
-    maps: None = None
 
 
 def inner_of(rows: Samples) -> Inner:
@@ -75,8 +62,8 @@ def kernel_pca(
     degree: float = 3.0,
     coef0: float = 1.0,
     n_components: int | None = None,
-) -> KernelAnswer:
-    """Kernel PCA of the rows (`dpca.kernels`); eigenvalues that are negative beyond rounding are left out, and told.
+) -> Answer:
+    """Kernel PCA of the rows (`dpca.kernels`), without maps, since its components lie in no space of features; eigenvalues that are negative beyond rounding are left out, and told.
 
     Parameters
     ----------
@@ -116,7 +103,7 @@ def kernel_pca(
         **{name: Array(values, (COMPONENT,)) for name, values in per_component.items()},
     }
     coordinates = {} if axis.values is None else {axis.name: axis}
-    return KernelAnswer(arrays, coordinates, _certificate(rows, found))
+    return Answer("kernel_pca", arrays, coordinates, None, _certificate(rows, found))
 
 
 def _certificate(rows: Samples, found: cases.Case) -> dict[str, Any]:

@@ -82,10 +82,10 @@ class Stack:
         """The columns of some answers, by name."""
         columns, pieces, start = [], [], 0
         for name, answer in answers.items():
-            own = _real(answer.maps)
+            own = _real(answer.its_maps)
             stop = start + own.shape[1]
-            is_complex = answer.maps.dtype.kind == "c"
-            pieces.append(Piece(f"{name}/{COMPONENTS}", slice(start, stop), answer.maps.shape, is_complex))
+            is_complex = answer.its_maps.dtype.kind == "c"
+            pieces.append(Piece(f"{name}/{COMPONENTS}", slice(start, stop), answer.its_maps.shape, is_complex))
             columns.append(own)
             start = stop
         together = np.hstack(columns)
@@ -110,7 +110,9 @@ def precisions(answers: Iterable[Answer], working: np.dtype[Any]) -> tuple[np.dt
 
 def n_columns(answers: Mapping[str, Answer]) -> int:
     """The number of real columns of all maps."""
-    return sum(math.prod(answer.maps.shape) * (1 + (answer.maps.dtype.kind == "c")) for answer in answers.values())
+    return sum(
+        math.prod(answer.its_maps.shape) * (1 + (answer.its_maps.dtype.kind == "c")) for answer in answers.values()
+    )
 
 
 def _real(maps: Maps) -> F64:
@@ -247,7 +249,7 @@ def create_maps(outputs: Outputs, plan: Plan, dims: Dims, answers: Mapping[str, 
             (*piece.shape, *plan.streamed_shape),
             (*chunks, *tile),
             dtype,
-            (*answer.maps.dims, *dims.features),
+            (*answer.its_maps.dims, *dims.features),
         )
 
 
@@ -309,7 +311,7 @@ class Backprojection:
         overlaps = total.overlaps(stack)
         projected = total.projection + total.of_mean
         return {
-            name: measured(answer.maps, overlap, _complex_of(piece, projected))
+            name: measured(answer.its_maps, overlap, _complex_of(piece, projected))
             for (name, answer), piece, overlap in zip(self.answers.items(), stack.pieces, overlaps, strict=True)
         }
 
@@ -363,6 +365,6 @@ def with_maps(answer: Answer, found: Mapping[str, Any]) -> Answer:
     """The answer with what was measured of its maps."""
     certificate = {**answer.certificate, "maps": dict(found)}
     flat = [value for value in np.ravel(np.array(found["residual_data"], float)) if not np.isnan(value)]
-    what = "norms of modes 1" if answer.maps.orthonormal == "no" else "maps orthogonal"
+    what = "norms of modes 1" if answer.its_maps.orthonormal == "no" else "maps orthogonal"
     words = f", {what} to {found['orthogonality']:.1e}, largest residual {max(flat, default=0.0):.1e}"
     return replace(answer, certificate={**certificate, "verdict": certificate["verdict"] + words})

@@ -162,7 +162,7 @@ def _answered(
 def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:
     """The answer with the scores of the samples that took no part."""
     others = projection.left_out(rows, axis)
-    scores = projection.projected(rows, answer.maps.coefficients, None, others)
+    scores = projection.projected(rows, answer.its_maps.coefficients, None, others)
     name = f"{row_axis(axis).name}_left_out"
     arrays = {**answer.arrays, "scores_left_out": Array(scores, (name, COMPONENT))}
     coordinates = {**answer.coordinates, name: replace(others.axis, name=name)}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpca.analyses.answers import COMPONENT, Answer
+from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.kept import Kept
 from dpca.analyses.maps import n_columns, precisions, with_maps
 from dpca.analyses.steps import analysed, columns_of, held
@@ -84,7 +84,7 @@ def derive(
         With the line of the configuration that is at fault, if there is one.
     """
     began, config = time.perf_counter(), loaded.config
-    out, with_components = Path(config.output.path), config.components or components
+    out, with_components = Path(config.output.path), _makes_maps(config, components)
     with _near(loaded):
         asked = _asked(config)
         kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
@@ -154,7 +154,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     config = loaded.config
     with _near(loaded):
         kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
-        groups = kept.open() if config.components or components else ()
+        groups = kept.open() if _makes_maps(config, components) else ()
         place = place_of(config)
     with _near(loaded), connect(place, _workers(config)) as executor:
         workers = executor.workers(_memory(config))
@@ -259,7 +259,7 @@ class _Work:
                 **what,
                 "input": self.kept.fingerprint if self.groups else None,
                 # Labels, covariates and weights may have changed, which the configuration does not tell.
-                "coefficients": {name: _digest(answer) for name, answer in answers.items()},
+                "coefficients": {name: _digest(answer) for name, answer in mapped(answers).items()},
             },
             plans,
             sum(group.layout.bytes for group in self.groups),
@@ -275,6 +275,7 @@ class _Work:
         return outputs
 
     def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
+        answers = mapped(answers)
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         n, q = self.kept.first.n_samples, n_columns(answers)
         beside = [Array("answers of all analyses", 3 * 8 * n * q)]
@@ -285,7 +286,7 @@ class _Work:
         """The answers with maps, which one pass over the data makes; and what it counted."""
         kept, run_plan = self.kept, self._plans[-1]
         data = Dataset(self.groups, run_plan.plans)
-        projection = kept.backprojection(answers, data)
+        projection = kept.backprojection(mapped(answers), data)
         copies = str(scratch_of(self.config, self._aside.path).path) if run_plan.copies else None
         if copies is not None:
             copies = f"{copies}/dpca-{self._aside.word}"
@@ -298,7 +299,8 @@ class _Work:
             self._aside.forget()
             raise changed(named(self.groups), "; ".join(changes[:5]))
         counts = {"passes": self.stages.passes, "bytes_decoded": self.stages.bytes_decoded, "absent_chunks": absent}
-        return {name: with_maps(answer, found[name]) for name, answer in answers.items()}, counts
+        made = {name: with_maps(answer, found[name]) if name in found else answer for name, answer in answers.items()}
+        return made, counts
 
 
 def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
@@ -307,8 +309,9 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
         outputs.create_group(name, {"kind": answer.kind, "samples": answer.certificate["samples"]})
         for array, found in answer.arrays.items():
             outputs.write(f"{name}/{array}", found.values, found.dims, found.attributes)
-        coefficients = answer.maps.coefficients
-        outputs.write(f"{name}/coefficients", coefficients, (*answer.maps.outer, GRAM_SAMPLE, COMPONENT))
+        if answer.maps is not None:
+            axes = (*answer.maps.outer, GRAM_SAMPLE, COMPONENT)
+            outputs.write(f"{name}/coefficients", answer.maps.coefficients, axes)
         for dim, axis in answer.coordinates.items():
             if axis.values is not None and axis.values.dtype.kind in "biuf":
                 outputs.write(f"{name}/{dim}", axis.values, (dim,), axis.attributes)
@@ -325,13 +328,20 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
 
 def _digest(answer: Answer) -> str:
     """What tells the coefficients of an answer from others."""
-    return hashlib.sha256(np.ascontiguousarray(answer.maps.coefficients).tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(answer.its_maps.coefficients).tobytes()).hexdigest()
 
 
 def _verdict(answers: Mapping[str, Answer]) -> str:
-    good = sum(answer.certificate["reliable_components"] for answer in answers.values())
-    total = sum(answer.certificate["components"] for answer in answers.values())
-    return f"{len(answers)} analyses from one Gram matrix: {good} of {total} components reliable"
+    counted = [answer.certificate for answer in answers.values() if "components" in answer.certificate]
+    good, total = (sum(one[key] for one in counted) for key in ("reliable_components", "components"))
+    return f"{len(answers)} analyses from one Gram matrix" + (
+        f": {good} of {total} components reliable" if total else ""
+    )
+
+
+def _makes_maps(config: Derive, components: bool) -> bool:
+    """Whether any analysis has components in the space of the features, and they are asked for."""
+    return (config.components or components) and any(columns_of(analysis.model) for analysis in config.analyses)
 
 
 def _asked(config: Derive) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dpca.analyses import projection
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
-from dpca.analyses.kernels import KernelAnswer
 from dpca.analyses.maps import COMPONENTS
 from dpca.analyses.samples import Samples
 from dpca.errors import ConfigError, InputError
@@ -35,7 +34,7 @@ class Analysis:
     _opened: Opened
     _rows: Samples
     """With all operators that the components are about."""
-    _answer: Answer | KernelAnswer
+    _answer: Answer
     _made: list[Made] = field(default_factory=list)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class Analysis:
         """
         answer = self._projecting()
         others = projection.left_out(self._rows, self._opened.samples.axis)
-        scores = projection.projected(self._rows, answer.maps.coefficients, None, others)
+        scores = projection.projected(self._rows, answer.its_maps.coefficients, None, others)
         dims, axis = answer.arrays["scores"].dims, others.axis
         coordinates = {} if axis.values is None else {dims[0]: (dims[:1], axis.values, axis.attributes)}
         found = labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)
@@ -172,7 +171,7 @@ class Analysis:
         groups = new_samples(self._opened.kept, X)
         others = projection.Others(axis_of(groups, self._opened.samples.axis))
         scores = scores_on(self._opened, answer, self._made[0] if self._made else None, groups, covariates)
-        found = projection.projected(self._rows, answer.maps.coefficients, scores, others)
+        found = projection.projected(self._rows, answer.its_maps.coefficients, scores, others)
         given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
         if given is None:
             return found
@@ -181,7 +180,6 @@ class Analysis:
     def _projecting(self) -> Answer:
         """The answer, if samples can be projected on it."""
         projection.check(self.kind, self._rows)
-        assert isinstance(self._answer, Answer)
         return self._answer
 
 
@@ -189,10 +187,12 @@ def components_of(analyses: Sequence[Analysis]) -> list[Any]:
     """The components of analyses of one `open_gram`, all that are not made yet in one read of the data."""
     edge, lacking = labelled("components"), dict[int, tuple[Analysis, Answer]]()
     for analysis in analyses:
-        if isinstance(analysis._answer, KernelAnswer):
+        if analysis._answer.maps is None:
             raise ConfigError(
-                "kernel PCA has no components among the features",
-                "dpca.KernelPCA finds pre-images: fit_inverse_transform=True.",
+                f"{analysis.kind} has no components among the features",
+                "dpca.KernelPCA finds pre-images: fit_inverse_transform=True."
+                if analysis.kind == "kernel_pca"
+                else "Ask a pca for them.",
             )
         if not analysis._made:
             lacking[id(analysis)] = analysis, analysis._answer
@@ -211,7 +211,7 @@ def _held(analyses: Sequence[Analysis]) -> list[Array]:
 
 def _shown(edge: Any, opened: Opened, made: Made) -> Any:
     """Maps as a DataArray, or a Dataset of those of each group of features."""
-    maps, certificate = made.answer.maps, made.answer.certificate
+    maps, certificate = made.answer.its_maps, made.answer.certificate
     variables, coordinates = dict[str, Any](), _coordinates(made.answer.coordinates)
     for part in opened.kept.parts:
         variables[of_group(COMPONENTS, part.name)] = ((*maps.dims, *part.dims.features), made.of(part), {})

@@ -298,7 +298,7 @@ class Gram:
         self._opened.check(self._rows.n, itemsize)
         return self._rows
 
-    def _analysed(self, answer: Answer | kernels.KernelAnswer, rows: Samples | None = None) -> Analysis:
+    def _analysed(self, answer: Answer, rows: Samples | None = None) -> Analysis:
         # A copy has none of the products that were computed of the rows: these go with this object.
         return Analysis(self._opened, replace(rows or self._rows), answer)
 

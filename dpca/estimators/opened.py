@@ -150,7 +150,7 @@ def scores_on(
     """
     kept, executor = opened.kept, opened.executor
     workers, runner = opened.workers(executor), Runner(executor, Progress())
-    coefficients = answer.maps.coefficients
+    coefficients = answer.its_maps.coefficients
     scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
     with in_python():
         regressors = [_regressors(part, groups, covariates) for part in kept.parts]

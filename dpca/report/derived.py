@@ -108,14 +108,14 @@ def _read_words(manifest: dict[str, Any]) -> str:
 
 def _overview(analysis: Analysis) -> list[str]:
     document = analysis.certificate
-    maps, good, total = document["maps"], document["reliable_components"], document["components"]
+    maps, good, total = document["maps"], document.get("reliable_components"), document.get("components")
     residuals = [] if maps is None else [one for one in np.ravel(np.array(maps["residual_data"], float)) if one == one]
     return [
         link_to(analysis.name),
         KINDS[analysis.kind],
         "; ".join(document["samples"]) or "none",
         f"{document['rows']:,}",
-        f"{good} of {total}",
+        "-" if total is None else f"{good} of {total}",
         f"{document['amplification']:,.3g}",
         "none" if maps is None else f"{maps['orthogonality']:.0e}, {max(residuals, default=0.0):.0e}",
     ]

@@ -290,7 +290,7 @@ def test_kernels_and_distances_of_what_operators_leave(gram, results):
             assert found.certificate["reliable_components"] == 3
     assert gram.distances().dims == ("time", "time_b")
     assert gram.distances().attrs["known_above"] < 1e-2
-    with pytest.raises(ConfigError, match="kernel PCA has no components"):
+    with pytest.raises(ConfigError, match="kernel_pca has no components"):
         gram.kernel_pca().components()
     with pytest.raises(ConfigError, match="kernel is 'laplacian', but linear"):
         gram.kernel_pca("laplacian")
