@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dpca.store.results import Result
 
 SHOWN_COMPONENTS = 10
+SHOWN_GROUPS = 6
+"""Groups of features whose shares fit a line."""
 WATCH_SECONDS = 1.0
 """How often a status is read: as often as a run writes it."""
 
@@ -156,7 +158,8 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
     sigma, variance, ratio = (
         result.arrays[name][...] for name in ("singular_values", "explained_variance", "explained_variance_ratio")
     )
-    groups = result.groups if "variance_share" in result.arrays else ()
+    groups = result.names_of_sums if "variance_share" in result.arrays else ()
+    groups = groups if len(groups) <= SHOWN_GROUPS else ()
     shares: Any = result.arrays["variance_share"][...] if groups else None
     widths = [max(6, len(name)) for name in groups]
     head = "".join(f"  {name:>{width}}" for name, width in zip(groups, widths, strict=True))

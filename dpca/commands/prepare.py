@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from dpca.config.derive import Derive
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import DEFAULT_COMPONENTS, Config, SampleWeightsFile
+from dpca.config.schema import DEFAULT_COMPONENTS, Config, FeatureGroups, SampleWeightsFile
+from dpca.config.together import folds_of
 from dpca.derived.regressors import Design
-from dpca.errors import ConfigError, DpcaError
+from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
@@ -30,8 +31,9 @@ from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
+from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
 from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
-from dpca.sources.labels import LABELS, labels_of
+from dpca.sources.labels import LABELS, labels_of, open_values
 from dpca.sources.weights import weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
@@ -157,9 +159,45 @@ def groups_of(config: Config) -> Groups:
             mask = asked.mask or config.preprocess.filters.mask
             opened = weights if weights is None or isinstance(weights, str) else weights.open()
             of_features = weights_of(group.source, group.samples_axis, opened, None if mask is None else mask.open())
-            groups.append(replace(group, weights=of_features))
+            groups.append(replace(group, weights=of_features, labels=_labels_of_features(config, group)))
     check_same_samples(groups)
     return tuple(groups)
+
+
+def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | None:
+    """The named groups that the features of an input are in; None where all are one."""
+    asked, layout = config.output.groups, group.layout
+    if not isinstance(asked, FeatureGroups) or not asked.named:
+        return None
+    shape = (*layout.shape[: group.samples_axis], *layout.shape[group.samples_axis + 1 :])
+    axis = 0 if len(shape) == 1 else None
+    if asked.axis is not None:
+        try:
+            number = layout.axis_of(asked.axis)
+        except InputError as error:
+            raise ConfigError(
+                error.message.replace("samples_axis", "axis"), error.remedy, "output.groups.axis"
+            ) from None
+        if number == group.samples_axis:
+            raise ConfigError(
+                f"output.groups.axis is {asked.axis}, along which the samples of {layout.name} lie",
+                "Name an axis of features.",
+                key="output.groups.axis",
+            )
+        axis = number - (number > group.samples_axis)
+    if asked.ranges is not None:
+        if axis is None:
+            raise ConfigError(
+                f"output.groups.ranges are along one axis, but {layout.name} has {len(shape)} feature axes",
+                "Set output.groups.axis.",
+                key="output.groups.axis",
+            )
+        return of_ranges(asked.ranges, shape, axis, layout.name)
+    assert asked.labels is not None
+    key = "output.groups.labels"
+    place = asked.labels.at(key)
+    labels = np.asarray(open_values(place, "features")[...])
+    return of_labels(labels, shape, axis, layout.name, place.shown, key)
 
 
 @contextmanager
@@ -259,6 +297,7 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
         sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
         design=design,
         block_scaling=preprocess.block_scaling,
+        n_folds=folds_of(config),
     )
 
 

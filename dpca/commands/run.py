@@ -205,6 +205,9 @@ def _now(config: Config, ready: Prepared) -> Begun:
         settings["preprocess"]["sample_weights"]["sha256"] = digest_of(weights.values)
     if ready.model.design is not None:  # dates and covariates, too
         settings["preprocess"]["regress_out"]["sha256"] = digest_of(ready.model.design.matrix)
+    for group in ready.groups:
+        if group.labels is not None:
+            settings["output"]["groups"]["sha256"] = group.labels.digest
     return Begun.now(settings, fingerprint(ready.groups), plan)
 
 
@@ -513,7 +516,10 @@ def _relevant(config: Config) -> dict[str, Any]:
     for one in [resolved["input"]] if isinstance(resolved["input"], dict) else resolved["input"]:
         for name in ("uri", "array", "samples_axis", "samples", "gaps", "library", "storage_options", "read_seconds"):
             del one[name]
-    resolved["output"] = {name: resolved["output"][name] for name in ("components", "gram")}
+    output = resolved["output"]
+    resolved["output"] = {name: output[name] for name in ("components", "gram")}
+    if output["groups"] is not None:
+        resolved["output"]["groups"] = output["groups"]
     return resolved
 
 
@@ -525,7 +531,10 @@ def _in_config(settings: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any
     for key in ("sample_weights", "regress_out"):
         if (given := preprocess.get(key)) is not None:
             preprocess[key] = {name: value for name, value in given.items() if name != "sha256"}
-    return {**settings, "preprocess": preprocess} if settings else settings
+    output = dict(settings.get("output", {}))
+    if isinstance(output.get("groups"), dict):
+        output["groups"] = {name: value for name, value in output["groups"].items() if name != "sha256"}
+    return {**settings, "preprocess": preprocess, "output": output} if settings else settings
 
 
 def _first_pass_kept(error: DpcaError, arrays: Path) -> DpcaError:

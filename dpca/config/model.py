@@ -43,6 +43,8 @@ class Model:
     """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
     block_scaling: BlockScaling = "none"
     """How inputs side by side are scaled against each other."""
+    n_folds: int = 0
+    """Groups of features that are added up for validation beside K; 0 for none."""
 
     @property
     def regression(self) -> Regression | None:
@@ -94,9 +96,10 @@ class Model:
                 ),
                 key="model.n_components",
             )
-        if n_groups > 1 and self.solver == "covariance_eigh":
+        if (n_groups > 1 or self.n_folds) and self.solver == "covariance_eigh":
             raise ConfigError(
-                "svd_solver is 'covariance_eigh', but inputs side by side each have a matrix over their samples",
+                "svd_solver is 'covariance_eigh', but groups of features (inputs side by side, output.groups, bi_cross_validation) each "
+                "have a matrix over the samples",
                 "Set model.svd_solver: auto.",
                 key="model.svd_solver",
             )
@@ -208,7 +211,7 @@ class Model:
         Several groups of features have a matrix each over the samples that they share.
         """
         of_samples = self.sample_weights is not None or self.design is not None
-        if n_groups > 1 or self.kernels or of_samples or self.rules.missing == "pairwise":
+        if n_groups > 1 or self.n_folds or self.kernels or of_samples or self.rules.missing == "pairwise":
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
@@ -254,7 +257,9 @@ class Model:
         elif self.design is not None:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
         elif n_groups > 1:
-            side = f"{m:,} x {m:,} summed over {other} of {n_groups} inputs"
+            side = f"{m:,} x {m:,} summed over {other} in {n_groups} groups"
+        elif self.n_folds:
+            side = f"{m:,} x {m:,} summed over {other} in {self.n_folds} groups for validation"
         precision = "single" if first.dtype == np.float32 else "double"
         why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
         if first.solver == "tsqr":

@@ -12,13 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, RowKey, Section, Text, Weights
-from dpca.numerics.dimension import RULES, Rule
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
 from dpca.numerics.panels import BlockScaling, Missing, Scale
 from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
 
 DEFAULT_COMPONENTS = 20
+N_FOLDS = 8
+"""Groups of features for bi-cross-validation, where no number is asked for."""
 LEAST_MEMORY = 2**20
 
 
@@ -171,7 +173,8 @@ class Model(Section):
         Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
         Field(
             description=f"Number of components: an integer; a share of the variance such as 0.9; rank; or a rule from the "
-            "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle). "
+            "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle); or bi_cross_validation, which compares groups of features "
+            "and assumes no white noise. "
             f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, if left out."
         ),
     ] = None
@@ -327,12 +330,60 @@ class Compute(Section):
     ] = None
 
 
+_LIMITS = Field(min_length=2, max_length=2)
+
+
+class FeatureGroups(Section):
+    """Groups of features that get a Gram matrix each, in the same pass: named ones, by labels or ranges, and ones for validation."""
+
+    labels: Annotated[
+        Names | None,
+        Field(
+            description="A label for each feature, or for each along one feature axis, in the order of the array: chromosomes, regions, "
+            "layers."
+        ),
+    ] = None
+    ranges: Annotated[
+        Annotated[dict[str, Annotated[list[Annotated[int, Field(ge=0)]], _LIMITS]], Field(min_length=2)] | None,
+        Field(
+            description="Instead of labels {NAME: [first, one behind the last]}, numbers along a feature axis; together they cover it."
+        ),
+    ] = None
+    axis: Annotated[
+        int | Text | None,
+        Field(
+            description="Of the array, along which labels or ranges are: its number or name. null: the only feature axis, or the one that is "
+            "as long as there are labels."
+        ),
+    ] = None
+    validation: Annotated[
+        Annotated[int, Field(ge=2, le=64)] | None,
+        Field(
+            description="How many groups of spans that lie between each other, for n_components: bi_cross_validation, "
+            f"which takes {N_FOLDS} by itself; 8 to 16 are enough."
+        ),
+    ] = None
+
+    @property
+    def named(self) -> bool:
+        """Whether there are named groups."""
+        return self.labels is not None or self.ranges is not None
+
+
 class Output(Section):
     """Where the result goes."""
 
     path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
     components: Annotated[bool, Field(description="false: only scores and spectrum, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
+    groups: Annotated[
+        FeatureGroups | Annotated[int, Field(ge=2, le=64)] | None,
+        Field(
+            description="Gram matrices of groups of features, which take no read and no product more: {labels: {uri, array, column}}, "
+            "{ranges: {NAME: [start, stop]}}, {validation: 8}, or labels and validation; a number is that of groups for validation. "
+            "Inputs of a list are groups in any case. Each takes memory for one more n x n matrix."
+        ),
+    ] = None
     report: Annotated[bool, Field(description="Write report.html, if jinja2 and matplotlib are installed.")] = True
 
 
@@ -384,7 +435,8 @@ ALLOWED = {
     "compute.cluster.slurm.memory": _AMOUNT,
     "compute.cluster.slurm_runner.memory": _AMOUNT,
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
-    + ", ".join(RULES),
+    + ", ".join((*RULES, BI_CROSS_VALIDATION)),
+    "output.groups": "{labels: {uri: PATH}}, {ranges: {NAME: [0, 500], OTHER: [500, 900]}}, {validation: 8}, or an integer from 2 to 64",
     "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
     "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",
     "model.gamma": "a number from 0, median, null or a list of them",

@@ -6,9 +6,20 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpca.config.schema import OF_KERNELS, OF_LISTS, Cluster, Config, Model, Preprocess, RegressOut
+from dpca.config.schema import (
+    N_FOLDS,
+    OF_KERNELS,
+    OF_LISTS,
+    Cluster,
+    Config,
+    FeatureGroups,
+    Model,
+    Preprocess,
+    RegressOut,
+)
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import USES
+from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.units import walltime_seconds
 
 
@@ -16,6 +27,7 @@ def check_together(config: Config) -> None:
     """Refuse keys that contradict each other."""
     _check_place(config)
     _check_inputs(config)
+    _check_groups(config)
     if config.preprocess.regress_out is not None:
         _check_regress_out(config.preprocess.regress_out, config.preprocess)
     if config.model.kind == "pca":
@@ -41,6 +53,50 @@ def _check_regress_out(asked: RegressOut, preprocess: Preprocess) -> None:
             "Leave preprocess.center out.",
             key="preprocess.center",
         )
+
+
+def _check_groups(config: Config) -> None:
+    """What groups of features are defined with."""
+    asked, rule = config.output.groups, config.model.n_components
+    if isinstance(asked, FeatureGroups):
+        if asked.labels is not None and asked.ranges is not None:
+            raise ConfigError(
+                "output.groups has labels and ranges, but one of them says what group a feature is in",
+                "Leave one of them out.",
+                key="output.groups",
+            )
+        if asked == FeatureGroups():
+            raise ConfigError("output.groups is empty", "Give labels, ranges or validation.", key="output.groups")
+        if asked.named and isinstance(config.input, list):
+            raise ConfigError(
+                "output.groups has labels or ranges, but input is a list, whose inputs are the groups",
+                "Leave one of them out.",
+                key="output.groups",
+            )
+    if asked is not None and config.model.kind == "kernel_pca":
+        raise ConfigError(
+            "output.groups is set, but model.kind is kernel_pca: groups of features are for pca",
+            "Leave output.groups out; dpca derive has kernels of groups.",
+            key="output.groups",
+        )
+    n_folds = folds_of(config)
+    reasons = {
+        "preprocess.block_scaling": config.preprocess.block_scaling != "none"
+        and "it scales inputs after the pass, which groups of all of them mix",
+        "preprocess.missing": config.preprocess.missing == "pairwise"
+        and "whose matrices are of no samples that could be left out",
+    }
+    for key, reason in reasons.items():
+        if n_folds and reason:
+            what = f"model.n_components: {rule}" if rule == BI_CROSS_VALIDATION else "output.groups.validation"
+            raise ConfigError(f"{what} is not defined with {key}: {reason}", f"Leave {key} out, or the other.", key=key)
+
+
+def folds_of(config: Config) -> int:
+    """How many groups of features are added up for validation."""
+    asked = config.output.groups
+    number = asked.validation if isinstance(asked, FeatureGroups) else asked
+    return number or (N_FOLDS if config.model.n_components == BI_CROSS_VALIDATION else 0)
 
 
 def _check_inputs(config: Config) -> None:

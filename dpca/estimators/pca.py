@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
-from dpca.config.schema import RegressOut
+from dpca.config.schema import N_FOLDS, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
@@ -25,7 +25,7 @@ from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
-from dpca.numerics.dimension import RULES, NComponents
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
 from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Scale
 from dpca.numerics.weights import Kind, SampleWeights
@@ -424,7 +424,7 @@ class PCA(Streaming):
         }
         self._check_choices(allowed)
         self._check_kinds()
-        self._check_n_components(RULES)
+        self._check_n_components((*RULES, BI_CROSS_VALIDATION))
 
     def _fit(self, X: Any, sample_weight: Any) -> Decomposition:
         with in_python():
@@ -444,6 +444,7 @@ class PCA(Streaming):
             whiten=self.whiten,
             block_scaling=self.block_scaling,
             sample_weights=weights,
+            n_folds=N_FOLDS if self.n_components == BI_CROSS_VALIDATION else 0,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()

@@ -68,7 +68,7 @@ def climb(
     PrecisionError
         When the last solver's precision does not suffice for the data.
     """
-    stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.groups)))
+    stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.names_of_sums)))
     first = FirstPass(stages, data, model, outputs)
     present = first.present(run_plan.attempts[0])
     solved: D | None = None

@@ -11,13 +11,14 @@ import numpy as np
 from dpca.execution.stage import InTurn
 from dpca.methods.passes import Pass, columns_of
 from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.division import Division
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.regression import Regression
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
-from dpca.sources.groups import Groups, dtype_of, named
+from dpca.sources.groups import Groups, dtype_of, named, names_of_sums
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Dataset:
     regression: Regression | None = None
     """The fit of regressors that is subtracted beside means; None for none."""
     factors: F64 = field(default_factory=lambda: np.ones(0))
-    """What the features of each group are multiplied by, once that is known; empty before."""
+    """What the features of each input are multiplied by, once that is known; empty before."""
+    n_folds: int = 0
+    """Groups of spans of features that are added up for validation; 0 for none."""
 
     @property
     def name(self) -> str:
@@ -46,6 +49,29 @@ class Dataset:
     def names(self) -> tuple[str, ...]:
         """The names of the groups; that of the only one is empty."""
         return tuple(group.name for group in self.groups)
+
+    @property
+    def names_of_sums(self) -> tuple[str, ...]:
+        """Names of the groups of features that have a Gram matrix each: the inputs, or labels within them."""
+        return names_of_sums(self.groups)
+
+    @property
+    def sizes_of_sums(self) -> tuple[int, ...]:
+        """Number of features of each of these."""
+        return tuple(
+            size
+            for group in self.groups
+            for size in ((group.n_features,) if group.labels is None else group.labels.sizes)
+        )
+
+    @property
+    def divisions(self) -> tuple[Division, ...]:
+        """How the features of each input are divided among sums."""
+        found, first = list[Division](), 0
+        for group, plan in zip(self.groups, self.plans, strict=True):
+            found.append(Division.of(plan, first, group.labels, self.n_folds))
+            first += 1 if group.labels is None else len(group.labels.names)
+        return tuple(found)
 
     @property
     def plan(self) -> Plan:
@@ -128,6 +154,7 @@ class Dataset:
                 rung.solver,
                 group=number,
                 name=group.name,
+                division=division,
                 factor=float(factors[number]),
                 weights=group.weights,
                 sample_weights=self.sample_weights,
@@ -135,6 +162,6 @@ class Dataset:
                 backwards=backwards,
                 **how,
             )
-            for number, (group, plan) in enumerate(zip(self.groups, self.plans, strict=True))
+            for number, (group, plan, division) in enumerate(zip(self.groups, self.plans, self.divisions, strict=True))
         ]
         return InTurn.of(works[::-1] if backwards else works)

@@ -38,6 +38,7 @@ from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.grouped import shares
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
+from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
@@ -118,7 +119,8 @@ def decompose(
     outputs = guarded(outputs, run_plan, runner)
     attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
     dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
-    stages, data = Stages(runner), Dataset(groups, run_plan.plans, model.sample_weights, model.regression)
+    stages = Stages(runner)
+    data = Dataset(groups, run_plan.plans, model.sample_weights, model.regression, n_folds=model.n_folds)
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)
@@ -137,6 +139,8 @@ def decompose(
         effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
     )
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
+    if solved.curve is not None:
+        chosen[BI_CROSS_VALIDATION] = solved.curve.as_json
     return Decomposition(
         plan=plan,
         spectrum=solved.spectrum,
@@ -197,14 +201,16 @@ class _Completion:
         if self.data.keeps_samples:
             self._write_scores(solved)
             if self.keep_gram and solved.summed.gram is not None:
-                write_gram(self.outputs, solved.summed.gram, self._dims, solved.summed.groups)
+                write_gram(self.outputs, solved.summed.gram, self._dims, solved.summed.groups, solved.summed.folds)
         else:
             self._write_standard(solved)
-        if solved.summed.groups:
+        if len(self.data.names) > 1:
             self.outputs.write("block_factor", solved.summary.factors.values, (GROUP,))
-            k = solved.spectrum.n_components
-            found = shares(solved.summed.groups, solved.power, solved.spectrum.vectors, solved.spectrum.eigenvalues[:k])
-            self._write_shares(found)
+        if solved.summed.groups:
+            spectrum = solved.spectrum
+            matrices = tuple(one.kept for one in solved.summed.groups)
+            values = spectrum.eigenvalues[: spectrum.n_components]
+            self._write_shares(shares(matrices, solved.power, spectrum.vectors, values))
         if self.data.sample_weights is not None:
             self.outputs.write("sample_weights", self.data.sample_weights.values, (self._dims.sample,))
         write_spectrum(self.outputs, solved.spectrum)

@@ -17,7 +17,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
-from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfGroup, weigh
+from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfCells, weigh
 from dpca.numerics.accumulators.tallies import Counts, FeatureTally, Moments, Present, Standard
 from dpca.numerics.certificate import check_products
 from dpca.numerics.gram_matrix import Features, GramMatrix
@@ -52,7 +52,7 @@ class Summary:
     standard: Standard = field(default_factory=Standard.nothing)
     """Where features are kept: their means and divisors; else of no features."""
     factors: BlockFactors = field(default_factory=lambda: BlockFactors(np.ones(1)))
-    """What the features of each group are multiplied by."""
+    """What the features of each input are multiplied by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,10 @@ class Summed:
     summary: Summary
     accumulator: Accumulator | None
     """The sum; None where it is not needed any more, and in a process that must not hold it."""
-    groups: tuple[F64, ...]
-    """K_g of each group of several, scaled as in the sum, or R_g; none where there is one group, or no sum."""
+    groups: tuple[GramMatrix, ...] = ()
+    """K_g of each named group of several, scaled as in the sum; none where there is one group, or no sum."""
+    folds: tuple[F64, ...] = ()
+    """K_f of each fold, or R_f; none where none was asked for, or there is no sum."""
     gram: GramMatrix | None
     """The sum as a Gram matrix, where samples are kept."""
     fill: Means | None
@@ -72,7 +74,7 @@ class Summed:
 
     def without_matrix(self) -> Self:
         """The same result, without the matrix of the sum."""
-        return replace(self, accumulator=None, groups=(), gram=None)
+        return replace(self, accumulator=None, groups=(), folds=(), gram=None)
 
 
 class FirstPass:
@@ -85,7 +87,6 @@ class FirstPass:
         self._shares = None if data.sample_weights is None else data.sample_weights.shares
         """Share of each sample in the means, (n_samples,); None where they are equal."""
         self._weights = None if data.keeps_samples else data.weights_of_all()
-        self._several = len(data.names) > 1
         """Weights of kept features, (n_features,)."""
 
     def present(self, attempt: Attempt) -> Present | None:
@@ -122,7 +123,7 @@ class FirstPass:
         """
         fill = None if present is None else present.means
         if (summary := self._kept(attempt)) is not None:
-            return Summed(attempt=attempt, summary=summary, accumulator=None, groups=(), gram=None, fill=fill)
+            return Summed(attempt=attempt, summary=summary, accumulator=None, gram=None, fill=fill)
         sums = self._added_up(attempt, present, written)
         if sums.counts.n_missing == self._data.n_values:
             raise _nothing_present(self._data)
@@ -133,9 +134,15 @@ class FirstPass:
             summary = self._over_features(accumulator, attempt, present)
         if self._stages.ledger is not None:
             self._stages.ledger.once(_name_of_summary(attempt), lambda: summary, Summary())
-        gram = self._gram(accumulator, attempt, summary)
-        groups = sums.matrices if self._several else ()
-        return Summed(attempt=attempt, summary=summary, accumulator=accumulator, groups=groups, gram=gram, fill=fill)
+        return Summed(
+            attempt=attempt,
+            summary=summary,
+            accumulator=accumulator,
+            groups=self._of_groups(sums, attempt, summary),
+            folds=tuple(one.matrix for one in sums.for_validation),
+            gram=self._gram(accumulator, attempt, summary),
+            fill=fill,
+        )
 
     def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
         """The sum over all spans, of each group."""
@@ -147,7 +154,8 @@ class FirstPass:
         def nothing() -> Accumulator:
             return solver.empty(data.n_kept, tally_of(data.plan, self._rules, self._columns))
 
-        empty = Grouped(tuple(nothing() for _ in data.groups))
+        empty = Grouped.empty(len(data.names_of_sums), data.n_folds, nothing)
+        one = np.zeros(1, np.int64)
         stage = Stage(
             name=attempt.rung.name,
             task=first_span_of_features if samples else first_span_of_samples,
@@ -155,7 +163,7 @@ class FirstPass:
             shared=() if samples else (None if present is None else present.means,),
             empty=empty,
             merge=Grouped.merge,
-            like=OfGroup(0, empty.sums[0]),
+            like=OfCells(one, one, empty.sums[:1]),
             preview=partial(self._preview, present),
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
@@ -165,9 +173,9 @@ class FirstPass:
     def _over_samples(self, sums: Grouped, attempt: Attempt) -> tuple[Accumulator, Summary]:
         """The sum over the groups, and its summary; the sums are centred, weighted and scaled in place."""
         rules, data, weighted = self._rules, self._data, self._data.sample_weights
-        difference = max(self._confirmed(one, attempt) for one in sums.sums)
+        difference = max(self._confirmed(one, attempt) for one in sums.every)
         features = self._left_out(sums)
-        for one in sums.sums:
+        for one in sums.every:
             if rules.center:
                 one.recenter(self._shares)
                 one.tally.sketch -= mean_of(one.tally.sketch, self._shares)
@@ -175,15 +183,17 @@ class FirstPass:
                 one.scale(weighted.roots)
         if rules.missing == "pairwise":
             self._divide(sums, features)
-        factors = BlockFactors.of(
-            sums.sums,
-            self._model.block_scaling,
-            data.divisor(rules.ddof),
-            [self._squares(one) for one in sums.sums],
-            [self._sketch(one) for one in sums.sums],
-        )
-        for one, factor in zip(sums.sums, factors.values, strict=True):
-            weigh(one, float(factor))
+        factors = BlockFactors(np.ones(len(data.groups)))
+        if self._model.block_scaling != "none":
+            factors = BlockFactors.of(
+                sums.sums,
+                self._model.block_scaling,
+                data.divisor(rules.ddof),
+                [self._squares(one) for one in sums.sums],
+                [self._sketch(one) for one in sums.sums],
+            )
+            for one, factor in zip(sums.sums, factors.values, strict=True):
+                weigh(one, float(factor))
         total = sums.total()
         sketch = self._sketch(total)
         if isinstance(total, Gram) and rules.missing == "pairwise":
@@ -276,21 +286,21 @@ class FirstPass:
 
     def _gram(self, accumulator: Accumulator, attempt: Attempt, summary: Summary) -> GramMatrix | None:
         """The sum as a Gram matrix; None where it is over features."""
-        data, tally = self._data, accumulator.tally
-        if not isinstance(tally, FeatureTally):
+        data = self._data
+        if not data.keeps_samples:
             return None
-        return GramMatrix(
-            kept=accumulator.matrix,
-            mean_product=tally.mean_product,
-            mean_norm2=tally.mean_norm2,
-            norms2=tally.squares,
-            features=Features(data.n_features, summary.features, data.names),
-            rung=attempt.rung,
-            exact=summary.exact,
-            difference=summary.difference,
-            sketch=summary.sketch,
-            counts=summary.counts,
-        )
+        features = Features(data.n_features, summary.features, data.names)
+        return _gram_of(accumulator, attempt, summary, features, summary.sketch, summary.counts)
+
+    def _of_groups(self, sums: Grouped, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
+        """The sums of several named groups as Gram matrices."""
+        found = []
+        for one, size in zip(sums.named, self._data.sizes_of_sums[: len(sums.named)], strict=True):
+            tally = one.tally
+            assert isinstance(tally, FeatureTally)
+            features = Features(size, tally.features)
+            found.append(_gram_of(one, attempt, summary, features, self._sketch(one), tally.counts))
+        return tuple(found)
 
     def _divide(self, sums: Grouped, features: FeatureCounts) -> None:
         """K_g times d over the number of features that both samples have, of all groups, in place.
@@ -299,7 +309,7 @@ class FirstPass:
         largest of these factors stands for all.
         """
         used, shared = self._data.n_features - features.left_out, None
-        for one in sums.sums:
+        for one in sums.sums:  # folds beside them are of the same features
             assert isinstance(one.tally, FeatureTally)
             of_group = one.tally.shared(0)
             shared = of_group if shared is None else shared + of_group
@@ -312,7 +322,7 @@ class FirstPass:
                 "Leave one of them out, or set preprocess.missing: mean.",
                 key="preprocess.missing",
             )
-        for one in sums.sums:
+        for one in sums.every:
             one.tally.squares *= used / np.diagonal(shared)
             one.tally.sketch -= one.times(self._columns)
             one.tally.sketch *= used / float(shared.min())
@@ -338,7 +348,7 @@ class FirstPass:
 
     def _preview(self, present: Present | None, sums: Grouped, spans: int) -> Preview:
         """The leading eigenvalues of what has been added up so far; none where groups are scaled at the end."""
-        if self._several and self._model.block_scaling != "none":
+        if self._model.block_scaling != "none":
             return Preview(spans, self._data.n_spans, ())
         rules, tally, factors = self._rules, sums.sums[0].tally, None
         if isinstance(tally, Moments):
@@ -346,6 +356,25 @@ class FirstPass:
             factors = None if (factors == 1).all() else factors
         shares = leading_shares(sums, rules.center and self._data.keeps_samples, factors)
         return Preview(spans, self._data.n_spans, shares)
+
+
+def _gram_of(
+    one: Accumulator, attempt: Attempt, summary: Summary, features: Features, sketch: Sketch, counts: Counts
+) -> GramMatrix:
+    tally = one.tally
+    assert isinstance(tally, FeatureTally)
+    return GramMatrix(
+        kept=one.matrix,
+        mean_product=tally.mean_product,
+        mean_norm2=tally.mean_norm2,
+        norms2=tally.squares,
+        features=features,
+        rung=attempt.rung,
+        exact=summary.exact,
+        difference=summary.difference,
+        sketch=sketch,
+        counts=counts,
+    )
 
 
 def _name_of_summary(attempt: Attempt) -> str:

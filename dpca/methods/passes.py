@@ -22,9 +22,10 @@ from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
 from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
-from dpca.numerics.accumulators.grouped import OfGroup
+from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
+from dpca.numerics.division import WHOLE, Along, Division, of_features
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
@@ -54,7 +55,9 @@ class Pass(Work):
     writes: tuple[str, ...] = ()
     """Names of the arrays that spans write, each span its own tiles; of the only group, or of the group of that name."""
     group: int = 0
-    """The number of the group of features, where there are several."""
+    """The number of the input, where there are several side by side."""
+    division: Division = WHOLE
+    """The sums that its features are added to."""
     name: str = ""
     """The name of the group, which the names of its arrays end with; empty for the only one."""
     factor: float = 1.0
@@ -130,7 +133,10 @@ class Pass(Work):
         if weights is not None and self.plan.keeps == "samples":
             axis = self.plan.samples_axis
             weights = weights.restrict(region[:axis] + region[axis + 1 :])
-        return replace(self, source=self.source.restrict(region), weights=weights), span
+        division = self.division
+        if self.plan.keeps == "samples":
+            division = division.restrict(self.plan.features_in(region))
+        return replace(self, source=self.source.restrict(region), weights=weights, division=division), span
 
     def inputs(self, span: int) -> tuple[tuple[Source, Region], ...]:
         return ((self.source, self.region(span)), *(() if self.weights is None else self.weights.inputs))
@@ -211,32 +217,50 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
     return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
 
 
-def first_span_of_features(work: Pass, span: int, report: Report) -> OfGroup[Accumulator]:
+def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
-    columns = work.random_columns
-    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
+    columns, plan, counts = work.random_columns, work.plan, Counts()
+    sums = dict[Cell, Accumulator]()
     # H K H removes what is left of the means, and is exact where the sums are exact.
     standardizer = work.feature_panels(rounded=True, columns=columns)
     with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
             found = {name: work.values_of(name, tile) for name in work.writes}
-            for slab, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
+            for slab, raw, located in slabs_read(work, reader, tile, counts, report):
                 of_slab = {name: work.values_of(name, (slice(0, _size(slab)),)) for name in found}
-                for panel in accumulator.of_slab(located(standardizer.panels(raw, weights_of(slab)))):
-                    assert isinstance(panel, FeaturePanel)
-                    of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
-                    for name, values in of_slab.items():
-                        values[..., panel.start : panel.stop] = of_panel.get(name, panel.regression)
+                weights = weights_of(slab)
+                for cell, along in work.division.cells(slab, plan.feature_shape, span):
+                    some, own = raw, weights
+                    if along is not None:
+                        some = of_features(raw, plan.samples_axis, plan.kept_fastest, along)
+                        own = None if weights is None else weights[along]
+                    if cell not in sums:
+                        sums[cell] = SOLVERS[work.solver].empty(plan.n_kept, tally_of(plan, work.rules, columns))
+                    for panel in sums[cell].of_slab(located(standardizer.panels(some, own))):
+                        assert isinstance(panel, FeaturePanel)
+                        of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
+                        place = _of_slab(along, panel.start, panel.stop)
+                        for name, values in of_slab.items():
+                            values[..., place] = of_panel.get(name, panel.regression)
                 for name, values in of_slab.items():
-                    place: tuple[Any, ...] = (..., *within(slab, tile))
-                    found[name][place] = values.reshape(*values.shape[:-1], *_shape(slab))
+                    inside: tuple[Any, ...] = (..., *within(slab, tile))
+                    found[name][inside] = values.reshape(*values.shape[:-1], *_shape(slab))
             for name, values in found.items():
                 work.write(name, tile, values)
-    accumulator.tally.counts.n_plausible = standardizer.n_plausible
-    return OfGroup(work.group, accumulator.close())
+    counts.n_plausible = standardizer.n_plausible
+    found_sums = OfCells.of(sums)
+    found_sums.sums[0].tally.counts.merge(counts)
+    return found_sums
 
 
-def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> OfGroup[Accumulator]:
+def _of_slab(along: Along | None, start: int, stop: int) -> Along:
+    """Where features of a panel lie in their slab, if this is a panel of some of them."""
+    if along is None:
+        return slice(start, stop)
+    return slice(along.start + start, along.start + stop) if isinstance(along, slice) else along[start:stop]
+
+
+def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Report) -> OfCells:
     """First pass over samples: add up what the solver needs.
 
     Parameters
@@ -253,7 +277,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
                 for _ in accumulator.of_slab(located(standardizer.panels(raw))):
                     pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
-    return OfGroup(work.group, accumulator.close())
+    return OfCells.of({(0, 0): accumulator})
 
 
 def present_span(work: Pass, span: int, report: Report) -> Present:

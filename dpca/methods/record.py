@@ -21,6 +21,7 @@ from dpca.derived.regressors import Design
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
+from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.planning.runplan import RunPlan
 from dpca.sources.groups import Groups, named
 from dpca.sources.regressors import fingerprint_of
@@ -187,11 +188,28 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, design: De
             for group, share in zip(groups, np.asarray(shares), strict=True)
             if not share.any()
         ]
+    notes += _of_validation(found.certificate.get("n_components", {}).get(BI_CROSS_VALIDATION))
     notes += [
         f"{count:,} features were left out {reason}, and are NaN in the result"
         for reason, count in left_out(counts).items()
     ]
     return notes
+
+
+def _of_validation(curve: dict[str, Any] | None) -> list[str]:
+    """What has to be said of bi-cross-validation."""
+    if curve is None:
+        return []
+    if curve["still_falls"]:
+        most = len(curve["errors"]) - 1
+        return [
+            f"the error of bi-cross-validation still falls at {most} components, the most that were tried: there may be more"
+        ]
+    if curve["n_components"] == 0:
+        return [
+            "bi-cross-validation found no component that predicts what was left out: the data look like noise to it"
+        ]
+    return []
 
 
 def left_out(counts: Mapping[str, int]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.backproject import Measured
-from dpca.numerics.dimension import Chosen, Eigenvalues, choose, suggestions
+from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
@@ -35,6 +37,8 @@ class Solved:
     """Upper bound of an eigenvalue that may have been missed."""
     expected: Spectrum
     """The spectrum, with the errors that a second pass in double precision would leave where one follows."""
+    curve: Curve | None = None
+    """Bi-cross-validation, where groups of features were added up for it."""
     negative: F64 | None = None
     """Negative eigenvalues of a matrix of pairs; None for the Gram matrix of an X, which has none."""
     measured: Measured | None = None
@@ -87,6 +91,11 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         assert summed.accumulator is not None
         return summed.accumulator.finish(choice.of)
 
+    if data.n_folds:
+        validate = partial(bi_cross_validation, summed.folds, power)
+        choice.curve = stages.in_memory(
+            "bi-cross-validation", rung.name, validate, Curve.nothing(), run_plan.eigensolve_threads
+        )
     factors = stages.eigensolve(rung.name, finish, data.n_kept, run_plan.eigensolve_threads)
     if choice.last is None:
         choice.of(factors.eigenvalues, factors.floor, factors.total)  # the factors came from the ledger
@@ -120,7 +129,9 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         summed=summed,
         spectrum=spectrum,
         chosen=chosen,
-        suggested=suggestions(given),
+        suggested=suggestions(given)
+        | ({} if choice.curve is None else {BI_CROSS_VALIDATION: choice.curve.n_components}),
+        curve=choice.curve,
         bounds=bounds,
         power=power,
         missed=missed,
@@ -137,6 +148,7 @@ class _Choice:
     model: Model
     summary: Summary
     power: int
+    curve: Curve | None = None
     last: tuple[Eigenvalues, Chosen] | None = field(default=None, init=False)
     """What the last choice was made from, and the choice."""
 
@@ -151,7 +163,8 @@ class _Choice:
         values, rank, _ = ranked(eigenvalues, floor, n, d, center)
         # The total is added up without products: it has the digits of float64.
         given = Eigenvalues(values, rank, n, max(1, d - self.summary.features.constant), center, self.summary.squares)
-        self.last = given, choose(self.model.n_components, given)
+        validated = None if self.curve is None else self.curve.n_components
+        self.last = given, choose(self.model.n_components, given, validated)
         return self.last[1].n_components
 
     def backward_error(self, eigenvalues: F64) -> float:

@@ -78,19 +78,30 @@ class Stages:
     def eigensolve(self, name: str, finish: Callable[[], Factors], m: int, n_threads: int) -> Factors:
         """A small decomposition in memory, m x m, with a number of BLAS threads; or its result from the ledger."""
         gram.load(m)
+        return self.in_memory("eigensolve", name, finish, Factors.nothing(), n_threads)
 
-        def solve() -> Factors:
-            stage = self.progress.stage("eigensolve")
+    def in_memory(self, what: str, name: str, compute: Callable[[], T], like: T, n_threads: int) -> T:
+        """What is computed in memory from the sum of a stage, with a number of BLAS threads; or its result from the ledger.
+
+        Parameters
+        ----------
+        what : the name of the computation
+        name : of the stage
+        like : a value of the types of the result
+        """
+
+        def computed() -> T:
+            stage = self.progress.stage(what)
             # In a thread, so that signals are handled while LAPACK runs.
             pool = ThreadPoolExecutor(1, THREADS)
-            with self.timed("eigensolve"), stage, threadpool_limits(n_threads, user_api="blas"):
-                solving = pool.submit(finish)
+            with self.timed(what), stage, threadpool_limits(n_threads, user_api="blas"):
+                computing = pool.submit(compute)
                 pool.shutdown(wait=False)
-                return solving.result()
+                return computing.result()
 
         if self.ledger is None:
-            return solve()
-        return self.ledger.once(f"eigensolve of {name}", solve, Factors.nothing())
+            return computed()
+        return self.ledger.once(f"{what} of {name}", computed, like)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
-Rule = Literal["rank", "broken_stick", "gavish_donoho", "marchenko_pastur", "mle"]
+Rule = Literal["rank", "broken_stick", "gavish_donoho", "marchenko_pastur", "mle", "bi_cross_validation"]
 NComponents = int | float | Rule | None
 
+BI_CROSS_VALIDATION: Rule = "bi_cross_validation"
+"""The rule that needs more than the spectrum (`dpca.numerics.bi_cross_validation`)."""
 NOT_MET = "assumption not met"
 GRID = 4001
 
@@ -65,16 +67,20 @@ class Chosen:
     """Why the rule gave no number; empty if it gave one."""
 
 
-def choose(n_components: NComponents, spectrum: Eigenvalues) -> Chosen:
+def choose(n_components: NComponents, spectrum: Eigenvalues, validated: int | None = None) -> Chosen:
     """The number of components that a model requests.
 
     Parameters
     ----------
     n_components : a number, a share of the variance between 0 and 1, a key of RULES, or None for all
     spectrum : the eigenvalues that a rule or a share needs
+    validated : the number by bi-cross-validation, where groups of features were added up for it
     """
     if n_components is None:
         return Chosen(spectrum.values.size, "all of them")
+    if n_components == BI_CROSS_VALIDATION:
+        assert validated is not None
+        return Chosen(max(1, validated), f"{n_components} found {validated}")
     if isinstance(n_components, str):
         number = RULES[n_components](spectrum)
         if isinstance(number, str):

@@ -10,13 +10,15 @@ import numpy as np
 
 from dpca.config.model import Model
 from dpca.kernels import kernel as kernels
-from dpca.numerics import backproject, preprocess, preview
+from dpca.numerics import backproject, bi_cross_validation, preprocess, preview
 from dpca.numerics.accumulators import SOLVERS
+from dpca.numerics.division import Division
 from dpca.numerics.ladder import Rung
 from dpca.planning.cuts import extent
 from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
 from dpca.slabs import Plan
 from dpca.sources.base import Layout, Source
+from dpca.sources.feature_labels import FeatureLabels
 from dpca.sources.weights import FeatureWeights
 from dpca.store import ledger, outputs
 
@@ -44,8 +46,17 @@ class Footprints:
     """Bytes that are held to copy each coordinate, by name in words."""
     weights: FeatureWeights | None = None
     """Weights of the features."""
+    labels: FeatureLabels | None = None
+    """Named groups of features within the input."""
     n_groups: int = 1
-    """Number of inputs side by side, each with a sum of its own."""
+    """Number of named groups of all inputs, each with a sum of its own."""
+    n_inputs: int = 1
+    """Number of inputs side by side."""
+
+    @property
+    def n_sums(self) -> int:
+        """Number of sums that K is made of, and of those for validation beside them."""
+        return self.n_groups + self.model.n_folds if self.n_groups > 1 else max(1, self.model.n_folds)
 
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
         """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
@@ -55,32 +66,53 @@ class Footprints:
         sums = {
             rung.name: [
                 *(Array(name, size) for name, size in solver.held_to_merge(m).items()),
-                Array("sums of spans, to be added", 8 * m * m * matrices, 1 + waiting),
+                Array("sums of spans, to be added", 8 * m * m * matrices * self._cells(run.plan), 1 + waiting),
                 *([Array("pairs of missing values", 8 * m * m, 2)] if matrices > 1 else []),
                 Array("vectors of a preview", preview.held(m)),
             ],
         }
-        if self.n_groups > 1:
+        if self.n_sums > 1:
             sums[rung.name].insert(0, self._of_groups(m))
         for name in ("components", "scores"):
             if name in tasks:
                 sums[name] = [
                     Array("vectors and alpha", 2 * 8 * m * k),
-                    Array("overlap and projection", 8 * k * (m + k), self.n_groups + (self.n_groups > 1) + waiting),
+                    Array("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
                 ]
         if "orthogonalize" in tasks:
             sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
         solve = self._solve(run.plan, rung)
-        if self.n_groups > 1:
+        if self.n_sums > 1:
             solve.append(self._of_groups(m))
+        if self.model.n_folds and run.plan.keeps == "samples":
+            solve += [Array(name, size) for name, size in bi_cross_validation.held(m, solver.power).items()]
+        if self.labels is not None:
+            held = Array("labels of features", self.labels.nbytes)
+            for arrays in (*sums.values(), solve):
+                arrays.append(held)
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
 
     def _of_groups(self, m: int) -> Array:
-        return Array("sums of the inputs, one for each", 8 * m * m, self.n_groups)
+        return Array("sums of groups of features, one for each", 8 * m * m, self.n_sums)
+
+    def _division(self, plan: Plan) -> Division:
+        return Division.of(plan, 0, self.labels, self.model.n_folds)
+
+    def _cells(self, plan: Plan) -> int:
+        """The most sums that a task adds up."""
+        return self._division(plan).most_cells(plan) if plan.keeps == "samples" else 1
+
+    def _held_apart(self, plan: Plan) -> dict[str, int]:
+        """What it takes to have the features of a group beside each other."""
+        if not self._division(plan).scattered:
+            return {}
+        values = plan.n_kept * plan.slab_width * self.source.layout.dtype.itemsize
+        numbers = 4 * 8 * plan.slab_width + (0 if self.labels is None else self.labels.nbytes)
+        return {"features of a slab, by group": 2 * values, "their groups": numbers}
 
     def _tasks(self, run: RunPlan, rung: Rung) -> dict[str, dict[str, int]]:
         """What a task of each stage holds."""
-        plan, m, k = run.plan, run.plan.n_kept, self.n_components
+        plan, m = run.plan, run.plan.n_kept
         reader, panels = held_to_read(run, self.source), preprocess.held(plan, rung.dtype)
         regression = self.model.regression
         if regression is not None:
@@ -88,9 +120,17 @@ class Footprints:
         if self.weights is not None:
             slab = [cut.step for cut in plan.slabs] if plan.keeps == "samples" else plan.feature_shape
             reader = {**reader, **self.weights.held(slab)}
-        first = {**reader, **panels, **SOLVERS[rung.solver].held(m, rung.dtype)}
+        cells, k = self._cells(plan), self.n_components
+        first = {
+            **reader,
+            **panels,
+            **{name: size * cells for name, size in SOLVERS[rung.solver].held(m, rung.dtype).items()},
+        }
+        if plan.keeps == "samples":
+            first |= self._held_apart(plan)
         if self.model.rules.missing == "pairwise":
-            first["pairs of missing values, and where a panel has them"] = (8 + 8) * m * m + 6 * m * plan.panel_width
+            pairs = (8 * cells + 8) * m * m
+            first["pairs of missing values, and where a panel has them"] = pairs + 6 * m * plan.panel_width
         copy = run.only.copy
         tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
         if plan.keeps == "samples":
@@ -111,7 +151,7 @@ class Footprints:
             tasks |= _to_stream(plan, "scores", "signs", k, np.dtype(np.float64), reader)
         for name, held in tasks.items():
             if name != "copy":
-                result = 8 * m * m if name == rung.name else 8 * m * k
+                result = 8 * m * m * cells if name == rung.name else 8 * m * k
                 held["part being written to the ledger"] = ledger.held_to_keep(result)
         return tasks
 

@@ -18,7 +18,7 @@ from dpca.planning.footprint import reads_means, second_pass
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
 from dpca.sources.base import Layout
-from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
+from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
 from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
 from dpca.store.gram import shapes
 from dpca.system.machine import free_disk
@@ -136,7 +136,7 @@ def forecast(
         "n_components": k,
         "kernels": model.kernels.n_cases if model.kernels else None,
         "solver": first.solver,
-        "solver_reason": model.reason(dtype_of(groups), n, d, len(groups)),
+        "solver_reason": model.reason(dtype_of(groups), n, d, len(names_of_sums(groups))),
         "keeps": plan.keeps,
         "working_dtype": first.dtype.name,
         "reading": _readings(inputs, run),
@@ -310,12 +310,15 @@ def _arrays(
     arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
     arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     if keep_gram and samples and run.reads:
-        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center, several)
+        n_groups = len(names_of_sums(groups))
+        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center, n_groups, model.n_folds)
         arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
     if not run.reads:
         return _listed(arrays)
+    if (n_groups := len(names_of_sums(groups))) > 1:
+        arrays.append(("variance_share", [n_groups, k], "float64", 1))
     if several > 1:
-        arrays += [("variance_share", [several, k], "float64", 1), ("block_factor", [several], "float64", 1)]
+        arrays.append(("block_factor", [several], "float64", 1))
     if model.design is not None:
         arrays.append((REGRESSORS, list(model.design.matrix.shape), "float64", 1))
     # Chunks that hold only zeros in the mean, or only ones in the others, are not written.

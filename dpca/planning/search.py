@@ -55,7 +55,7 @@ from dpca.planning.runplan import (
 )
 from dpca.slabs import SLAB_BYTES, Cuts, Plan, Side, axes_of, placed
 from dpca.sources.base import Layout, Source
-from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named
+from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
 from dpca.store.arrays import Dims, coordinates_to_copy, dims_of
 from dpca.store.ledger import held_to_keep
 from dpca.store.outputs import held_to_write
@@ -116,9 +116,10 @@ def plan_run(
         check_axis(group.layout, group.samples_axis)
     layout, name, n_samples = groups[0].layout, named(groups), groups[0].n_samples
     n_features = sum(group.n_features for group in groups)
-    model.check(name, n_samples, n_features, len(groups))
+    n_groups = len(names_of_sums(groups))
+    model.check(name, n_samples, n_features, n_groups)
     k = model.most_components(n_samples, n_features)
-    keeps = model.keeps(n_samples, n_features, len(groups))
+    keeps = model.keeps(n_samples, n_features, n_groups)
     first, *later = settled.attempts if settled else model.ladder(dtype_of(groups), keeps)
     copied = [
         coordinates_to_copy(group.source, dims, names)
@@ -127,7 +128,17 @@ def plan_run(
     _check_side(layout, first, n_samples, n_features, k, workers)
     footprints = [
         Footprints(
-            group.source, model, k, workers, components, keep_gram, coordinates, group.weights, n_groups=len(groups)
+            group.source,
+            model,
+            k,
+            workers,
+            components,
+            keep_gram,
+            coordinates,
+            group.weights,
+            group.labels,
+            n_groups,
+            len(groups),
         )
         for group, (coordinates, _) in zip(groups, copied, strict=True)
     ]

@@ -57,7 +57,7 @@ def of_shares(scree: Scree) -> str:
     axes.plot(numbers[:k], shares[:k], "o", color=COLORS[0], markersize=4)
     rules = {name: value for name, value in scree.suggested.items() if isinstance(value, int) and name != "rank"}
     for (name, value), color, style in zip(
-        rules.items(), COLORS[1:], ("--", "-.", ":", (0, (5, 1, 1, 1))), strict=False
+        rules.items(), COLORS[1:], ("--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 1))), strict=False
     ):
         axes.axvline(value, color=color, linestyle=style, linewidth=1, label=f"{name}: {value}")
     axes.set(xlabel="number of components", ylabel="share of the variance", ylim=(0, 1.02))
@@ -65,6 +65,21 @@ def of_shares(scree: Scree) -> str:
     if rules:
         axes.legend(loc="lower right")
     return svg(figure, "shares")
+
+
+@styled
+def of_validation(errors: NDArray[np.float64]) -> str:
+    """The error of bi-cross-validation by number of components, (most + 1,), and where it is smallest."""
+    best = int(np.argmin(errors))
+    shown = errors[: max(2 * best, 10) + 1]
+    figure = new_figure(4.2, 3.1)
+    axes = figure.subplots()
+    axes.plot(np.arange(len(shown)), shown, color=INK, linewidth=1)
+    axes.plot([best], [errors[best]], "o", color=COLORS[0], markersize=5, label=f"smallest: {best}")
+    axes.set(xlabel="number of components", ylabel="error of what was left out")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.legend(loc="upper right")
+    return svg(figure, "bi-cross-validation")
 
 
 @styled

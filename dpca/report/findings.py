@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.kernels.kernel import Centering, Inner, Kernel
-from dpca.numerics.dimension import Eigenvalues, noise_edge
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, Eigenvalues, noise_edge
 from dpca.sources.calendars import dates, needs_cftime, number_of
 from dpca.store.gram import keeps_gram, read_gram, read_products
 from dpca.store.names import Labelled, names_along
@@ -92,6 +92,8 @@ class Scree:
     """Edge of white noise, by Marchenko and Pastur; None where the spectrum is not that of signal and white noise."""
     suggested: dict[str, int | str]
     """The number of components that each rule suggests, or why it suggests none."""
+    validation: F64 | None = None
+    """Errors of bi-cross-validation for 0, 1, ... components; None where no groups of features were added up for it."""
 
     @property
     def n_shown(self) -> int:
@@ -265,6 +267,7 @@ def scree(result: Result, answer: Answer) -> Scree:
         np.array([component["reliable"] for component in components], bool),
         None if answer.kernel else _edge(result, values, total),
         document["n_components"]["suggested"],
+        np.array(found["errors"]) if (found := document["n_components"].get(BI_CROSS_VALIDATION)) else None,
     )
 
 

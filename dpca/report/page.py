@@ -60,7 +60,11 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         "notes": manifest["notes"],
         "sweep": _sweep(result, answers, every, drawn_labels) if "cases" in result.certificate else None,
         "of": of,
-        "scree": [figures.of_eigenvalues(scree), figures.of_shares(scree)],
+        "scree": [
+            figures.of_eigenvalues(scree),
+            figures.of_shares(scree),
+            *([] if scree.validation is None else [figures.of_validation(scree.validation)]),
+        ],
         "scree_caption": _of_scree(scree, shown),
         "rows_of_components": _rows(shown, scree),
         "scores": figures.of_scores(scores, drawn_labels),
@@ -162,6 +166,9 @@ def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
         else "What is left is no white noise, so there is no edge to draw, and rules that assume one do not apply."
     )
     said = ", ".join(f"{name} {value}" for name, value in scree.suggested.items())
+    if scree.validation is not None:
+        edge += " Bi-cross-validation: the error of values that were left out, predicted from other samples and other features, relative to "
+        edge += "that about the mean; it assumes nothing of the noise but that groups of features far from each other do not share it."
     return (
         f"{part}Bars are sampling errors by North's rule of thumb. {edge} Rules for the number of components: {said}."
     )
@@ -201,27 +208,29 @@ def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] 
 
 
 def _groups(result: Result) -> dict[str, Any] | None:
-    """The share of each input in each component, of inputs side by side; None of one, and of kernels, which have none."""
+    """The share of each group of features in each component, of inputs side by side or labels; None where there is one."""
     if "variance_share" not in result.arrays:
         return None
     shares = np.asarray(result.arrays["variance_share"][...], np.float64)[:, : findings.SHOWN_COMPONENTS]
-    factors = np.asarray(result.arrays["block_factor"][...], np.float64)
-    scaling = result.manifest["config"]["preprocess"]["block_scaling"]
-    said = ", ".join(f"{name} {factor:.4g}" for name, factor in zip(result.groups, factors, strict=True))
+    names, scaling = result.names_of_sums, result.manifest["config"]["preprocess"]["block_scaling"]
+    said = "."
+    if "block_factor" in result.arrays:
+        factors = np.asarray(result.arrays["block_factor"][...], np.float64)
+        multiplied = ", ".join(f"{name} {factor:.4g}" for name, factor in zip(names, factors, strict=True))
+        said = (
+            ". Inputs are not scaled against each other."
+            if scaling == "none"
+            else f", multiplied by {multiplied} ({scaling})."
+        )
     rows = [
         [str(number), *(f"{100 * share:.1f} %" for share in of_component)]
         for number, of_component in enumerate(shares.T)
     ]
     return {
-        "figure": figures.of_group_shares(shares, result.groups),
-        "head": ["component", *result.groups],
+        "figure": figures.of_group_shares(shares, names),
+        "head": ["component", *names],
         "rows": rows,
-        "caption": "How much of the variance of each component each input has"
-        + (
-            ". Inputs are not scaled against each other."
-            if scaling == "none"
-            else f", multiplied by {said} ({scaling})."
-        ),
+        "caption": f"How much of the variance of each component each {'input' if len(result.groups) > 1 else 'group of features'} has{said}",
     }
 
 

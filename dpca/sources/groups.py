@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import as_names, is_time
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.weights import FeatureWeights
+
+if TYPE_CHECKING:
+    from dpca.sources.feature_labels import FeatureLabels
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 """Names of groups: they are part of the names of arrays and dimensions of a result."""
@@ -31,6 +34,8 @@ class FeatureGroup:
     """Empty for the only group of a run."""
     weights: FeatureWeights | None = None
     """Weights of the features; None for equal ones."""
+    labels: FeatureLabels | None = None
+    """The groups that its features are in, where each has a Gram matrix of its own; None for one of all."""
 
     @property
     def layout(self) -> Layout:
@@ -52,6 +57,11 @@ class FeatureGroup:
 
 
 Groups = tuple[FeatureGroup, ...]
+
+
+def names_of_sums(groups: Sequence[FeatureGroup]) -> tuple[str, ...]:
+    """Names of the groups of features that have a Gram matrix each: inputs side by side, or labels within one; one empty name for none."""
+    return tuple(name for group in groups for name in ((group.name,) if group.labels is None else group.labels.names))
 
 
 def alone(source: Source, samples_axis: int | str = 0, weights: FeatureWeights | None = None) -> Groups:

@@ -15,7 +15,7 @@ from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.groups import Groups
+from dpca.sources.groups import Groups, names_of_sums
 from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.stored import RESERVED_DIMS
 
@@ -144,8 +144,8 @@ def create_outputs(
                 name, p = of_group(REGRESSION, group.name), len(design.names)
                 outputs.create_tiled(name, plan, dims.features, np.float64, p, component_dim=REGRESSOR)
         write_coordinates(outputs, group.source, dims, axes)
-    if len(groups) > 1:
-        outputs.write_text(GROUP, [group.name for group in groups], GROUP)
+    if len(names_of := names_of_sums(groups)) > 1:
+        outputs.write_text(GROUP, names_of, GROUP)
     if design is not None:
         outputs.write_text(REGRESSOR, design.names, REGRESSOR)
         outputs.write(REGRESSORS, design.matrix, (found[0].sample, REGRESSOR))

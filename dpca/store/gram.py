@@ -20,33 +20,89 @@ from dpca.store.results import Result
 MATRIX, FACTOR = "gram", "r_factor"
 MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2"
 ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2)
+FOLDS, PAIR = "by_fold", "pair"
+PAIRS = 2**20
+"""Pairs of samples in a chunk."""
 
 
-def shapes(n_samples: int, solver: str, centered: bool, n_groups: int = 1) -> dict[str, list[int]]:
-    """Shape of each array, by name."""
+def shapes(n_samples: int, solver: str, centered: bool, n_groups: int = 1, n_folds: int = 0) -> dict[str, list[int]]:
+    """Shape of each array, by name.
+
+    Parameters
+    ----------
+    n_groups, n_folds : the number of named groups of features, and of groups for validation
+    """
     n = n_samples
     matrix = FACTOR if solver == "tsqr" else MATRIX
     columns = min(COLUMNS, n - centered)
-    of_groups = {f"{matrix}_by_{GROUP}": [n_groups, n, n]} if n_groups > 1 else {}
-    return {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns], **of_groups}
+    found = {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns]}
+    if n_groups > 1:
+        found |= {of_groups(name): [n_groups, *shape] for name, shape in found.items()}
+    return found | ({f"{matrix}_{FOLDS}": [n_folds, n * (n + 1) // 2]} if n_folds else {})
 
 
-def write_gram(outputs: Outputs, gram: GramMatrix, dims: Dims, groups: Sequence[F64] = ()) -> None:
+def of_groups(name: str) -> str:
+    """The name of an array that has one for each named group of features."""
+    return f"{name}_by_{GROUP}"
+
+
+def write_gram(
+    outputs: Outputs, gram: GramMatrix, dims: Dims, groups: Sequence[GramMatrix] = (), folds: Sequence[F64] = ()
+) -> None:
     """Write the arrays of a Gram matrix.
 
     Parameters
     ----------
-    groups : that of each group of features, whose sum it is (or R of each); none where there is one group
+    groups : that of each named group of features, whose sum it is; none where there is one group
+    folds : K, or R, of each of the groups of features for validation; of each half is written, the rows of its lower triangle (of R: the
+        columns of its upper one) one after another
     """
     name, axes = (FACTOR, ("row", dims.sample)) if gram.is_factor else (MATRIX, (dims.sample, dims.sample_b))
     outputs.write(name, gram.kept, axes)
-    if groups:
-        outputs.write_stack(f"{name}_by_{GROUP}", groups, (GROUP, *axes))
     outputs.write(MEAN_PRODUCT, gram.mean_product, (dims.sample,))
     outputs.write(MEAN_NORM2, gram.mean_norm2, ())
     if gram.sketch is not None:
         outputs.write(SKETCH, gram.sketch.product, (dims.sample, "random_column"))
         outputs.write(NORMS2, gram.norms2, (dims.sample,))
+    if groups:
+        outputs.write_stack(of_groups(name), [one.kept for one in groups], (GROUP, *axes))
+        for small in (MEAN_PRODUCT, MEAN_NORM2, NORMS2):
+            values = np.array([getattr(one, small.removeprefix("gram_")) for one in groups])
+            outputs.write(of_groups(small), values, (GROUP, dims.sample)[: values.ndim])
+        sketches = [one.sketch.product for one in groups if one.sketch is not None]
+        outputs.write(of_groups(SKETCH), np.array(sketches), (GROUP, dims.sample, "random_column"))
+    if folds:
+        _write_folds(outputs, f"{name}_{FOLDS}", folds, gram.is_factor)
+
+
+def _write_folds(outputs: Outputs, name: str, folds: Sequence[F64], is_factor: bool) -> None:
+    """Half of each matrix, in bands of rows that make no copy of a whole one."""
+    n = len(folds[0])
+    n_pairs = n * (n + 1) // 2
+    outputs.create_array(name, (len(folds), n_pairs), (1, min(n_pairs, PAIRS)), np.float64, ("fold", PAIR))
+    array = outputs.array(name)
+    for number, matrix in enumerate(folds):
+        half = np.empty(n_pairs)
+        for row in range(n):
+            start = row * (row + 1) // 2
+            half[start : start + row + 1] = matrix[: row + 1, row] if is_factor else matrix[row, : row + 1]
+        array[number] = half
+
+
+def read_folds(result: Result) -> list[F64]:
+    """K of each of the groups of features for validation, (n, n); none where the run kept none."""
+    name = next((name for name in (f"{MATRIX}_{FOLDS}", f"{FACTOR}_{FOLDS}") if name in result.arrays), None)
+    if name is None:
+        return []
+    found = []
+    for half in np.asarray(result.arrays[name][...], np.float64):
+        matrix = np.zeros((result.n_samples, result.n_samples))
+        matrix[np.tril_indices(result.n_samples)] = half
+        if name.startswith(FACTOR):
+            found.append(matrix @ matrix.T)
+        else:
+            found.append(matrix + np.tril(matrix, -1).T)
+    return found
 
 
 def keeps_gram(result: Result) -> bool:

@@ -324,7 +324,8 @@ def packed(value: Any, name: str = "value") -> dict[str, NDArray[Any]]:
     """A number, an array, or a dataclass or tuple of them, as arrays by name. Fields that begin with an underscore are left out.
 
     The numbers of a dataclass become one array of integers and one of floats: each array in a file costs 300 bytes.
-    Fields with `symmetric` in their metadata become row bands of their upper triangle: half the bytes, and no copy.
+    Fields with `symmetric` in their metadata become row bands of their upper triangle: half the bytes, and no copy. Tuples of
+    fields with `any_number` are as long as what was stored.
     """
     if isinstance(value, tuple):
         return {
@@ -362,6 +363,11 @@ def unpacked(like: Any, arrays: Mapping[str, NDArray[Any]], name: str = "value")
         part, key = getattr(like, field.name), f"{name}.{field.name}"
         if _is_number(part):
             continue
+        if "any_number" in field.metadata:
+            count = len(
+                {name.removeprefix(f"{key}.").partition(".")[0] for name in arrays if name.startswith(f"{key}.")}
+            )
+            part = part[:1] * count
         parts[field.name] = (
             _symmetric(part, arrays, key) if "symmetric" in field.metadata else unpacked(part, arrays, key)
         )

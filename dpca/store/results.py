@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.sources.coordinate import Coordinate
-from dpca.store.arrays import REGRESSION, REGRESSORS, Dims, of_group
+from dpca.store.arrays import GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -50,6 +50,11 @@ class Result:
         """The names of the groups of features; one of them, empty, where there was one input."""
         inputs = self.manifest["input"]
         return tuple(str(one["group"]) for one in inputs) if isinstance(inputs, list) else ("",)
+
+    @property
+    def names_of_sums(self) -> tuple[str, ...]:
+        """The names of the groups of features that a Gram matrix was added up of each: the inputs, or labels within the only one."""
+        return tuple(str(name) for name in self.arrays[GROUP][...]) if GROUP in self.arrays else self.groups
 
     @property
     def each(self) -> tuple[Result, ...]:

@@ -32,6 +32,12 @@ CASES = {
         (12, 600),
         "preprocess: {scale: std}\nmodel: {n_components: 3}",
     ),
+    "groups of features": (
+        (12, 6000),
+        (12, 600),
+        "model: {n_components: bi_cross_validation}\n"
+        "output: {path: r, groups: {ranges: {a: [0, 2500], b: [2500, 6000]}, validation: 3}}",
+    ),
     "kernels": ((12, 6000), (12, 600), "model: {kind: kernel_pca, kernel: [rbf, poly], n_components: 3}"),
 }
 
@@ -44,7 +50,8 @@ def config(request, monkeypatch):
         x[7:] = x[:5] + 1e-6 * x[7:]  # the last components are below what single precision supports
     zarr.create_array("x.zarr", data=x, chunks=chunks)
     components = "" if "without" not in request.param else ", components: false"
-    Path("c.yaml").write_text(f"input: {{uri: x.zarr}}\n{keys}\noutput: {{path: r{components}}}\n")
+    output = "" if "output:" in keys else f"output: {{path: r{components}}}\n"
+    Path("c.yaml").write_text(f"input: {{uri: x.zarr}}\n{keys}\n{output}")
     in_small_slabs(monkeypatch)
     return "c.yaml"
 

@@ -189,6 +189,18 @@ def test_inputs_side_by_side_take_no_more_memory_than_planned(solver, n):
     assert_kept(peak, idle_bytes(), planned)
 
 
+@pytest.mark.parametrize(("labels", "n"), [("scattered", 1200), ("runs", 600)])
+def test_groups_of_features_take_no_more_memory_than_planned(labels, n):
+    """A matrix for each of the named groups, and of those for validation, in tasks and where they are added up."""
+    zarr_of((n, 40_000), chunks=(n, 2000))
+    numbers = np.arange(40_000) % 3 if labels == "scattered" else np.arange(40_000) // 15_000
+    np.save("labels.npy", numbers)
+    peak, planned, _ = measured_run(
+        "x.zarr", "2 GiB", "--set", "output.groups={labels: {uri: labels.npy}, validation: 8}"
+    )
+    assert_kept(peak, idle_bytes(), planned)
+
+
 @pytest.mark.parametrize("solver", ["tsqr", "auto"])
 def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(solver):
     """Rank 5 of 10 components: auto looks for the others with every solver that it has."""

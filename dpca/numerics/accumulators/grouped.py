@@ -1,12 +1,17 @@
-"""One sum for each group of features, of the same samples: K_g, whose sum over the groups is K."""
+"""One sum for each group of features, of the same samples: K_g, whose sum over the groups is K.
+
+Features are divided into named groups (inputs side by side, or labels), and for validation into folds, which are groups of spans, or of
+features, that lie between each other. K is the sum over the named groups where there are several, else that over the folds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.numerics.accumulators import Accumulator
 from dpca.numerics.accumulators.factors import F64
@@ -47,9 +52,68 @@ class ByGroup(Generic[S]):
         return self
 
 
+Cell = tuple[int, int]
+"""The numbers of a named group and of a fold."""
+
+
 @dataclass(frozen=True)
-class Grouped(ByGroup[Accumulator]):
+class OfCells:
+    """What a span gives: a sum for each named group and fold that it has features of."""
+
+    named: NDArray[np.int64]
+    """Numbers of the named groups, (cells,)."""
+    folds: NDArray[np.int64]
+    """Numbers of the folds, (cells,)."""
+    sums: tuple[Accumulator, ...] = field(metadata={"any_number": True})
+
+    @classmethod
+    def of(cls, sums: Mapping[Cell, Accumulator]) -> Self:
+        """The sums by cell, in the order of cells."""
+        cells = sorted(sums)
+        named, folds = np.array(cells, np.int64).reshape(-1, 2).T.copy()
+        return cls(named, folds, tuple(sums[cell].close() for cell in cells))
+
+
+@dataclass(frozen=True)
+class Grouped:
     """The matrices of all groups, in their order."""
+
+    sums: tuple[Accumulator, ...]
+    """What K is the sum of: the named groups; where there is but one of these, the folds, if there are any."""
+    folds: tuple[Accumulator, ...] = ()
+    """The folds beside several named groups."""
+    of_folds: bool = False
+    """Whether `sums` are the folds."""
+
+    @classmethod
+    def empty(cls, n_named: int, n_folds: int, nothing: Callable[[], Accumulator]) -> Self:
+        """The sums over no data."""
+        of_folds = n_named == 1 and n_folds > 0
+        sums = tuple(nothing() for _ in range(n_folds if of_folds else n_named))
+        return cls(sums, () if of_folds else tuple(nothing() for _ in range(n_folds)), of_folds)
+
+    def merge(self, part: OfCells) -> Self:
+        """Add what a span gives to the sums of its groups, in place."""
+        for named, fold, one in zip(part.named, part.folds, part.sums, strict=True):
+            self.sums[fold if self.of_folds else named].merge(one)
+            if self.folds:
+                self.folds[fold].merge(one)
+        return self
+
+    @property
+    def every(self) -> tuple[Accumulator, ...]:
+        """All sums."""
+        return (*self.sums, *self.folds)
+
+    @property
+    def named(self) -> tuple[Accumulator, ...]:
+        """The sums of several named groups; none where all features are in one."""
+        return () if self.of_folds or len(self.sums) == 1 else self.sums
+
+    @property
+    def for_validation(self) -> tuple[Accumulator, ...]:
+        """The folds."""
+        return self.sums if self.of_folds else self.folds
 
     @property
     def counts(self) -> Counts:
@@ -68,10 +132,6 @@ class Grouped(ByGroup[Accumulator]):
     def times(self, vectors: F64) -> F64:
         """As `Accumulator.times`, of the sum over the groups."""
         return np.asarray(sum(one.times(vectors) for one in self.sums))
-
-    @property
-    def matrices(self) -> tuple[F64, ...]:
-        return tuple(one.matrix for one in self.sums)
 
     def total(self) -> Accumulator:
         """The sum over the groups, added in their order; the sum itself where there is one group."""
