@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from dpca.analyses.samples import Samples
 
 COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"
+ALPHA, H2 = "alpha", "h2"
 NEARLY_ALL = 10.0
 """From this amplification on, what operators remove is the reason where digits are lacking."""
-TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK})
+TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2})
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ class Array:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Weighting(Protocol):
+    """How groups of features count in an analysis."""
+
+    @property
+    def factors(self) -> F64 | None:
+        """What the features of each part of the data are multiplied by, (parts,), or (parts, outer); a part with 0 has no map. None for 1."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Maps:
     """The coefficients of maps in the samples, and what their maps are measured by."""
@@ -74,6 +84,8 @@ class Maps:
     """What the analysis has as scores, from X W, (n, k) or (outer, n, k); of modes X W itself."""
     scores: Matrix
     """What it found, from products."""
+    weighting: Weighting | None = None
+    """How groups of features count; None where all count as they are."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -212,6 +224,8 @@ def _answer(
     coordinates = {} if axis is None or axis.values is None else {axis.name: axis}
     if "digits" not in arrays:
         arrays["digits"] = Array(_digits(errors), (COMPONENT,))
+    if rows.features is not None and rows.features.weights:
+        maps = replace(maps, weighting=rows.features)
     return Answer(kind, arrays, coordinates, maps, _certificate(kind, rows, errors, amplification, rank))
 
 
@@ -239,20 +253,12 @@ def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, ra
     caveat = ""
     if good < total:
         least = float(_digits(errors[counted]).min())
-        left = f"{known.solver} in {known.precision} precision does not know them beside the first"
-        if amplification >= NEARLY_ALL:
-            left = (
-                f"the operators leave 1 part in {amplification:,.3g} of the samples, and what is left has the errors of {known.solver} in "
-                f"{known.precision} precision as if it were as large"
-            )
-        caveat = f"{total - good} of {total} components have less than two digits (the least {least:g}): {left}; {known.remedy}"
+        left = why_so_few(
+            known, amplification, f"{known.solver} in {known.precision} precision does not know them beside the first"
+        )
+        caveat = f"{total - good} of {total} components have less than two digits (the least {least:g}): {left}"
     return {
-        "kind": kind,
-        "samples": list(rows.told),
-        "rows": rows.n,
-        "solver": known.solver,
-        "precision": known.precision,
-        "amplification": amplification,
+        **of_rows(kind, rows, amplification),
         "rank": rank,
         "digits": _digits(errors).tolist(),
         "reliable": reliable.tolist(),
@@ -262,6 +268,35 @@ def _certificate(kind: str, rows: Samples, errors: F64, amplification: float, ra
         "maps": None,
         "verdict": f"{good} of {total} components reliable ({known.solver}, {known.precision}), amplification {amplification:,.3g}",
     }
+
+
+def of_rows(kind: str, rows: Samples, amplification: float) -> dict[str, Any]:
+    """What the certificates of all analyses begin with."""
+    known = rows.known
+    return {
+        "kind": kind,
+        "features": "" if rows.features is None else rows.features.told,
+        "samples": list(rows.told),
+        "rows": rows.n,
+        "solver": known.solver,
+        "precision": known.precision,
+        "amplification": amplification,
+    }
+
+
+def why_so_few(known: Known, amplification: float, otherwise: str) -> str:
+    """Why digits are lacking, and what would give more.
+
+    Parameters
+    ----------
+    otherwise : why, where operators do not remove nearly all
+    """
+    if amplification < NEARLY_ALL:
+        return f"{otherwise}; {known.remedy}"
+    return (
+        f"the operators leave 1 part in {amplification:,.3g} of the samples, and what is left has the errors of {known.solver} in "
+        f"{known.precision} precision as if it were as large; {known.remedy}"
+    )
 
 
 def _digits(errors: F64) -> F64:

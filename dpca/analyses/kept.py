@@ -10,10 +10,12 @@ import numpy as np
 
 from dpca.analyses.answers import Answer, Known
 from dpca.analyses.axis import Axis
+from dpca.analyses.feature_groups import Features
 from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.config.inputs import Input
-from dpca.derived.gram import AnyProducts, FactorProducts, Products, products_of
+from dpca.derived.feature_groups import weighted_sum
+from dpca.derived.gram import AnyProducts, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
 from dpca.methods.dataset import Dataset
 from dpca.methods.kept_gram import RecordedSource
@@ -25,7 +27,7 @@ from dpca.sources.coordinate import difference
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
-from dpca.store.gram import keeps_gram, read_gram, rung_of
+from dpca.store.gram import keeps_gram, read_gram, read_group, rung_of
 from dpca.store.results import Result
 
 Time = Literal["auto", "index"]
@@ -103,6 +105,8 @@ class Kept:
 
     results: tuple[Result, ...]
     parts: tuple[Part, ...]
+    prefixes: tuple[str, ...] = ("",)
+    """What names of the features of each result begin with; empty for the only one."""
 
     @classmethod
     def of(cls, results: Sequence[tuple[str, Result]]) -> Kept:
@@ -132,7 +136,7 @@ class Kept:
                 "Write from: {NAME: PATH, OTHER: PATH}.",
                 key="from",
             )
-        return cls(found, tuple(parts))
+        return cls(found, tuple(parts), tuple(name if len(found) > 1 else "" for name, _ in results))
 
     @property
     def name(self) -> str:
@@ -172,11 +176,33 @@ class Kept:
 
     def samples(self, time: Time = "auto") -> Samples:
         """The samples as the runs had them; the Gram matrices are read when they are first needed."""
-        return Samples.of(Unread(self.first.n_samples, self.products), self.axis(time), self.known)
+        unread = Unread(self.first.n_samples, self.products)
+        return Samples.of(unread, self.axis(time), self.known, self.features)
+
+    @property
+    def features(self) -> Features:
+        """The groups of features that a Gram matrix is kept of each: of each result, or of each of its inputs or labels."""
+        names, parts, first = list[str](), list[int](), 0
+        for prefix, result in zip(self.prefixes, self.results, strict=True):
+            own, inputs = result.names_of_sums, result.groups
+            names += [_joined(prefix, name) for name in own]
+            parts += [first + (number if len(inputs) > 1 else 0) for number in range(len(own))]
+            first += len(inputs)
+        divisor = float(self.first.n_samples - int(self.first.manifest["config"]["model"]["ddof"]))
+        return Features(tuple(names), tuple(parts), self.group, divisor)
+
+    def group(self, name: str) -> AnyProducts:
+        """The products of the samples in one group of features; reads its Gram matrix."""
+        for prefix, result in zip(self.prefixes, self.results, strict=True):
+            for number, own in enumerate(result.names_of_sums):
+                if _joined(prefix, own) == name:
+                    return products_of(_alike(result, read_group(result, number)))
+        raise KeyError(name)
 
     def products(self) -> AnyProducts:
         """The products of the samples; reads the Gram matrices, and no data."""
-        return _sum([products_of(_gram_of(result)) for result in self.results])
+        products = [products_of(_gram_of(result)) for result in self.results]
+        return weighted_sum(products, [1.0] * len(products))
 
     @property
     def known(self) -> Known:
@@ -283,20 +309,10 @@ def _check_same_samples(results: tuple[Result, ...]) -> None:
 
 def _gram_of(result: Result) -> GramMatrix:
     """The Gram matrix of samples that all count alike: operators weigh them, if any do."""
-    gram = read_gram(result)
+    return _alike(result, read_gram(result))
+
+
+def _alike(result: Result, gram: GramMatrix) -> GramMatrix:
     if "sample_weights" not in result.arrays:
         return gram
     return gram.unweighted(SampleWeights(np.asarray(result.arrays["sample_weights"][...], np.float64)).roots)
-
-
-def _sum(products: list[AnyProducts]) -> AnyProducts:
-    """The products of samples whose features are those of all."""
-    if len(products) == 1:
-        return products[0]
-    r = np.sum([one.mean_product for one in products], axis=0)
-    c, rounding = sum(one.mean_norm2 for one in products), max(one.rounding for one in products)
-    if all(isinstance(one, FactorProducts) for one in products):
-        factors = [one.factor for one in products if isinstance(one, FactorProducts)]
-        return FactorProducts(np.hstack(factors), r, c, rounding)
-    matrices = [one.matrix if isinstance(one, Products) else one.factor @ one.factor.T for one in products]
-    return Products(np.sum(matrices, axis=0), r, c, rounding)

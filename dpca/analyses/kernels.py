@@ -8,7 +8,7 @@ import numpy as np
 
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.samples import Samples
-from dpca.derived.gram import FactorProducts, with_mean
+from dpca.derived.gram import matrix_of, with_mean
 from dpca.derived.operators import F64
 from dpca.errors import ConfigError
 from dpca.kernels import cases
@@ -36,8 +36,7 @@ def inner_of(rows: Samples) -> Inner:
         )
     centred = rows.centred
     transformed = centred.transformed
-    products = transformed.products
-    matrix = products.factor @ products.factor.T if isinstance(products, FactorProducts) else products.matrix
+    matrix = matrix_of(transformed.products)
     mean = rows.chain.adjoint(np.full((rows.n, 1), 1 / rows.n))
     of_mean = with_mean(rows.products, mean)
     squares = np.diagonal(matrix).copy()

@@ -91,6 +91,23 @@ class Stack:
         together = np.hstack(columns)
         return cls(np.ascontiguousarray(together, dtype), np.asarray(together.sum(axis=0)), tuple(pieces), stored)
 
+    def factors(self, answers: Mapping[str, Answer], n_parts: int) -> F64 | None:
+        """What the features of each part are multiplied by for each column, (parts, q); None where that is 1.
+
+        Raises
+        ------
+        ConfigError
+            When groups of features within a part count differently.
+        """
+        found = np.ones((n_parts, self.n_columns))
+        for piece, answer in zip(self.pieces, answers.values(), strict=True):
+            weighting = answer.its_maps.weighting
+            given = None if weighting is None else weighting.factors
+            if given is not None:
+                for number, block in enumerate(piece.blocks):
+                    found[:, block] = (given if given.ndim == 1 else given[:, number])[:, None]
+        return None if (found == 1).all() else found
+
     @property
     def n_columns(self) -> int:
         """q."""
@@ -142,11 +159,14 @@ class MeasuredMaps:
         size = sum((block.stop - block.start) ** 2 for piece in stack.pieces for block in piece.blocks)
         return cls(np.zeros(size), np.zeros((n, q)), np.zeros(q))
 
-    def add(self, stack: Stack, columns: NDArray[Any], matrix: NDArray[Any], mean: F64) -> NDArray[Any]:
+    def add(
+        self, stack: Stack, columns: NDArray[Any], matrix: NDArray[Any], mean: F64, factors: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
         """The maps of some features, (q, w), rounded as they are stored.
 
         Parameters
         ----------
+        factors : what the features are multiplied by for each column, (q,); None for 1
         columns : of the stack
         matrix : of X_c, (n, w)
         mean : m~ of these features, (w,)
@@ -154,6 +174,8 @@ class MeasuredMaps:
         maps: NDArray[Any] = columns.T @ matrix
         if stack.sums.any():
             maps += np.outer(stack.sums, mean).astype(maps.dtype)
+        if factors is not None:
+            maps *= factors[:, None].astype(maps.dtype)
         if maps.dtype != stack.stored:
             maps = maps.astype(stack.stored).astype(maps.dtype)
         start = 0
@@ -163,8 +185,9 @@ class MeasuredMaps:
                 stop = start + len(own) ** 2
                 self.overlap[start:stop] += (own @ own.T).ravel()
                 start = stop
-        self.projection += matrix @ maps.T
-        self.of_mean += maps @ mean
+        projected, of_mean = matrix @ maps.T, maps @ mean
+        self.projection += projected if factors is None else projected * factors
+        self.of_mean += of_mean if factors is None else of_mean * factors
         return maps
 
     def merge(self, other: MeasuredMaps) -> MeasuredMaps:
@@ -203,6 +226,8 @@ class MapsPass(Pass):
 
     fitted: Fitted | None = None
     """Means and divisors of the run; these and nothing else make X_c of the data."""
+    factors_of_columns: F64 | None = None
+    """What the features of this part are multiplied by for each column, (q,); None for 1."""
 
 
 def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, report: Report) -> OfGroup[MeasuredMaps]:
@@ -213,6 +238,7 @@ def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, re
     stack, columns : the coefficients, (n, q), and what they are
     """
     assert work.fitted is not None
+    factors = work.factors_of_columns
     measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
@@ -226,8 +252,10 @@ def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, re
                 fit = work.fit(None if regression is None else regression[(slice(None), *inside)])
                 for panel in located(standardizer.applied(raw, mean, divisor, fit)):
                     own = slice(panel.start, panel.stop)
-                    of_slab[:, own] = measured.add(stack, columns, panel.matrix, reduced[own])
+                    of_slab[:, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
                 of_slab[:, np.isnan(mean)] = np.nan
+                if factors is not None:
+                    of_slab[factors == 0] = np.nan  # left out: 0 would look like a map
                 found[(slice(None), *inside)] = of_slab.reshape(-1, *extent(slab))
             for piece in stack.pieces:
                 work.write(piece.name, tile, piece.of(found))
@@ -287,9 +315,16 @@ class Backprojection:
             create_maps(outputs, plan, dims, self.answers, stack)
         names = tuple(piece.name for piece in stack.pieces)
         of_all = streams.work(self.rules, rung, outputs=outputs, writes=names)
+        factors = stack.factors(self.answers, len(self.fitted))
         works = [
-            MapsPass(**{**vars(work), "weights": None, "factor": 1.0, "regressors": regressors}, fitted=fitted)
-            for work, fitted, regressors in zip(of_all.works, self.fitted, self.regressors, strict=True)
+            MapsPass(
+                **{**vars(work), "weights": None, "factor": 1.0, "regressors": regressors},
+                fitted=fitted,
+                factors_of_columns=None if factors is None else factors[part],
+            )
+            for part, (work, fitted, regressors) in enumerate(
+                zip(of_all.works, self.fitted, self.regressors, strict=True)
+            )
         ]
         columns = stack.columns
         empty = ByGroup(tuple(MeasuredMaps.empty(stack, len(columns)) for _ in works))

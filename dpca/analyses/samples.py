@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer, Known, of_components, of_extended, of_modes, of_spectral
 from dpca.analyses.axis import Axis, Clock
+from dpca.analyses.feature_groups import Features, features_of
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
 from dpca.derived.filters import Band, Butterworth, Lanczos, RunningMean
@@ -26,6 +27,7 @@ from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.derived.pca import UpTo, pca
 from dpca.derived.spod import spod
 from dpca.errors import ConfigError
+from dpca.numerics.panels import BlockScaling
 from dpca.numerics.weights import Kind, SampleWeights
 
 By = str | NDArray[Any]
@@ -71,13 +73,15 @@ class Samples:
     """The operators in words."""
     weights: SampleWeights | None = None
     """The weights that the rows were multiplied by."""
+    features: Features | None = None
+    """The groups of features that the products are the sum of, where they are known."""
     by: tuple[By | None, ...] = ()
     """What each operator goes by, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
 
     @classmethod
-    def of(cls, products: AnyProducts | Unread, axis: Axis, known: Known) -> Samples:
+    def of(cls, products: AnyProducts | Unread, axis: Axis, known: Known, features: Features | None = None) -> Samples:
         """The samples as the run had them."""
-        return cls(products, known, Chain(products.n), axis, np.arange(products.n))
+        return cls(products, known, Chain(products.n), axis, np.arange(products.n), features=features)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed: the products of rows are as large as K."""
@@ -104,6 +108,17 @@ class Samples:
         last = self.chain.operators[-1] if self.chain.operators else None
         about_mean = isinstance(last, Weights | Between) or (isinstance(last, Remainder) and last.removes_mean)
         return self if about_mean else self.center()
+
+    def of_features(
+        self,
+        only: Sequence[str] | None = None,
+        leave_out: Sequence[str] = (),
+        weights: Mapping[str, float] | None = None,
+        scaling: BlockScaling = "none",
+    ) -> Samples:
+        """The same rows in some groups of features, weighted against each other (`dpca.analyses.feature_groups.Features.chosen`)."""
+        found = features_of(self).chosen(only, leave_out, weights, scaling)
+        return replace(self, source=Unread(self.chain.n_in, partial(_products_of, found)), features=found)
 
     # Operators.
 
@@ -389,6 +404,10 @@ class Samples:
         rows, clock = self.centred, self.axis.clock("SPOD")
         found = spod(rows.transformed, clock.times, block, overlap, window, frequencies, n_components)
         return of_spectral(rows, found, clock)
+
+
+def _products_of(features: Features) -> AnyProducts:
+    return features.products
 
 
 def _shown(limit: Any, empty: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses import projection
+from dpca.analyses import feature_groups, projection
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import By, Samples
@@ -26,6 +26,7 @@ from dpca.config.derive import (
     Spod,
     Step,
 )
+from dpca.config.feature_groups import Cca, Mca, OfGroups, Similarity
 from dpca.config.inputs import Covariates, Names, Range
 from dpca.config.schema import DEFAULT_COMPONENTS
 from dpca.derived.pca import UpTo
@@ -52,11 +53,16 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
         With the key that is at fault.
     """
     rows = samples
+    if (chosen := analysis.features) is not None:
+        with _at(f"{key}.features", analysis.name):
+            rows = rows.of_features(chosen.only, chosen.leave_out, chosen.weights, chosen.scaling)
     for number, step in enumerate(analysis.samples):
         name, _ = step.operator
         with _at(f"{key}.samples.{number}.{name}", analysis.name):
             rows = _applied(rows, samples, recorded, step, f"{key}.samples.{number}.{name}")
     with _at(f"{key}.model", analysis.name):
+        if isinstance(analysis.model, OfGroups):
+            return _of_groups(rows, analysis.model)
         return _answered(rows, samples, analysis.model)
 
 
@@ -146,6 +152,8 @@ def _answered(
     match model:
         case Pca():
             answer = rows.pca(_number(model.n_components))
+            if rows.features is not None and len(rows.features.names) > 1:
+                answer = feature_groups.shares_of(rows.centred, answer)
             return _with_left_out(answer, rows.centred, samples.axis) if model.left_out else answer
         case ExtendedEof():
             return rows.extended(model.lags, model.step, _number(model.n_components))
@@ -157,6 +165,17 @@ def _answered(
             return rows.optimized_dmd(model.rank)
         case Spod():
             return rows.spod(model.block, model.overlap, model.window, model.frequencies, model.n_components)
+
+
+def _of_groups(rows: Samples, model: OfGroups) -> Answer:
+    match model:
+        case Mca():
+            return feature_groups.mca(rows, model.groups, _number(model.n_components), model.permutations, model.seed)
+        case Cca():
+            both, k = model.groups, model.n_components
+            return feature_groups.cca(rows, both, model.n_leading, k, model.permutations, model.seed)
+        case Similarity():
+            return feature_groups.similarities(rows, model.permutations, model.seed)
 
 
 def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:
@@ -174,6 +193,7 @@ def _number(asked: int | None) -> int | UpTo:
 
 
 _MATRICES: dict[str, int] = {"pca": 5, "extended": 7, "hilbert": 8, "dmd": 7, "optimized_dmd": 6, "spod": 4}
+_MATRICES |= {"mca": 11, "cca": 11, "similarity": 7}
 """Matrices of float64 over samples, besides K, at the peak of an analysis: A K A^H, copies and vectors of its eigensolve; measured
 (tests/analyses/test_memory.py)."""
 
@@ -189,8 +209,8 @@ def held(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
     ]
 
 
-def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod) -> int:
-    """The most real columns of coefficients that a model gives."""
+def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups) -> int:
+    """The most real columns of coefficients that a model gives; 0 without maps."""
     match model:
         case Pca():
             return model.n_components or DEFAULT_COMPONENTS
@@ -203,3 +223,7 @@ def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod
         case Spod():
             n_frequencies = model.block // 2 + 1 if model.frequencies == "all" else len(model.frequencies)
             return 2 * n_frequencies * model.n_components
+        case Mca():
+            return 2 * (model.n_components or DEFAULT_COMPONENTS)
+        case _:
+            return 0

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from dpca.config.feature_groups import Features, OfGroups
 from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Range, Section, Text
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
 from dpca.sources.groups import NAME
@@ -252,9 +253,13 @@ class Analysis(Section):
     ]
     samples: Annotated[list[Step], Field(description="Operators along the samples, applied in this order.")] = []
     model: Annotated[
-        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod,
+        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups,
         Field(discriminator="kind", description="What is computed of the rows."),
     ]
+    features: Annotated[
+        Features | None,
+        Field(description="Which groups of features count, and how much; null: all as they are."),
+    ] = None
 
 
 class DerivedOutput(Section):

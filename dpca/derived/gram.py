@@ -213,6 +213,11 @@ def with_mean(products: AnyProducts, right: Matrix) -> Matrix:
     return np.asarray(products.cross(right) + np.outer(r, sums) + (r @ right + products.mean_norm2 * sums))
 
 
+def matrix_of(products: AnyProducts) -> Matrix:
+    """The inner products of rows as a matrix, (rows, rows), whatever they are kept as."""
+    return products.factor @ products.factor.conj().T if isinstance(products, FactorProducts) else products.matrix
+
+
 @dataclass(frozen=True, eq=False)
 class Transformed:
     """The rows of A X, known by their products."""

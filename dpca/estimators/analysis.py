@@ -249,7 +249,8 @@ def told(rows: Samples) -> list[str]:
         if names
         else []
     )
-    return [*rows.told, *ends]
+    features = rows.features.told if rows.features is not None else ""
+    return [*filter(None, [features]), *rows.told, *ends]
 
 
 def as_html(text: str) -> str:

@@ -23,6 +23,7 @@ from dpca.derived.operators import F64
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.analysis import Analysis, as_html, components_of, labelled, told
 from dpca.estimators.base import Streaming, in_python
+from dpca.estimators.feature_groups import GroupsOfFeatures
 from dpca.estimators.opened import Opened
 from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
@@ -95,7 +96,7 @@ def _result_of(place: Place) -> Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gram:
+class Gram(GroupsOfFeatures):
     """Samples known by their products alone: A X, with the operators A that were applied to the samples X of a run.
 
     Each method gives a new object, in milliseconds; K is read when an analysis first needs it, once for all objects of one `open_gram`.

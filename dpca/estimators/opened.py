@@ -150,16 +150,21 @@ def scores_on(
     """
     kept, executor = opened.kept, opened.executor
     workers, runner = opened.workers(executor), Runner(executor, Progress())
-    coefficients = answer.its_maps.coefficients
+    coefficients, weighting = answer.its_maps.coefficients, answer.its_maps.weighting
+    given = None if weighting is None else weighting.factors
+    factors = np.ones(len(kept.parts)) if given is None else given
     scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
     with in_python():
         regressors = [_regressors(part, groups, covariates) for part in kept.parts]
         if made is not None:
-            for part, new, own in zip(kept.parts, groups, regressors, strict=True):
-                scores += _by_components(part, made.of(part), new, own, workers, runner)
+            for part, new, own, factor in zip(kept.parts, groups, regressors, factors, strict=True):
+                if factor:
+                    scores += factor * _by_components(part, made.of(part), new, own, workers, runner)
             return scores
         data, (dtype, _) = kept.open(), precisions([answer], kept.working_dtype)
-        for part, old, new, own in zip(kept.parts, data, groups, regressors, strict=True):
+        for part, old, new, own, factor in zip(kept.parts, data, groups, regressors, factors, strict=True):
+            if not factor:
+                continue
             p, both = 0 if own is None else own.shape[1], (part.result.regressors, own)
             places = old.source, old.samples_axis, new.source, new.samples_axis
             beside = plan_cross(*places, dtype, workers, n_regressors=p)
@@ -169,7 +174,7 @@ def scores_on(
                 found[samples] = inner.products @ coefficients
 
             cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive, both)
-            scores += found
+            scores += factor**2 * found
     _check_unchanged(kept, data)
     return scores
 

@@ -148,6 +148,40 @@ def read_gram(result: Result) -> GramMatrix:
     )
 
 
+def read_group(result: Result, number: int) -> GramMatrix:
+    """The Gram matrix of one of the named groups of features of a result (`Result.names_of_sums`); the only one is that of all.
+
+    Raises
+    ------
+    InputError
+        When an array is missing or damaged.
+    """
+    if len(result.names_of_sums) == 1:
+        return read_gram(result)
+    of_all, matrix = Features(result.n_features), FACTOR if FACTOR in result.arrays else MATRIX
+
+    def read(name: str) -> F64:
+        if of_groups(name) not in result.arrays:
+            raise InputError(
+                f"{result.name}: keeps no {of_groups(name)}, which an earlier version did not write",
+                "Run it again, with --overwrite.",
+            )
+        return np.asarray(result.arrays[of_groups(name)][number], np.float64)
+
+    certificate, rung = result.certificate, rung_of(result)
+    return GramMatrix(
+        kept=read(matrix),
+        mean_product=read(MEAN_PRODUCT),
+        mean_norm2=float(read(MEAN_NORM2)),
+        norms2=read(NORMS2),
+        features=of_all,
+        rung=rung,
+        exact=certificate["exact_products"],
+        difference=certificate["trace_check"],
+        sketch=Sketch(random_columns(result.n_samples, result.rules.center), read(SKETCH)),
+    )
+
+
 def rung_of(result: Result) -> Rung:
     """Solver and precision of the products in the Gram matrix of a result."""
     numerics = result.manifest["numerics"]
