@@ -35,7 +35,7 @@ lint: $(READY)
 looks: $(VENV)/.report $(VENV)/.figures
 	$(BIN)/python -m pytest -m looks
 
-## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD and scikit-learn (two minutes, with the installation)
+## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn (two minutes, with the installation)
 peers: $(PEERS)/.ready
 	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py
 

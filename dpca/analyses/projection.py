@@ -23,6 +23,9 @@ REFUSED = {
     "dmd": "its modes are of samples that follow each other",
     "optimized_dmd": "its modes are fitted to the times of its samples",
     "spod": "its rows are Fourier sums of samples that follow each other",
+    "pcoa": "it has no components, and pca, which has its scores, does",
+    **dict.fromkeys(("distances", "permanova", "manova", "heritability"), "it has no components"),
+    "ridge": "it predicts those that a selection left out with left_out alone",
     "kernel_pca": "a kernel of them is needed: dpca.KernelPCA projects",
 }
 """Why samples can't be projected on the components of a kind of analysis."""

@@ -236,7 +236,7 @@ class Samples:
             key="select",
         )
 
-    def _labels(self, by: By) -> tuple[NDArray[Any], str]:
+    def labels(self, by: By) -> tuple[NDArray[Any], str]:
         """A label for each row, and the name of what it tells."""
         if isinstance(by, str):
             return self.axis.part(by), by.rpartition(".")[2]
@@ -257,18 +257,18 @@ class Samples:
 
     def anomalies(self, by: By) -> Samples:
         """Less the mean of the samples of the same group: of the same month, or label."""
-        labels, name = self._labels(by)
+        labels, name = self.labels(by)
         words = f"less the mean of each {name.replace('_', ' ')}"
         return self._then(Anomalies(labels), words, self._of_all(by))
 
     def between_groups(self, by: By) -> Samples:
         """The mean of each sample's group, less the mean of all."""
-        labels, name = self._labels(by)
+        labels, name = self.labels(by)
         return self._then(Between(labels), f"the mean of each {name.replace('_', ' ')} in place of its samples")
 
     def means(self, by: By) -> Samples:
         """A row for each group, their means: of each year, of each label."""
-        labels, name = self._labels(by)
+        labels, name = self.labels(by)
         operator, words = GroupMeans(labels), f"means of each {name.replace('_', ' ')}"
         axis = Axis(name, operator.rows(labels))
         return replace(self._then(operator, words), axis=axis, origin=None)

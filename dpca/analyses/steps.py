@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses import feature_groups, projection
+from dpca.analyses import feature_groups, projection, statistics
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
 from dpca.analyses.samples import By, Samples
@@ -29,8 +29,11 @@ from dpca.config.derive import (
 from dpca.config.feature_groups import Cca, Mca, OfGroups, Similarity
 from dpca.config.inputs import Covariates, Names, Range
 from dpca.config.schema import DEFAULT_COMPONENTS
+from dpca.config.statistics import Distances, Heritability, Manova, Pcoa, Permanova, Ridge, Statistic, Target
+from dpca.derived.operators import F64
 from dpca.derived.pca import UpTo
 from dpca.derived.regressors import Column, Design
+from dpca.derived.ridge import N_ALPHAS
 from dpca.errors import ConfigError, DpcaError
 from dpca.planning import runplan
 from dpca.sources.groups import FeatureGroup
@@ -63,6 +66,8 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
     with _at(f"{key}.model", analysis.name):
         if isinstance(analysis.model, OfGroups):
             return _of_groups(rows, analysis.model)
+        if isinstance(analysis.model, Statistic):
+            return _statistic(rows, samples, recorded, analysis.model, f"{key}.model")
         return _answered(rows, samples, analysis.model)
 
 
@@ -89,11 +94,11 @@ def _applied(rows: Samples, samples: Samples, recorded: FeatureGroup, step: Step
         case "select", Select() as select:
             return _selected(rows, select, key)
         case "anomalies", grouping:
-            return rows.anomalies(_labels(grouping.by, n, key))
+            return rows.anomalies(_labels(grouping.by, n, f"{key}.by"))
         case "between", grouping:
-            return rows.between_groups(_labels(grouping.by, n, key))
+            return rows.between_groups(_labels(grouping.by, n, f"{key}.by"))
         case "means", grouping:
-            return rows.means(_labels(grouping.by, n, key))
+            return rows.means(_labels(grouping.by, n, f"{key}.by"))
         case "detrend", trend:
             return rows.detrend(trend.degree)
         case "difference", lag:
@@ -102,9 +107,8 @@ def _applied(rows: Samples, samples: Samples, recorded: FeatureGroup, step: Step
             band = None if asked.band is None else (asked.band[0], asked.band[1])
             return rows.filter(asked.kind, band, asked.order, asked.window)
         case "regress_out", Covariates() as asked:
-            columns = covariates_of(recorded, asked.uri, asked.array, asked.columns, asked.key, key)
-            design = Design.of([Column(name, as_numbers(values)) for name, values in columns])
-            return rows.regress_out(design.matrix, names=[name for name, _ in columns])
+            covariates, names = _covariates(recorded, asked, key)
+            return rows.regress_out(covariates, names=names)
         case "weights", asked:
             with asked.open().open() as reader:
                 values = np.asarray(reader.read(tuple(slice(0, length) for length in reader.layout.shape)), np.float64)
@@ -113,10 +117,17 @@ def _applied(rows: Samples, samples: Samples, recorded: FeatureGroup, step: Step
             return rows.center()
 
 
+def _covariates(recorded: FeatureGroup, asked: Covariates, key: str) -> tuple[F64, list[str]]:
+    """Covariates of the samples of the result, (n, q), and what they are called."""
+    columns = covariates_of(recorded, asked.uri, asked.array, asked.columns, asked.key, key)
+    design = Design.of([Column(name, as_numbers(values)) for name, values in columns])
+    return design.matrix, [name for name, _ in columns]
+
+
 def _labels(by: str | Names, n_samples: int, key: str) -> By:
     if isinstance(by, str):
         return by
-    return read_labels(by.uri, by.array, n_samples, column=by.column, key=f"{key}.by")
+    return read_labels(by.uri, by.array, n_samples, column=by.column, key=key)
 
 
 def _selected(rows: Samples, select: Select, key: str) -> Samples:
@@ -178,6 +189,43 @@ def _of_groups(rows: Samples, model: OfGroups) -> Answer:
             return feature_groups.similarities(rows, model.permutations, model.seed)
 
 
+def _statistic(rows: Samples, samples: Samples, recorded: FeatureGroup, model: Statistic, key: str) -> Answer:
+    n = samples.n
+    match model:
+        case Distances():
+            return statistics.distances(rows)
+        case Pcoa():
+            return statistics.pcoa(rows, _number(model.n_components))
+        case Permanova():
+            strata = None if model.strata is None else _labels(model.strata, n, f"{key}.strata")
+            by = _labels(model.by, n, f"{key}.by")
+            return statistics.permanova(rows, by, model.permutations, model.seed, strata)
+        case Manova():
+            return statistics.manova(rows, _labels(model.by, n, f"{key}.by"), model.n_components)
+        case Ridge():
+            values, name = _target(recorded, model.target, f"{key}.target")
+            left_out = samples.axis if model.left_out else None
+            return statistics.ridge(rows, values, model.alpha, left_out, name)
+        case Heritability():
+            values, name = _target(recorded, model.target, f"{key}.target")
+            asked = model.covariates
+            covariates = None if asked is None else _covariates(recorded, asked, f"{key}.covariates")[0]
+            return statistics.reml(rows, values, covariates, name)
+
+
+def _target(recorded: FeatureGroup, asked: Target, key: str) -> tuple[NDArray[Any], str]:
+    """A number for each sample of the result, and what it is called."""
+    columns = [asked.column] if asked.column else None
+    found = covariates_of(recorded, asked.uri, asked.array, columns, asked.key, key)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{asked.uri}: has {len(found)} numbers for each sample, but one is regressed on the rows",
+            "Give an array of one dimension, or a table, and the name of a column.",
+            key,
+        )
+    return as_numbers(found[0][1]), asked.column or "target"
+
+
 def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:
     """The answer with the scores of the samples that took no part."""
     others = projection.left_out(rows, axis)
@@ -194,6 +242,7 @@ def _number(asked: int | None) -> int | UpTo:
 
 _MATRICES: dict[str, int] = {"pca": 5, "extended": 7, "hilbert": 8, "dmd": 7, "optimized_dmd": 6, "spod": 4}
 _MATRICES |= {"mca": 11, "cca": 11, "similarity": 7}
+_MATRICES |= {"distances": 4, "pcoa": 5, "permanova": 4, "manova": 5, "ridge": 5, "heritability": 6}
 """Matrices of float64 over samples, besides K, at the peak of an analysis: A K A^H, copies and vectors of its eigensolve; measured
 (tests/analyses/test_memory.py)."""
 
@@ -202,14 +251,33 @@ def held(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
     """What the analyses of n samples hold, one after another."""
     largest = max(_MATRICES[analysis.model.kind] for analysis in analyses)
     columns = sum(columns_of(analysis.model) for analysis in analyses)
+    square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
+    vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))
     return [
         runplan.Array("Gram matrix", 8 * n * n),
         runplan.Array("products of rows, and their eigensolve", 8 * n * n, largest),
         runplan.Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
+        *([runplan.Array("distances", 8 * n * n, square)] if square else []),
+        *([runplan.Array("statistics of all analyses", 8 * n * vectors)] if vectors else []),
     ]
 
 
-def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups) -> int:
+def _vectors(model: Statistic) -> int:
+    """The most numbers for each row that a model gives, distances excepted."""
+    match model:
+        case Pcoa():
+            return model.n_components or DEFAULT_COMPONENTS
+        case Ridge():
+            # Besides its arrays: of each alpha fitted values, errors and leverages while the best is chosen.
+            count = N_ALPHAS if model.alpha == "auto" else len(model.alpha) if isinstance(model.alpha, list) else 1
+            return 6 + 4 * count
+        case Heritability():
+            return 2
+        case _:
+            return 0
+
+
+def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups | Statistic) -> int:
     """The most real columns of coefficients that a model gives; 0 without maps."""
     match model:
         case Pca():

@@ -275,10 +275,13 @@ class _Work:
         return outputs
 
     def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
+        n_bytes = sum(
+            array.values.nbytes for one in answers.values() if one.maps is None for array in one.arrays.values()
+        )
         answers = mapped(answers)
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         n, q = self.kept.first.n_samples, n_columns(answers)
-        beside = [Array("answers of all analyses", 3 * 8 * n * q)]
+        beside = [Array("answers of all analyses", 3 * 8 * n * q + n_bytes)]
         how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
         return plan_maps(self.groups, q, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.config.feature_groups import Features, OfGroups
-from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Range, Section, Text
+from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Part, Range, Section, Text
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
+from dpca.config.statistics import Statistic
 from dpca.sources.groups import NAME
 
-Part = Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
 _LIMITS = Field(min_length=2, max_length=2)
 
 
@@ -253,7 +253,7 @@ class Analysis(Section):
     ]
     samples: Annotated[list[Step], Field(description="Operators along the samples, applied in this order.")] = []
     model: Annotated[
-        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups,
+        Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod | OfGroups | Statistic,
         Field(discriminator="kind", description="What is computed of the rows."),
     ]
     features: Annotated[

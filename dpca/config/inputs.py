@@ -39,6 +39,10 @@ Label = Annotated[Text, BeforeValidator(lambda given: given.isoformat() if isins
 """A value of a coordinate as text; YAML reads a day without quotes as a date."""
 
 
+Part = Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
+"""Of the dates of samples."""
+
+
 class Range(Section):
     """A range of numbers, counted from 0."""
 

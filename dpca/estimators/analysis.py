@@ -42,7 +42,7 @@ class Analysis:
 
     @property
     def kind(self) -> str:
-        """pca, extended, hilbert, dmd, optimized_dmd, spod or kernel_pca."""
+        """pca, extended, hilbert, dmd, optimized_dmd, spod, kernel_pca, pcoa, permanova, manova, ridge or heritability."""
         return self._answer.kind
 
     @property
@@ -93,10 +93,9 @@ class Analysis:
 
     def __repr__(self) -> str:
         answer, certificate = self._answer, self.certificate
-        lines = [
-            f"<dpca {answer.kind}: {_sizes(answer.arrays['scores'].dims, answer.arrays['scores'].values.shape)}>",
-            *told(self._rows),
-        ]
+        scores = answer.arrays.get("scores")
+        sizes = "" if scores is None else f": {_sizes(scores.dims, scores.values.shape)}"
+        lines = [f"<dpca {answer.kind}{sizes}>", *told(self._rows)]
         caveat = [f"caveat: {self.caveat}"] if self.caveat else []
         return "\n  ".join([*lines, certificate["verdict"], *caveat])
 

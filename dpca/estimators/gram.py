@@ -25,6 +25,7 @@ from dpca.estimators.analysis import Analysis, as_html, components_of, labelled,
 from dpca.estimators.base import Streaming, in_python
 from dpca.estimators.feature_groups import GroupsOfFeatures
 from dpca.estimators.opened import Opened
+from dpca.estimators.statistics import Statistics
 from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
 from dpca.store.gram import keeps_gram
@@ -96,7 +97,7 @@ def _result_of(place: Place) -> Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gram(GroupsOfFeatures):
+class Gram(GroupsOfFeatures, Statistics):
     """Samples known by their products alone: A X, with the operators A that were applied to the samples X of a run.
 
     Each method gives a new object, in milliseconds; K is read when an analysis first needs it, once for all objects of one `open_gram`.

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
+from dpca.report import derived_statistics as statistics
 from dpca.report import findings
 from dpca.report.derived_findings import Lead, Unit
 from dpca.report.figures import of_component, of_order
@@ -27,6 +28,7 @@ KINDS = {
     "dmd": "dynamic modes",
     "optimized_dmd": "optimized dynamic modes",
     "spod": "spectral components",
+    **statistics.NAMES,
 }
 MOST_SPELLED = 5
 """Largest number of features that a caption names."""
@@ -49,9 +51,10 @@ def write_derived_report(result: DerivedResult, out: Path | None = None) -> Path
 def document(result: DerivedResult) -> dict[str, Any]:
     """The contents of the page: text, tables and figures."""
     manifest, analyses = result.manifest, result.analyses
-    sections = list(map(_section, _views(analyses)))
+    views = _views(analyses)
+    sections = list(map(_section, views))
     caveats = {name: analysis.certificate["caveat"] for name, analysis in analyses.items()}
-    beyond = [one["name"] for one in sections if not one["figures"]]
+    beyond = [view for view in views if not view.drawn]
     return {
         "title": f"Analyses derived from {', '.join(manifest['from'].values())}",
         "verdict": f"{result.certificate['verdict']}. {_read_words(manifest)}",
@@ -126,7 +129,12 @@ def _section(view: _View) -> dict[str, Any]:
     analysis = view.analysis
     document = analysis.certificate
     operators = "; ".join(document["samples"])
-    tell = {"spod": _spectral, "dmd": _dynamic, "optimized_dmd": _dynamic}.get(analysis.kind, _components)
+    tell = {
+        "spod": _spectral,
+        "dmd": _dynamic,
+        "optimized_dmd": _dynamic,
+        **dict.fromkeys(statistics.NAMES, _statistic),
+    }.get(analysis.kind, _components)
     contents, captions = tell(view)
     if not view.drawn:
         contents |= {"figures": [], "scores": ""}
@@ -172,6 +180,17 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         **_scores(view, list(range(min(SHOWN_SCORES, len(shares)))), is_complex, phases=is_complex),
     }
     return contents, [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares)]
+
+
+def _statistic(view: _View) -> tuple[dict[str, Any], list[str]]:
+    """Of statistics of rows; principal coordinates are components in a plane, too."""
+    if view.analysis.kind != "pcoa":
+        return statistics.contents(view.analysis, view.drawn, view.id), []
+    contents, captions = _components(view)
+    if view.drawn:
+        scores = np.asarray(view.analysis["scores"][:, :2], np.float64)
+        contents["figures"] = [*contents["figures"], statistics.of_plane(scores, view.id("plane"))]
+    return contents, captions
 
 
 def _dynamic(view: _View) -> tuple[dict[str, Any], list[str]]:
@@ -303,6 +322,8 @@ MOVING |= {"dmd": MOVING["spod"], "optimized_dmd": MOVING["spod"]}
 def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
     """The leading maps of each group of features, and what has to be said of them."""
     analysis = view.analysis
+    if analysis.kind in statistics.NAMES:
+        return {"maps": [], "how": ""}
     if not analysis.maps:
         return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
     if not view.drawn:

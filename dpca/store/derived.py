@@ -24,7 +24,7 @@ class Analysis(Mapping[str, Stored]):
 
     @property
     def kind(self) -> str:
-        """pca, extended, hilbert, dmd, optimized_dmd or spod."""
+        """That of its model: pca, permanova."""
         return str(self.certificate["kind"])
 
     @property

@@ -1,4 +1,4 @@
-"""The same numbers as peers find from the samples: xeofs, eofs, PyDMD, PySPOD (`make peers`), scikit-learn and scipy."""
+"""The same numbers as peers find from the samples: xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels (`make peers`), scikit-learn, scipy."""
 
 import os
 import warnings
@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import signal
+from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
+from sklearn.linear_model import RidgeCV
 
+from dpca.analyses import statistics
+from dpca.analyses.answers import Known
+from dpca.analyses.axis import Axis
+from dpca.analyses.samples import Samples as Rows
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
 from dpca.derived.filters import Butterworth, Lanczos
@@ -225,3 +231,78 @@ def test_draws_of_the_bootstrapper_of_xeofs():
         chosen = Select(rng.choice(n, n, replace=True), n)
         fit = pca(transformed(data.products, Chain(n, (chosen, Center(n)))), K)
         np.testing.assert_allclose(fit.explained_variance(), expected, rtol=1e-9, err_msg=f"draw {number}")
+
+
+def statistical(seed=8, n=60, d=200):
+    """Samples in three groups of other sizes, whose centres differ a little, as rows, as they are, and their labels."""
+    data, labels = samples(seed, n, d), np.repeat(["a", "b", "c"], [n // 2, n // 3, n - n // 2 - n // 3])
+    data.x[labels == "b"] += 0.4 * np.random.default_rng(seed).standard_normal(d)
+    data = type(data)(data.x, data.x.mean(0))
+    known = Known("results/x", "gram_eigh", "double", data.x.nbytes)
+    return Rows.of(data.products, Axis("sample", None), known), data.x, np.random.default_rng(0).permutation(labels)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_permanova_of_scikit_bio_with_the_same_permutations(seed):
+    distance = imported("skbio.stats.distance")
+    rows, x, labels = statistical(seed)
+    expected = distance.permanova(distance.DistanceMatrix(cdist(x, x)), labels, permutations=199, seed=seed)
+    found = statistics.permanova(rows, labels, 199, seed).certificate
+    np.testing.assert_allclose(found["pseudo_f"], expected["test statistic"], rtol=1e-10)
+    assert found["p_value"] == expected["p-value"]
+    assert (found["groups"], found["rows"]) == (expected["number of groups"], expected["sample size"])
+
+
+def test_pcoa_of_scikit_bio():
+    ordination, distance = imported("skbio.stats.ordination"), imported("skbio.stats.distance")
+    rows, x, _ = statistical()
+    expected = ordination.pcoa(distance.DistanceMatrix(cdist(x, x)), method="eigh", dimensions=K)
+    found = statistics.pcoa(rows, K).arrays
+    np.testing.assert_allclose(found["eigenvalues"].values, expected.eigvals.values[:K], rtol=1e-10)
+    shares = expected.proportion_explained.values[:K]
+    np.testing.assert_allclose(found["explained_variance_ratio"].values, shares, rtol=1e-10)
+    assert_same_up_to_phase(found["scores"].values, expected.samples.values[:, :K], 1e-10)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_manova_of_statsmodels(k):
+    manova = imported("statsmodels.multivariate.manova")
+    rows, x, labels = statistical()
+    scores = PCA(k, svd_solver="full").fit_transform(x)
+    groups = np.stack([np.ones(60), labels == "b", labels == "c"], axis=1).astype(float)
+    test = manova.MANOVA(scores, groups).mv_test([("groups", np.eye(3)[1:])]).results["groups"]["stat"]
+    found = statistics.manova(rows, labels, k).arrays
+    expected = test[["Value", "F Value", "Num DF", "Den DF", "Pr > F"]].values.astype(float)
+    ours = [found[name].values for name in ("statistic", "f_value", "degrees_of_freedom", "p_value")]
+    np.testing.assert_allclose(np.column_stack(ours), expected, rtol=1e-9)
+
+
+def test_ridge_of_scikit_learn():
+    rows, x, _ = statistical()
+    rng = np.random.default_rng(1)
+    y = x @ rng.standard_normal(200) + 5 * rng.standard_normal(60)
+    alphas = np.array([0.1, 10.0, 1e3, 1e5])
+    model = RidgeCV(alphas, store_cv_results=True).fit(x, y)
+    found = statistics.ridge(rows, y, alphas.tolist())
+    np.testing.assert_allclose(found.arrays["mean_squared_error"].values, model.cv_results_.mean(axis=0), rtol=1e-9)
+    assert found.certificate["alpha"] == model.alpha_
+    assert_close(found.arrays["fitted"].values, model.predict(x), 1e-10)
+
+
+def test_heritability_of_a_mixed_model_of_statsmodels():
+    """REML of a variance component, whose optimizer stops earlier than a root of the slope."""
+    mixed = imported("statsmodels.regression.mixed_linear_model")
+    rows, x, _ = statistical()
+    rng = np.random.default_rng(2)
+    z = x - x.mean(0)
+    y = z @ rng.standard_normal(200) / 60 + rng.standard_normal(60) + 3
+    covariates = rng.standard_normal((60, 1))
+    found = statistics.reml(rows, y, covariates).certificate
+    roots = z / np.sqrt((z**2).sum() / 60)
+    components = mixed.VCSpec(["g"], [[[f"x{i}" for i in range(200)]]], [[roots]])
+    fixed = np.hstack([np.ones((60, 1)), covariates])
+    model = mixed.MixedLM(y, fixed, groups=np.ones(60), exog_vc=components).fit(
+        reml=True, method="powell", xtol=1e-10, ftol=1e-12
+    )
+    np.testing.assert_allclose(found["variance_of_rows"], model.vcomp[0], rtol=1e-4)
+    np.testing.assert_allclose(found["residual_variance"], model.scale, rtol=1e-4)
