@@ -11,10 +11,11 @@ import numpy as np
 
 from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
+from dpca.report import derived_groups as of_groups
 from dpca.report import derived_statistics as statistics
 from dpca.report import findings
 from dpca.report.derived_findings import Lead, Unit
-from dpca.report.figures import of_component, of_order
+from dpca.report.figures import of_component, of_group_shares, of_order
 from dpca.report.findings import MOST_POINTS, SHOWN_SCORES, TOP, Component
 from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
 from dpca.store.derived import Analysis, DerivedResult
@@ -29,6 +30,7 @@ KINDS = {
     "optimized_dmd": "optimized dynamic modes",
     "spod": "spectral components",
     **statistics.NAMES,
+    **of_groups.NAMES,
 }
 MOST_SPELLED = 5
 """Largest number of features that a caption names."""
@@ -128,12 +130,13 @@ def _section(view: _View) -> dict[str, Any]:
     """What is shown of one analysis."""
     analysis = view.analysis
     document = analysis.certificate
-    operators = "; ".join(document["samples"])
+    operators = "; ".join(filter(None, [document.get("features", ""), *document["samples"]]))
     tell = {
         "spod": _spectral,
         "dmd": _dynamic,
         "optimized_dmd": _dynamic,
         **dict.fromkeys(statistics.NAMES, _statistic),
+        **dict.fromkeys(of_groups.NAMES, _pairs),
     }.get(analysis.kind, _components)
     contents, captions = tell(view)
     if not view.drawn:
@@ -171,10 +174,17 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         for number in derived.rows_shown(range(len(shares)))
     ]
     turn = " A turn is that of the score in the complex plane, on average: the period of what propagates."
+    drawn, grouped = [figures.of_spectrum(found, view.id("spectrum"))] if view.drawn else [], ""
+    if "variance_share" in view.analysis:
+        names = of_groups.names_in(view.analysis, "group")
+        parts = np.asarray(view.analysis["variance_share"][:, : findings.SHOWN_COMPONENTS], np.float64)
+        drawn += [of_group_shares(parts, names, view.id("shares"))] if view.drawn else []
+        grouped = " Beside it the share of each group of features in each component."
     contents = {
-        "figures": [figures.of_spectrum(found, view.id("spectrum"))] if view.drawn else [],
+        "figures": drawn,
         "figures_caption": "The share of each component in the variance of the rows."
         + turn * is_complex
+        + grouped
         + _first(len(rows), len(shares)),
         "table": {"caption": "Components", "head": head, "rows": rows},
         **_scores(view, list(range(min(SHOWN_SCORES, len(shares)))), is_complex, phases=is_complex),
@@ -191,6 +201,12 @@ def _statistic(view: _View) -> tuple[dict[str, Any], list[str]]:
         scores = np.asarray(view.analysis["scores"][:, :2], np.float64)
         contents["figures"] = [*contents["figures"], statistics.of_plane(scores, view.id("plane"))]
     return contents, captions
+
+
+def _pairs(view: _View) -> tuple[dict[str, Any], list[str]]:
+    """Of groups of features against each other."""
+    beginnings = of_groups.captions(view.analysis) if view.analysis.kind == "mca" else []
+    return of_groups.contents(view.analysis, view.drawn, view.id), beginnings
 
 
 def _dynamic(view: _View) -> tuple[dict[str, Any], list[str]]:
@@ -322,7 +338,7 @@ MOVING |= {"dmd": MOVING["spod"], "optimized_dmd": MOVING["spod"]}
 def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
     """The leading maps of each group of features, and what has to be said of them."""
     analysis = view.analysis
-    if analysis.kind in statistics.NAMES:
+    if analysis.kind in (*statistics.NAMES, "cca", "similarity"):
         return {"maps": [], "how": ""}
     if not analysis.maps:
         return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
@@ -331,7 +347,9 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
     shown, words, common = list[tuple[int, dict[str, str]]](), list[str](), dict[str, None]()
     for group, array in analysis.maps.items():
         of_group, named = (f", {group}", f"{group}: ") if group else ("", "")
-        asked = derived.wanted(analysis, array, view.n_maps)
+        asked = derived.wanted(analysis, array, view.n_maps, group)
+        if not asked:
+            continue
         chosen = derived.affordable(array, asked, view.read_bytes)
         if not chosen:
             each = describe_bytes(array.nbytes / math.prod(array.shape[: len(asked[0][0])]))
@@ -358,6 +376,8 @@ def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> tuple[list[tupl
     ]
     leads = [lead for one in chosen for lead in one]
     components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
+    if all(np.isnan(view).all() for component in components.values() for view in component.views):
+        return [], ["This group of features was left out."], []
     own = [f"The leading {len(chosen)} of {total}."] if len(chosen) < (total := _total(analysis)) else []
     step = max(max(picture.step) for picture in pictures)
     if step > 1:
@@ -411,6 +431,8 @@ def _total(analysis: Analysis) -> int:
             return len(derived.density(analysis)[0].peaks)
         case "dmd" | "optimized_dmd":
             return len(derived.modes(analysis)[0])
+        case "mca":
+            return int(analysis["scores"].shape[-1])
         case _:
             return int(analysis["explained_variance_ratio"].shape[0])
 

@@ -208,14 +208,21 @@ def n_maps(n_analyses: int, n_groups: int) -> int:
     return min(MOST_MAPS, MOST_FIGURES // (n_analyses * n_groups) or 1)
 
 
-def wanted(analysis: Analysis, array: Stored, count: int) -> list[list[Lead]]:
+def wanted(analysis: Analysis, array: Stored, count: int, group: str = "") -> list[list[Lead]]:
     """The maps that are drawn of an analysis, the leading ones: the indices of each, several of one that has lags.
 
     Parameters
     ----------
-    array : of the maps of one group of features
+    array, group : of the maps of one group of features, and its name
     """
     match analysis.kind:
+        case "mca":
+            sides = [str(name) for name in analysis["side"][...]]
+            return (
+                [[(sides.index(group), number)] for number in range(min(count, array.shape[1]))]
+                if group in sides
+                else []
+            )
         case "spod":
             return [[(at, 0)] for at in density(analysis)[0].peaks[:count]]
         case "dmd" | "optimized_dmd":

@@ -83,23 +83,23 @@ def of_validation(errors: NDArray[np.float64]) -> str:
 
 
 @styled
-def of_group_shares(shares: NDArray[np.float64], names: Sequence[str]) -> str:
+def of_group_shares(shares: NDArray[np.float64], names: Sequence[str], name: str = "group-shares") -> str:
     """The share of each group of features in each component, (groups, components), as stacked bars."""
     count = shares.shape[1]
     figure = new_figure(4.6, 0.28 * count + 0.9)
     axes = figure.subplots()
     numbers, left = np.arange(count), np.zeros(count)
-    for number, (share, name) in enumerate(zip(shares, names, strict=True)):
+    for number, (share, group) in enumerate(zip(shares, names, strict=True)):
         hatch = ("", "//", "..", "xx")[number // len(COLORS) % 4]
         color = COLORS[number % len(COLORS)]
         axes.barh(
-            numbers, share, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=as_text(name)
+            numbers, share, left=left, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=as_text(group)
         )
         left = left + share
     axes.set(xlabel="share of the variance", ylabel="component", xlim=(0, 1), ylim=(count - 0.5, -0.5))
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(names), 4))
-    return svg(figure, "group-shares")
+    return svg(figure, name)
 
 
 @styled

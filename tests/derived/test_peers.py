@@ -18,6 +18,7 @@ from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples as Rows
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
+from dpca.derived.feature_groups import canonical_correlations, maximum_covariance
 from dpca.derived.filters import Butterworth, Lanczos
 from dpca.derived.fits import Detrend
 from dpca.derived.gram import products_of, transformed
@@ -306,3 +307,35 @@ def test_heritability_of_a_mixed_model_of_statsmodels():
     )
     np.testing.assert_allclose(found["variance_of_rows"], model.vcomp[0], rtol=1e-4)
     np.testing.assert_allclose(found["residual_variance"], model.scale, rtol=1e-4)
+
+
+def test_maximum_covariance_analysis_of_xeofs():
+    cross = imported("xeofs.cross")
+    a, b = samples(0, 61, 200), samples(1, 61, 150)
+    model = cross.MCA(n_modes=K, use_pca=False, solver="full").fit(labelled(a.x), labelled(b.x), "time")
+    orders = np.empty((0, 61), np.intp)
+    found = maximum_covariance(a.centred @ a.centred.T, b.centred @ b.centred.T, K, (1e-8, 1e-8), orders)
+    np.testing.assert_allclose(found.values / 60, model.data["singular_values"].values[:K], rtol=1e-9)
+    np.testing.assert_allclose(found.values**2 / found.total, model.squared_covariance_fraction().values[:K], rtol=1e-9)
+    for ours, data, theirs in zip(found.coefficients, (a, b), model.components(), strict=True):
+        assert_same_up_to_phase(data.centred.T @ ours, theirs.transpose("x", "mode").values[:, :K], 1e-9)
+
+
+def test_canonical_correlations_of_scikit_learn():
+    from sklearn.cross_decomposition import CCA
+
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((80, 2))
+    x, y = common @ rng.standard_normal((2, 5)), common @ rng.standard_normal((2, 4))
+    x, y = x + rng.standard_normal((80, 5)), y + rng.standard_normal((80, 4))
+    fit = CCA(n_components=2, scale=False, max_iter=10_000, tol=1e-14).fit(x, y)
+    theirs = [np.corrcoef(one, two)[0, 1] for one, two in zip(*(side.T for side in fit.transform(x, y)), strict=True)]
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    orders = np.empty((0, 80), np.intp)
+    found = canonical_correlations(x @ x.T, y @ y.T, 4, None, (1e-8, 1e-8), orders)
+    # All five components of x are needed for all of its correlations: those of y's four lie within their span.
+    assert found.values[0] <= theirs[0] + 1e-9
+    both = canonical_correlations(x[:, :4] @ x[:, :4].T, y @ y.T, 4, 2, (1e-8, 1e-8), orders)
+    fit = CCA(n_components=2, scale=False, max_iter=10_000, tol=1e-14).fit(x[:, :4], y)
+    pairs = zip(*(side.T for side in fit.transform(x[:, :4], y)), strict=True)
+    np.testing.assert_allclose(both.values, [np.corrcoef(one, two)[0, 1] for one, two in pairs], rtol=1e-6)
