@@ -23,7 +23,15 @@ from dpca.cli.options import (
     samples_axis_option,
     where_options,
 )
-from dpca.cli.printing import patient_streams, print_applied, print_derived, print_finished, print_plan_of_derived, say
+from dpca.cli.printing import (
+    patient_streams,
+    print_applied,
+    print_derived,
+    print_finished,
+    print_plan_of_derived,
+    print_plan_of_extension,
+    say,
+)
 
 # Libraries are imported inside the commands, so that none waits for a library that it does not need.
 if TYPE_CHECKING:
@@ -120,6 +128,63 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
         print_plan_of_derived(make_plan(loaded, components=components))
         return
     print_derived(carry_out(loaded, components=components, overwrite=overwrite, display=display_for()))
+
+
+@commands.command()
+@click.argument("result", type=PATH)
+@click.argument("given", metavar="INPUT...", type=URI, nargs=-1, required=True)
+@click.option("--output", required=True, type=PATH, help="A new directory, for the result of all samples.")
+@click.option("--overwrite", is_flag=True, help="Replace what --output holds, once the new result is whole.")
+@click.option("--resume", is_flag=True, help="Go on with an extension that did not end; begin one if there is none.")
+@click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
+@click.option("--allow-repeats", is_flag=True, help="New samples may have names or values of old ones.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be read, held and written.")
+@click.option("--json", "as_json", is_flag=True, help="Of --plan: everything, for programs.")
+@overrides_option
+@debug_option
+def extend(
+    result: Path,
+    given: tuple[str, ...],
+    output: Path,
+    overwrite: bool,
+    resume: bool,
+    keep_ledger: bool,
+    allow_repeats: bool,
+    only_plan: bool,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Add samples to a finished run, as if it had run on all of them at once.
+
+    INPUT is one file or several, like those of the run, which follow them along the samples; or a YAML file with the keys
+    of a config's input, or with a list of inputs. One pass reads old and new data, and makes only the products with new samples; the
+    second reads them again for components. The old result stays.
+
+    \b
+    Example: dpca extend results/quickstart new.zarr --output results/more
+    """
+    from dpca.commands.extend import Asked
+    from dpca.commands.extend import extend as carry_out
+    from dpca.commands.extend import plan as make_plan
+    from dpca.commands.run import goes_on
+    from dpca.execution.progress import display_for
+
+    if as_json and not only_plan:
+        raise click.UsageError("--json is given without --plan: give that too, or leave it out")
+    if overwrite and resume:
+        raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
+    asked = Asked(result, given, output, allow_repeats, overrides)
+    if only_plan:
+        document = make_plan(asked)
+        if as_json:
+            click.echo(json.dumps(document, indent=2))
+        else:
+            print_plan_of_extension(document)
+        return
+    if goes_on(output, overwrite):
+        overwrite, resume = False, True
+    finished = carry_out(asked, overwrite=overwrite, resume=resume, keep_ledger=keep_ledger, display=display_for())
+    print_finished(finished)
 
 
 @commands.command()
@@ -552,6 +617,12 @@ OPTIONS = {
     "init": _OF_INPUT,
     "report": _OF_LABELS,
     "export": _OF_LABELS,
+    "extend": {
+        "input.gaps: allow": "--set input.gaps=allow",
+        "output.path": "--output",
+        "dpca run --resume": "--resume",
+        "input.uri": "INPUT",
+    },
     "transform": {**_OF_PLACE, **_OF_SAMPLES},
     "reconstruct": _OF_PLACE,
 }

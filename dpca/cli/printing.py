@@ -116,6 +116,20 @@ def print_plan_of_derived(document: dict[str, Any]) -> None:
             )
 
 
+def print_plan_of_extension(document: dict[str, Any]) -> None:
+    """Print what an extension by samples would read, make, hold and write."""
+    from dpca.planning.forecast import as_text
+    from dpca.units import describe_bytes
+
+    found = document["extended"]
+    click.echo(
+        f"extends  {found['result']}: {found['n_samples']:,} samples by {found['n_new']:,}; the first pass reads "
+        f"{describe_bytes(found['bytes'])} of old and {describe_bytes(found['new_bytes'])} of new data once, and makes products "
+        f"of {found['flops'] / 1e9:,.3g} GFLOP, where a run from scratch would make {found['flops_from_scratch'] / 1e9:,.3g}"
+    )
+    click.echo(as_text(document))
+
+
 def print_applied(applied: Applied, array: str) -> None:
     """Print where the output of `transform` or `reconstruct` is; its notes on stderr."""
     shape = " x ".join(f"{length:,}" for length in applied.shape)

@@ -15,6 +15,7 @@ from dpca.errors import ConfigError, OutputExistsError
 from dpca.execution.jobqueue import SPAN_SHARE, SlurmJobs, check_here
 from dpca.execution.partitions import Collecting
 from dpca.execution.stage import Executor
+from dpca.methods.extension import Extension
 from dpca.methods.probe import probe
 from dpca.planning.forecast import forecast
 from dpca.planning.runplan import ONE
@@ -25,19 +26,20 @@ FORESEEN_BYTES = 16 * 10**9
 """Runs on at least this much data begin with a forecast: it takes a few seconds, the run a minute or more."""
 
 
-def plan(loaded: Loaded, executor: Executor | None = None) -> dict[str, Any]:
+def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | None = None) -> dict[str, Any]:
     """What a run would do, hold, write and take (`dpca.planning.forecast`); measures for a few seconds.
 
     Parameters
     ----------
     executor : where it would run, instead of the place in the config; the measurement is made on this machine
+    extends : the result that samples are added to
 
     Raises
     ------
     OverBudgetError
         When no plan fits; and as `prepared` does.
     """
-    with prepared(loaded, executor=executor) as (ready, where):
+    with prepared(loaded, executor=executor, extends=extends) as (ready, where):
         document = _forecast(loaded.config, ready, where)
     try:
         ResultDirectory(loaded.config.output.path).check_free(overwrite=False)

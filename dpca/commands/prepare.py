@@ -22,6 +22,7 @@ from dpca.execution.clusters import Place, SchedulerPlace, connect
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep
 from dpca.execution.stage import Executor
 from dpca.kernels.kernel import Kernels
+from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import RecordedSource, check_same
 from dpca.methods.regressed import design_of
 from dpca.numerics.ladder import Rung
@@ -57,6 +58,8 @@ class Prepared:
     labels: NDArray[Any] | None = None
     gram: Result | None = None
     """The result whose Gram matrix is used, if one is."""
+    extends: Extension | None = None
+    """The result that samples are added to, if they are."""
 
     @property
     def sources(self) -> list[Source]:
@@ -75,6 +78,7 @@ def prepared(
     before: Begun | None = None,
     from_gram: str | Path | None = None,
     executor: Executor | None = None,
+    extends: Extension | None = None,
 ) -> Iterator[tuple[Prepared, Executor]]:
     """Open the input, connect to where it will run, and plan; reads no values and writes nothing.
 
@@ -83,6 +87,7 @@ def prepared(
     before : the run that is resumed, whose plan is kept
     from_gram : an earlier result of the same data, whose Gram matrix is used
     executor : where it runs, instead of the place in the config
+    extends : the result that samples are added to
 
     Raises
     ------
@@ -103,6 +108,8 @@ def prepared(
             # A Gram matrix that is kept is of what a regression has left.
             design = None if gram is not None else design_of(config.preprocess.regress_out, groups)
             model, scratch = model_of(config, groups, design), scratch_of(config)
+            if extends is not None:
+                model = replace(model, known=extends.known)
             components = config.output.components and model.kernels is None
             workers = executor.workers(None if compute.memory == "auto" else int(compute.memory))
             if gram is not None or (model.kernels and model.kernels.precomputed):
@@ -125,7 +132,7 @@ def prepared(
                 if gram is not None and chosen.samples is not None:
                     of = chosen.open()
                 labels = labels_of(of, run_plan.plan.samples_axis, named.at(LABELS), named.key)
-        yield Prepared(groups, model, run_plan, scratch, components, labels, gram), executor
+        yield Prepared(groups, model, run_plan, scratch, components, labels, gram, extends), executor
 
 
 def inputs_of(config: Config) -> Groups:

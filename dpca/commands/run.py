@@ -33,6 +33,7 @@ from dpca.execution.progress import Display, Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.decomposition import Decomposition, decompose
+from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
 from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, manifest_of, notes_of
@@ -67,10 +68,14 @@ class Finished:
 
 @contextmanager
 def _ready(
-    loaded: Loaded, before: Begun | None, from_gram: str | Path | None, executor: Executor | None
+    loaded: Loaded,
+    before: Begun | None,
+    from_gram: str | Path | None,
+    executor: Executor | None,
+    extends: Extension | None,
 ) -> Iterator[tuple[Prepared, Executor, dict[str, float] | None]]:
     """`prepared`, for a run that begins or resumes; with the forecast of a run that begins, if there is one."""
-    with prepared(loaded, before, from_gram, executor) as (ready, executor):
+    with prepared(loaded, before, from_gram, executor, extends) as (ready, executor):
         expected = None
         if before is None and ready.run_plan.reads:
             with loaded.located():
@@ -85,6 +90,7 @@ def run(
     resume: bool = False,
     keep_ledger: bool = False,
     from_gram: str | Path | None = None,
+    extends: Extension | None = None,
     executor: Executor | None = None,
     display: Display | None = None,
 ) -> Finished:
@@ -100,6 +106,7 @@ def run(
     resume : continue an unfinished run, if there is one
     keep_ledger : leave the finished parts beside the result
     from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
+    extends : an earlier result of the first of the samples, to which the others are added
     executor : where it runs, instead of the place in the config
 
     Raises
@@ -120,11 +127,11 @@ def run(
                 executor = stack.enter_context(joined(place))
         with loaded.located():
             before = directory.unfinished() if resume else None
-            if resume and _had_ended(directory, before, loaded, keep_ledger):
+            if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
                 return Finished(directory.path, time.perf_counter() - began)
             if before is None:
                 directory.check_free(overwrite)
-        ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor))
+        ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor, extends))
         peak = stack.enter_context(watched_memory())
         lock = stack.enter_context(_locked(directory, before, loaded, overwrite))
         progress = _progress(directory, ready, executor, lock, peak, display)
@@ -199,7 +206,7 @@ def _begun(
 def _now(config: Config, ready: Prepared) -> Begun:
     """The record of a run that begins now."""
     plan = ready.run_plan.settled.as_json()
-    settings, weights = _relevant(config), ready.model.sample_weights
+    settings, weights = _relevant(config, ready.extends), ready.model.sample_weights
     settings["preprocess"]["fields"] = fields_of(config)
     if weights is not None:  # they are read before the passes, so no part of these tells of them
         settings["preprocess"]["sample_weights"]["sha256"] = digest_of(weights.values)
@@ -298,6 +305,7 @@ class _UnderWay:
             **manifest,
             "asked": begun.config,
             "fingerprint": begun.input,
+            **({} if ready.extends is None else {"extended": ready.extends.record}),
         }
 
     def failed(self, error: BaseException, from_gram: str | Path | None) -> BaseException:
@@ -371,7 +379,9 @@ def _decompose(
     return decompose_kernels(*arguments, **how, labels=ready.labels, kept=kept)
 
 
-def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool) -> bool:
+def _had_ended(
+    directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool, extends: Extension | None
+) -> bool:
     """Whether nothing is left to compute: the result of this config and input is there, or only has to be published.
 
     Raises
@@ -379,7 +389,7 @@ def _had_ended(directory: ResultDirectory, before: Begun | None, loaded: Loaded,
     LedgerError
         When the result is of another config, or of an input that has changed since.
     """
-    asked = _relevant(loaded.config)
+    asked = _relevant(loaded.config, extends)
     with suppress(InputError):  # a result stays valid without its weights
         asked["preprocess"]["fields"] = fields_of(loaded.config)
     if before is not None:
@@ -506,7 +516,7 @@ def goes_on(place: Path, overwrite: bool) -> bool:
     return not overwrite or (job is not None and begun_by == job)
 
 
-def _relevant(config: Config) -> dict[str, Any]:
+def _relevant(config: Config, extends: Extension | None = None) -> dict[str, Any]:
     """The settings that decide the result: not where it is computed, nor where data are read and written.
 
     The fingerprint tells which data they are, which of their axes holds the samples, and which samples were chosen.
@@ -520,6 +530,8 @@ def _relevant(config: Config) -> dict[str, Any]:
     resolved["output"] = {name: output[name] for name in ("components", "gram")}
     if output["groups"] is not None:
         resolved["output"]["groups"] = output["groups"]
+    if extends is not None:
+        resolved["extended"] = extends.asked
     return resolved
 
 

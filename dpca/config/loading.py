@@ -76,13 +76,16 @@ class Positioned(Generic[C]):
     path: str = "CONFIG"
     """The file."""
     overrides: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    """The command that it is of, and its arguments; empty for the usual one, with the file."""
 
     @property
     def command(self) -> str:
         """The command that runs it, as one would type it; secrets are redacted."""
         verb = "run" if isinstance(self.config, Config) else "derive"
+        words: tuple[str, ...] = self.words if self.words else (verb, self.path)
         return shlex.join(
-            ["dpca", verb, self.path, *(word for override in self.overrides for word in ("--set", _shown(override)))]
+            ["dpca", *words, *(word for override in self.overrides for word in ("--set", _shown(override)))]
         )
 
     def check_overrides(self) -> None:
@@ -144,6 +147,27 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     loaded = Loaded(*_read(path, overrides, Config, begin), str(path), tuple(overrides))
     with loaded.located():
         check_together(loaded.config)
+    return loaded
+
+
+def load_values(values: dict[str, Any], overrides: Sequence[str], words: Sequence[str]) -> Loaded:
+    """A configuration that a result has recorded, with changes; parameters and errors as of `load`.
+
+    Parameters
+    ----------
+    values : plain values
+    words : the command that it is for, and its arguments, as one would type them
+    """
+    marks: dict[Path_, str] = {}
+    for override in overrides:
+        _override(values, marks, override)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as errors:
+        raise ConfigError(*_explain(errors, values, marks, "the config of the result")) from None
+    loaded = Loaded(config, marks, overrides=tuple(overrides), words=tuple(words))
+    with loaded.located():
+        check_together(config)
     return loaded
 
 

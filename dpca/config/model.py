@@ -11,6 +11,7 @@ from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.dimension import NComponents
+from dpca.numerics.known import Known
 from dpca.numerics.ladder import Precision, Rung, working_dtype
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.regression import Regression
@@ -45,6 +46,12 @@ class Model:
     """How inputs side by side are scaled against each other."""
     n_folds: int = 0
     """Groups of features that are added up for validation beside K; 0 for none."""
+    known: Known | None = None
+    """Products of the first samples that an earlier run has; None for none."""
+
+    def n_known(self, rung: Rung) -> int:
+        """Number of the first samples whose products a solver need not make."""
+        return 0 if self.known is None else self.known.of(rung)
 
     @property
     def regression(self) -> Regression | None:
@@ -211,7 +218,8 @@ class Model:
         Several groups of features have a matrix each over the samples that they share.
         """
         of_samples = self.sample_weights is not None or self.design is not None
-        if n_groups > 1 or self.n_folds or self.kernels or of_samples or self.rules.missing == "pairwise":
+        of_groups = n_groups > 1 or self.n_folds
+        if of_groups or self.kernels or of_samples or self.rules.missing == "pairwise" or self.known:
             return "samples"
         if self.solver in ("gram_eigh", "covariance_eigh"):
             return "samples" if self.solver == "gram_eigh" else "features"
@@ -229,6 +237,14 @@ class Model:
         dtype : dtype of the data as stored
         keeps : result of `Model.keeps`
         """
+        ladder = self._ladder(dtype, keeps)
+        if self.known is None:
+            return ladder
+        # What the earlier run tried before has failed for fewer samples; what follows makes all products.
+        rung = self.known.rung
+        return (rung, *(ladder[ladder.index(rung) + 1 :] if rung in ladder else ladder))
+
+    def _ladder(self, dtype: np.dtype[Any], keeps: Side) -> tuple[Rung, ...]:
         working = working_dtype(dtype, self.precision)
         double = np.dtype(np.float64)
         squaring = "gram_eigh" if keeps == "samples" else "covariance_eigh"
@@ -252,7 +268,13 @@ class Model:
         side = f"{m:,} x {m:,}, the smaller side of {n_samples:,} samples x {n_features:,} features"
         if self.solver != "auto":
             side = f"{m:,} x {m:,} summed over {other}, as asked for"
-        if self.kernels:
+        if self.known is not None:
+            n_new = n_samples - self.known.n_samples
+            side = (
+                f"{m:,} x {n_new:,} summed over {other}, beside the {self.known.n_samples:,} x {self.known.n_samples:,} that is "
+                "known"
+            )
+        elif self.kernels:
             side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
         elif self.design is not None:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
@@ -262,6 +284,8 @@ class Model:
             side = f"{m:,} x {m:,} summed over {other} in {self.n_folds} groups for validation"
         precision = "single" if first.dtype == np.float32 else "double"
         why = f"the rule for {dtype} data" if self.precision == "auto" else "as asked for"
+        if self.known is not None:
+            why = "that of the products that are known"
         if first.solver == "tsqr":
             why = "which it always takes"
         return f"{first.name}: {side}; {precision} precision, {why}"

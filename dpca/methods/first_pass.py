@@ -14,7 +14,8 @@ from dpca.execution.stage import Stage
 from dpca.methods.dataset import Dataset
 from dpca.methods.passes import first_span_of_features, first_span_of_samples, present_span
 from dpca.methods.stages import Stages
-from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.numerics.accumulators import Accumulator, nothing
+from dpca.numerics.accumulators.border import Border, repeated
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.grouped import BlockFactors, Grouped, OfCells, weigh
@@ -146,20 +147,18 @@ class FirstPass:
 
     def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
         """The sum over all spans, of each group."""
-        solver, data, samples = SOLVERS[attempt.rung.solver], self._data, self._data.keeps_samples
+        data, samples, n_known = self._data, self._data.keeps_samples, self._model.n_known(attempt.rung)
         writes = self._rules.finds(data.weighted) if samples and not written else ()
         if writes and data.regression is not None:
             writes = (*writes, REGRESSION)
 
-        def nothing() -> Accumulator:
-            return solver.empty(data.n_kept, tally_of(data.plan, self._rules, self._columns))
-
-        empty = Grouped.empty(len(data.names_of_sums), data.n_folds, nothing)
+        begin = partial(nothing, attempt.rung.solver, data.plan, self._rules, self._columns, n_known)
+        empty = Grouped.empty(len(data.names_of_sums), data.n_folds, begin)
         one = np.zeros(1, np.int64)
         stage = Stage(
             name=attempt.rung.name,
             task=first_span_of_features if samples else first_span_of_samples,
-            work=data.work(self._rules, attempt.rung, outputs=self._outputs, writes=writes),
+            work=data.work(self._rules, attempt.rung, outputs=self._outputs, writes=writes, n_known=n_known),
             shared=() if samples else (None if present is None else present.means,),
             empty=empty,
             merge=Grouped.merge,
@@ -168,7 +167,32 @@ class FirstPass:
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
         )
-        return self._stages.read(stage, lambda sums: sums.counts)
+        sums = self._stages.read(stage, lambda sums: sums.counts)
+        return self._bordered(sums) if n_known else sums
+
+    def _bordered(self, sums: Grouped) -> Grouped:
+        """The matrices of all samples, with the products that were known.
+
+        Raises
+        ------
+        DataError
+            When a new sample is among the old ones.
+        """
+        known = self._model.known
+        assert known is not None
+        tallies = [one.tally for one in sums.sums if isinstance(one.tally, FeatureTally)]
+        if not known.repeats and (same := repeated(known.n_samples, tallies)) is not None:
+            new, old = same
+            raise DataError(
+                f"{self._data.name}: new sample {new - known.n_samples} has the values of sample {old}, which is already in",
+                "Leave it out; or, if samples may be alike, add --resume --allow-repeats: the first pass is not read again.",
+            )
+        borders = [one for one in sums.sums if isinstance(one, Border)]
+        return Grouped(
+            tuple(
+                border.whole(partial(known.rows, number), self._rules.center) for number, border in enumerate(borders)
+            )
+        )
 
     def _over_samples(self, sums: Grouped, attempt: Attempt) -> tuple[Accumulator, Summary]:
         """The sum over the groups, and its summary; the sums are centred, weighted and scaled in place."""
@@ -347,8 +371,9 @@ class FirstPass:
             return None
 
     def _preview(self, present: Present | None, sums: Grouped, spans: int) -> Preview:
-        """The leading eigenvalues of what has been added up so far; none where groups are scaled at the end."""
-        if self._model.block_scaling != "none":
+        """The leading eigenvalues of what has been added up so far; none where groups are scaled, or known products added, at the end."""
+        unfinished = isinstance(sums.sums[0], Border)
+        if unfinished or self._model.block_scaling != "none":
             return Preview(spans, self._data.n_spans, ())
         rules, tally, factors = self._rules, sums.sums[0].tally, None
         if isinstance(tally, Moments):

@@ -119,7 +119,7 @@ def check_same(result: Result, config: Config) -> None:
         if changes:
             raise _of_other_values(result, changes, changes[0].partition(":")[0])
     recorded, current = before["input"], config.input
-    if [*map(_place, expanded(recorded["uri"]))] != [*map(_place, current.uris)]:
+    if [*map(place_of, expanded(recorded["uri"]))] != [*map(place_of, current.uris)]:
         change = differences(without_secrets(recorded["uri"]), without_secrets(current.uri), "input.uri")
         raise _of_other_values(result, change, "input.uri")
     axis, n_axes = current.samples_axis, len(result.manifest["input"]["shape"])
@@ -129,7 +129,8 @@ def check_same(result: Result, config: Config) -> None:
     _check_unchanged(result, config)
 
 
-def _place(uri: str) -> str:
+def place_of(uri: str) -> str:
+    """A path or URL, as it tells whether data are the same: without links, or without credentials."""
     return without_credentials(uri) if "://" in uri else os.path.realpath(uri)
 
 

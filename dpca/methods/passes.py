@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
-from dpca.numerics.accumulators import SOLVERS, Accumulator, tally_of
+from dpca.numerics.accumulators import Accumulator, nothing
 from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
@@ -72,6 +72,8 @@ class Pass(Work):
     """The fit of regressors that is subtracted beside means; None for none."""
     regressors: F64 | None = None
     """Regressors of samples that a fit is applied to, (samples, p), of which it has the coefficients; None for none."""
+    n_known: int = 0
+    """Number of the first samples whose products are known, and not added up."""
     backwards: bool = False
     """Whether the last span comes first: what the pass before read last may still be in the page cache."""
 
@@ -235,7 +237,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
                         some = of_features(raw, plan.samples_axis, plan.kept_fastest, along)
                         own = None if weights is None else weights[along]
                     if cell not in sums:
-                        sums[cell] = SOLVERS[work.solver].empty(plan.n_kept, tally_of(plan, work.rules, columns))
+                        sums[cell] = nothing(work.solver, plan, work.rules, columns, work.n_known)
                     for panel in sums[cell].of_slab(located(standardizer.panels(some, own))):
                         assert isinstance(panel, FeaturePanel)
                         of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
@@ -268,7 +270,7 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     fill : what replaces the missing values of each feature; None where no value may be missing
     """
     columns = work.random_columns
-    accumulator = SOLVERS[work.solver].empty(work.plan.n_kept, tally_of(work.plan, work.rules, columns))
+    accumulator = nothing(work.solver, work.plan, work.rules, columns, work.n_known)
     # A QR factorization can't remove what a rounded mean left.
     standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
     with work.reading(span) as reader:

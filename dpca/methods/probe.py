@@ -23,7 +23,7 @@ from dpca.errors import writing
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Stage, Work
 from dpca.methods.passes import Pass
-from dpca.numerics.accumulators import SOLVERS, gram, tally_of
+from dpca.numerics.accumulators import gram, nothing
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.panels import Means, Panel
 from dpca.planning.cuts import plan_layout
@@ -110,7 +110,15 @@ def probe(
     if run_plan.only.reading == "columns" and layout.chunked and slab_bytes > MAX_CHUNKS * layout.chunk_bytes:
         looks = plan_layout(layout, plan.samples_axis, 1, plan.keeps, slab_bytes=MAX_CHUNKS * layout.chunk_bytes)
     rung = run_plan.attempts[0].rung
-    work = Pass(group.source, plan, model.rules, rung.dtype, rung.solver, regression=model.regression)
+    work = Pass(
+        group.source,
+        plan,
+        model.rules,
+        rung.dtype,
+        rung.solver,
+        regression=model.regression,
+        n_known=model.n_known(rung),
+    )
     n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
     stage = Stage(
@@ -149,7 +157,7 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
         if kept_samples
         else work.sample_panels(columns=columns, fill=zero_means)
     )
-    solver = SOLVERS[work.solver].empty(m, tally_of(plan, work.rules, columns))
+    solver = nothing(work.solver, plan, work.rules, columns, work.n_known)
     measured = BackprojectionPartial.empty(m, task.n_components, columns)
     alpha = np.ones((m, task.n_components), work.working_dtype)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
+from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.gram import eigensolve_flops
 from dpca.numerics.ladder import Rung
 from dpca.planning.cuts import better_chunks
@@ -231,7 +232,7 @@ def _passes(
     steps = [("copy", 0)] * run.copies
     if run.reads:
         steps += [("means", 0)] * reads_means(plan, model, layout)
-        steps += [(first.name, _flops(first, m, streamed))]
+        steps += [(first.name, _flops(first, m, streamed, model.n_known(first)))]
         steps += [(second, flops_of_second)] if second else []
     else:
         steps += [("kernel matrix", 0)]
@@ -283,8 +284,10 @@ def _memory(run: RunPlan) -> dict[str, Any]:
     }
 
 
-def _flops(rung: Rung, m: int, streamed: int) -> int:
+def _flops(rung: Rung, m: int, streamed: int, n_known: int = 0) -> int:
     """Flops of a first pass: m^2 d for a symmetric product, 2 m^2 d for a QR factorization (Golub and Van Loan, 5.2)."""
+    if n_known:
+        return Border.flops(n_known, m) * streamed
     return (2 if rung.solver == "tsqr" else 1) * m * m * streamed
 
 

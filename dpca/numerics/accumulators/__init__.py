@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.covariance import Covariance
 from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.gram import Gram
@@ -92,6 +93,18 @@ class Accumulator(Protocol):
 
 
 SOLVERS: dict[str, type[Accumulator]] = {"gram_eigh": Gram, "covariance_eigh": Covariance, "tsqr": Tsqr}
+
+
+def nothing(solver: str, plan: Plan, rules: Rules, columns: F64, n_known: int = 0) -> Accumulator:
+    """The sum of a solver over no data.
+
+    Parameters
+    ----------
+    columns : those of the sketch
+    n_known : number of the first samples whose products are known, and not added up
+    """
+    tally = tally_of(plan, rules, columns)
+    return Border.after(n_known, plan.n_kept, tally) if n_known else SOLVERS[solver].empty(plan.n_kept, tally)
 
 
 def tally_of(plan: Plan, rules: Rules, columns: F64) -> Tally:
