@@ -27,8 +27,6 @@ from dpca.derived.statistics import Grouped, Test, arrangements, coded
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE, SMALLEST
 
-WITHOUT_MAPS = ("distances", "pcoa", "permanova", "manova", "ridge", "heritability")
-"""The kinds of analyses that are here."""
 TESTS = {
     "wilks_lambda": "Wilks' lambda",
     "pillai_trace": "Pillai's trace",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpca.analyses import feature_groups, projection, statistics
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
+from dpca.analyses.kept import Kept
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
@@ -247,9 +248,15 @@ _MATRICES |= {"distances": 4, "pcoa": 5, "permanova": 4, "manova": 5, "ridge": 5
 (tests/analyses/test_memory.py)."""
 
 
-def held(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
-    """What the analyses of n samples hold, one after another."""
-    largest = max(_MATRICES[analysis.model.kind] for analysis in analyses)
+_OF_GROUPS = 4
+"""And these more where a pca reads the matrices of groups of features."""
+
+
+def held(n: int, analyses: Sequence[Analysis], kept: Kept) -> list[runplan.Array]:
+    """What the analyses of n samples of some results hold, one after another."""
+    of_factor = kept.known.solver == "tsqr"
+    largest = max(_MATRICES[one.model.kind] + of_factor * _of_factor(one.model) for one in analyses)
+    largest += _OF_GROUPS * (len(kept.features.names) > 1)
     columns = sum(columns_of(analysis.model) for analysis in analyses)
     square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
     vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))
@@ -260,6 +267,17 @@ def held(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
         *([runplan.Array("distances", 8 * n * n, square)] if square else []),
         *([runplan.Array("statistics of all analyses", 8 * n * vectors)] if vectors else []),
     ]
+
+
+def _of_factor(model: Any) -> int:
+    """Matrices more where R is kept: its singular value decomposition, of windows that of a factor for each lag."""
+    match model:
+        case ExtendedEof():
+            return 4 * model.lags
+        case HilbertEof():
+            return 10
+        case _:
+            return 4
 
 
 def _vectors(model: Statistic) -> int:

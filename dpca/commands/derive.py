@@ -44,7 +44,7 @@ from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
-from dpca.system.machine import Peak, watched_memory
+from dpca.system.machine import Peak, release_memory, watched_memory
 
 GRAM_SAMPLE = "gram_sample"
 """The axis of coefficients: the samples of the run, whatever rows the operators make of them."""
@@ -98,6 +98,9 @@ def derive(
         with building(out, overwrite, paths, named="output.path") as aside:
             work = _Work(config, kept, groups, executor, peak, aside, display)
             answers = work.answers()
+            release_memory()  # what reading and solving n x n matrices took, before the pass for maps
+            if not mapped(answers):  # what was asked for has none, as its groups are labels within an input
+                with_components, work.groups = False, ()
             manifest: dict[str, Any] = {
                 "kind": DERIVED,
                 "run": uuid.uuid4().hex,
@@ -159,7 +162,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     with _near(loaded), connect(place, _workers(config)) as executor:
         workers = executor.workers(_memory(config))
         n = kept.first.n_samples
-        process = process_of(kept.name, "analyses", held(n, config.analyses), n, workers)
+        process = process_of(kept.name, "analyses", held(n, config.analyses, kept), n, workers)
         q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
@@ -204,7 +207,7 @@ class _Work:
         self.workers = executor.workers(_memory(config))
         self._peak, self._aside, self._plans = peak, aside, list[RunPlan]()
         n = kept.first.n_samples
-        self._process = process_of(kept.name, "analyses", held(n, config.analyses), n, self.workers)
+        self._process = process_of(kept.name, "analyses", held(n, config.analyses, kept), n, self.workers)
         self.progress = Progress(
             display, check=self._check, vitals=self._vitals, entered=peak.enter, stages=1 + bool(groups)
         )
@@ -282,6 +285,8 @@ class _Work:
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
         n, q = self.kept.first.n_samples, n_columns(answers)
         beside = [Array("answers of all analyses", 3 * 8 * n * q + n_bytes)]
+        if len(self.kept.features.names) > 1:  # measured: zarr's threads keep some of it for a while
+            beside.append(Array("what reading matrices of groups leaves", 8 * n * n, 2))
         how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
         return plan_maps(self.groups, q, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
 

@@ -25,12 +25,15 @@ MODELS = [
     "{kind: manova, by: {uri: many.npy}, n_components: 10}",
     "{kind: ridge, target: {uri: y.npy}}",
     "{kind: heritability, target: {uri: y.npy}, covariates: {uri: z.npy}}",
+    "{kind: mca, groups: [a, b], n_components: 10, permutations: 9}",
+    "{kind: cca, groups: [a, b], permutations: 9}",
+    "{kind: similarity, permutations: 9}",
 ]
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    """A run of 2000 samples."""
+@pytest.fixture(scope="module", params=["gram_eigh", "tsqr"])
+def result(request, tmp_path_factory):
+    """A run of 2000 samples with two groups of features, which keeps K or R."""
     place = tmp_path_factory.mktemp("kept")
     rng, t = np.random.default_rng(0), np.arange(N)
     x = np.outer(np.cos(2 * np.pi * t / 50), rng.standard_normal(D)) + np.outer(
@@ -38,7 +41,8 @@ def result(tmp_path_factory):
     )
     zarr.create_array(str(place / "x.zarr"), data=(10 * x + rng.standard_normal((N, D))).astype("f4"), chunks=(N, 500))
     (place / "r.yaml").write_text(
-        f"input: {{uri: {place}/x.zarr}}\nmodel: {{n_components: 2}}\noutput: {{path: {place}/r, components: false}}\n"
+        f"input: {{uri: {place}/x.zarr}}\nmodel: {{n_components: 2, svd_solver: {request.param}}}\n"
+        f"output: {{path: {place}/r, components: false, groups: {{ranges: {{a: [0, 2500], b: [2500, {D}]}}}}}}\n"
     )
     assert dpca("run", place / "r.yaml") == 0
     return place / "r"
