@@ -262,9 +262,14 @@ class _Completion:
         self.outputs.write("components", values, ("component", *self._dims.features))
 
     def _assumption_not_met(self, solved: Solved) -> AssumptionError:
+        why = "The noise is not white: its eigenvalues do not follow Marchenko and Pastur's distribution"
+        if solved.curve is not None and self.model.n_components == BI_CROSS_VALIDATION:
+            why = (
+                f"The error of what is left out is smallest at {solved.curve.n_components} of {len(solved.curve.errors) - 1} components that were "
+                "tried: noise is correlated along the samples, as in time series, or there are as many components"
+            )
         return AssumptionError(
-            f"{self.data.name}: model.n_components is {self.model.n_components}: {solved.chosen.problem}. The noise is not "
-            "white: its eigenvalues do not follow Marchenko and Pastur's distribution",
+            f"{self.data.name}: model.n_components is {self.model.n_components}: {solved.chosen.problem}. {why}",
             "Set model.n_components to a number, a share of the variance such as 0.9, or broken_stick, which finds "
             f"{solved.suggested['broken_stick']} here.",
             key="model.n_components",

@@ -200,10 +200,10 @@ def _of_validation(curve: dict[str, Any] | None) -> list[str]:
     """What has to be said of bi-cross-validation."""
     if curve is None:
         return []
-    if curve["still_falls"]:
-        most = len(curve["errors"]) - 1
+    if curve["undecided"]:
         return [
-            f"the error of bi-cross-validation still falls at {most} components, the most that were tried: there may be more"
+            f"bi-cross-validation gives no number: its error is smallest at {curve['n_components']} of {len(curve['errors']) - 1} components that "
+            "were tried, as where noise is correlated along the samples (time series), or where there are as many components"
         ]
     if curve["n_components"] == 0:
         return [

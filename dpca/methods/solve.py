@@ -15,7 +15,7 @@ from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.backproject import Measured
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
-from dpca.numerics.dimension import BI_CROSS_VALIDATION, Chosen, Eigenvalues, choose, suggestions
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
@@ -129,8 +129,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         summed=summed,
         spectrum=spectrum,
         chosen=chosen,
-        suggested=suggestions(given)
-        | ({} if choice.curve is None else {BI_CROSS_VALIDATION: choice.curve.n_components}),
+        suggested=suggestions(given) | ({} if choice.validated is None else {BI_CROSS_VALIDATION: choice.validated}),
         curve=choice.curve,
         bounds=bounds,
         power=power,
@@ -163,9 +162,15 @@ class _Choice:
         values, rank, _ = ranked(eigenvalues, floor, n, d, center)
         # The total is added up without products: it has the digits of float64.
         given = Eigenvalues(values, rank, n, max(1, d - self.summary.features.constant), center, self.summary.squares)
-        validated = None if self.curve is None else self.curve.n_components
-        self.last = given, choose(self.model.n_components, given, validated)
+        self.last = given, choose(self.model.n_components, given, self.validated)
         return self.last[1].n_components
+
+    @property
+    def validated(self) -> int | str | None:
+        """The number by bi-cross-validation, or why it gives none; None where nothing was added up for it."""
+        if self.curve is None:
+            return None
+        return NOT_MET if self.curve.undecided else self.curve.n_components
 
     def backward_error(self, eigenvalues: F64) -> float:
         """Backward error of a factor, below which no sigma counts; 0 where the solver squares sigma."""

@@ -4,8 +4,13 @@ Leaving out samples alone can't tell signal from noise, since the error then fal
 Bioanalytical Chemistry 390, 2008). Owen and Perry (Annals of Applied Statistics 3, 2009) cut X into [A B; C D], where A has the left-out
 samples and features, and predict A by B (D_k)^+ C, with the truncated SVD D_k of the block that keeps both. The error needs only the
 Gram matrices of groups of features: with K_r = K - K_g of the kept features, left-out samples I and kept ones J, K_r[J, J] = U diag(lambda) U',
-it is |A - B_k C|^2 = tr(K_g[I, I] - 2 B_k K_g[J, I] + B_k K_g[J, J] B_k'), B_k = K_r[I, J] U_k diag(1 / lambda_k) U_k'. It assumes that noise
-in left-out features is independent of that in kept ones: groups of features have to be far enough from each other, and spread over all.
+it is |A - B_k C|^2 = tr(K_g[I, I] - 2 B_k K_g[J, I] + B_k K_g[J, J] B_k'), B_k = K_r[I, J] U_k diag(1 / lambda_k) U_k'. Rows are about the mean
+of the kept samples, so that the left-out ones tell nothing of themselves.
+
+It assumes that noise in left-out features is independent of that in kept ones: groups of features have to be far enough from each other, and spread
+over all; and that noise of samples is independent. Where it is correlated along the samples, as in most time series, any feature's noise is
+predicted from that of neighbouring samples, and the error falls on and on: no number is given where it is smallest in the upper half of the numbers that
+were tried (`Curve.undecided`; measured in `workflows/validation`).
 """
 
 from __future__ import annotations
@@ -51,20 +56,20 @@ class Curve:
         return int(np.argmin(self.errors))
 
     @property
-    def still_falls(self) -> bool:
-        """Whether the error is smallest at the largest number that was tried."""
-        return self.n_components == len(self.errors) - 1
+    def undecided(self) -> bool:
+        """Whether the error is smallest in the upper half of what was tried, and so gives no number."""
+        return 2 * self.n_components > len(self.errors) - 1
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For the certificate: errors, groups, row_folds, seed, n_components, still_falls."""
+        """For the certificate: errors, groups, row_folds, seed, n_components (where the error is smallest), undecided."""
         return {
             "errors": self.errors.tolist(),
             "groups": self.n_groups,
             "row_folds": self.n_row_folds,
             "seed": self.seed,
             "n_components": self.n_components,
-            "still_falls": self.still_falls,
+            "undecided": self.undecided,
         }
 
 
@@ -80,6 +85,8 @@ def bi_cross_validation(
     most : the largest number of components; at most half of the kept samples
     """
     n = len(groups[0])
+    if n < 2:
+        return Curve(np.zeros(1), len(groups), 1, seed)
     row_folds = max(2, min(row_folds, n // 2))
     order = np.random.default_rng(seed).permutation(n)
     folds = [np.sort(order[number::row_folds]) for number in range(row_folds)]

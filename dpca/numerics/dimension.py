@@ -67,19 +67,21 @@ class Chosen:
     """Why the rule gave no number; empty if it gave one."""
 
 
-def choose(n_components: NComponents, spectrum: Eigenvalues, validated: int | None = None) -> Chosen:
+def choose(n_components: NComponents, spectrum: Eigenvalues, validated: int | str | None = None) -> Chosen:
     """The number of components that a model requests.
 
     Parameters
     ----------
     n_components : a number, a share of the variance between 0 and 1, a key of RULES, or None for all
     spectrum : the eigenvalues that a rule or a share needs
-    validated : the number by bi-cross-validation, where groups of features were added up for it
+    validated : the number by bi-cross-validation, or why it gives none, where groups of features were added up for it
     """
     if n_components is None:
         return Chosen(spectrum.values.size, "all of them")
     if n_components == BI_CROSS_VALIDATION:
         assert validated is not None
+        if isinstance(validated, str):
+            return Chosen(1, n_components, validated)
         return Chosen(max(1, validated), f"{n_components} found {validated}")
     if isinstance(n_components, str):
         number = RULES[n_components](spectrum)
