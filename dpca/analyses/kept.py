@@ -180,6 +180,11 @@ class Kept:
         return Samples.of(unread, self.axis(time), self.known, self.features)
 
     @property
+    def sizes(self) -> tuple[str, int]:
+        """What the memory of analyses depends on: the solver of the products, and the number of groups of features."""
+        return self.known.solver, len(self.features.names)
+
+    @property
     def features(self) -> Features:
         """The groups of features that a Gram matrix is kept of each: of each result, or of each of its inputs or labels."""
         names, parts, first = list[str](), list[int](), 0

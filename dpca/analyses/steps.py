@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dpca.analyses import feature_groups, projection, statistics
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.kept import Kept
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
@@ -252,11 +251,17 @@ _OF_GROUPS = 4
 """And these more where a pca reads the matrices of groups of features."""
 
 
-def held(n: int, analyses: Sequence[Analysis], kept: Kept) -> list[runplan.Array]:
-    """What the analyses of n samples of some results hold, one after another."""
-    of_factor = kept.known.solver == "tsqr"
+def held(n: int, analyses: Sequence[Analysis], solver: str = "gram_eigh", n_groups: int = 1) -> list[runplan.Array]:
+    """What the analyses of n samples hold, one after another.
+
+    Parameters
+    ----------
+    solver : of the products that are kept, K or R
+    n_groups : groups of features that have a matrix each
+    """
+    of_factor = solver == "tsqr"
     largest = max(_MATRICES[one.model.kind] + of_factor * _of_factor(one.model) for one in analyses)
-    largest += _OF_GROUPS * (len(kept.features.names) > 1)
+    largest += _OF_GROUPS * (n_groups > 1)
     columns = sum(columns_of(analysis.model) for analysis in analyses)
     square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
     vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))

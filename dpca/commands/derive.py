@@ -162,7 +162,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     with _near(loaded), connect(place, _workers(config)) as executor:
         workers = executor.workers(_memory(config))
         n = kept.first.n_samples
-        process = process_of(kept.name, "analyses", held(n, config.analyses, kept), n, workers)
+        process = process_of(kept.name, "analyses", held(n, config.analyses, *kept.sizes), n, workers)
         q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
@@ -207,7 +207,7 @@ class _Work:
         self.workers = executor.workers(_memory(config))
         self._peak, self._aside, self._plans = peak, aside, list[RunPlan]()
         n = kept.first.n_samples
-        self._process = process_of(kept.name, "analyses", held(n, config.analyses, kept), n, self.workers)
+        self._process = process_of(kept.name, "analyses", held(n, config.analyses, *kept.sizes), n, self.workers)
         self.progress = Progress(
             display, check=self._check, vitals=self._vitals, entered=peak.enter, stages=1 + bool(groups)
         )

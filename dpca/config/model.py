@@ -106,7 +106,7 @@ class Model:
         if (n_groups > 1 or self.n_folds) and self.solver == "covariance_eigh":
             raise ConfigError(
                 "svd_solver is 'covariance_eigh', but groups of features (inputs side by side, output.groups, bi_cross_validation) each "
-                "have a matrix over the samples",
+                "have a matrix over their samples",
                 "Set model.svd_solver: auto.",
                 key="model.svd_solver",
             )

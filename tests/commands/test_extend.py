@@ -121,6 +121,7 @@ def test_single_precision_keeps_its_digits(dtype, to):
     assert not certificate["exact_products"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", ["center: false", "weights: {uri: w.npy}, filters: {mask: {uri: m.npy}}", "missing: mean"]
 )
@@ -139,6 +140,7 @@ def test_what_features_have_of_their_own_stays(settings):
     assert_same("e", "s", 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scaling", ["none", "first_eigenvalue"])
 def test_inputs_side_by_side(scaling):
     x = samples()
@@ -180,6 +182,7 @@ def test_groups_for_validation_are_not_extended(capsys):
     assert "groups of features for validation, which are not extended" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_again_and_then_all_that_a_run_serves(capsys):
     """In several steps, several files at once; then derived, transformed and exported as a run."""
     x = samples(N + M + 5)
