@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,7 @@ class Division:
 
     def most_cells(self, plan: Plan) -> int:
         """The most groups that a span of a plan has features of."""
-        if self.labels is None and not self.unit:
-            return 1
-        found = 1
-        for span in range(plan.n_spans):
-            cells = {cell for tile in plan.tiles_of(span) for cell, _ in self.cells(tile, plan.feature_shape, span)}
-            found = max(found, len(cells))
-        return found
+        return 1 if self.labels is None and not self.unit else _most_cells(self, plan)
 
     @property
     def scattered(self) -> bool:
@@ -84,6 +79,16 @@ class Division:
             order = np.ravel_multi_index(axes, feature_shape).reshape(-1)
             found += order // self.unit % self.n_folds
         return found
+
+
+@lru_cache(maxsize=64)
+def _most_cells(division: Division, plan: Plan) -> int:
+    """As `Division.most_cells`: a plan is tried several times, and looking at all labels takes seconds where they are many."""
+    found = 1
+    for span in range(plan.n_spans):
+        cells = {cell for tile in plan.tiles_of(span) for cell, _ in division.cells(tile, plan.feature_shape, span)}
+        found = max(found, len(cells))
+    return found
 
 
 WHOLE = Division()
