@@ -33,6 +33,7 @@ def decompose_array(
     weights=None,
     sample_weights=None,
     design=None,
+    rotation=None,
     window=None,
     ledger=None,
     progress=None,
@@ -43,7 +44,9 @@ def decompose_array(
     executor = executor or Threads(2)
     layout = source.layout
     n_samples = layout.shape[samples_axis]
-    model = Model(n_components, rules, precision, solver, sample_weights=sample_weights, design=design)
+    model = Model(
+        n_components, rules, precision, solver, sample_weights=sample_weights, design=design, rotation=rotation
+    )
     keeps = model.keeps(n_samples, layout.n_values // n_samples)
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
     at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)

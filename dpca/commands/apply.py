@@ -45,12 +45,14 @@ from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
-from dpca.store.outputs import Outputs
+from dpca.store.outputs import ROTATED_COMPONENT, Outputs
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Stored
 from dpca.store.synced import SyncedStore
 from dpca.store.unfinished import differences
 from dpca.system.machine import watched_memory
+
+ROTATED = "rotated_scores"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def transform(
     training: str | None = None,
 ) -> Applied:
     """Scores of new samples, as a Zarr group with `scores` (sample, component): whitened if the result's are.
+
+    Where the result has rotated components, `rotated_scores` (sample, rotated_component) are beside them.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def transform(
         outputs = Outputs(SyncedStore(aside.arrays))
         uris = [without_secrets(where.uri) for where in wheres]
         outputs.create({"result": str(result), "input": uris if len(uris) > 1 else uris[0]})
-        written = _WrittenScores(outputs, fit.whitening_of(kernel_case))
+        written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated)
         written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
         write_coordinates(outputs, of_names.source, dims, axis)
         _project(projectors, written, Runner(executor, progress, ledger))
@@ -174,7 +178,7 @@ def _project(projectors: Sequence[Projector], written: _WrittenScores, runner: R
 
 def _projected(projector: Projector, written: _WrittenScores, runner: Runner) -> None:
     projector.project(runner, written.receive)
-    if damage := written.outputs.damage(written.name):  # of scores that were written before this command resumed
+    if damage := written.damage:  # of scores that were written before this command resumed
         assert runner.ledger is not None
         runner.progress.say(f"{damage}: they are computed again")
         runner.ledger.checkpoint(projector.name).clear()
@@ -208,6 +212,8 @@ class _WrittenScores:
     whitening: NDArray[np.float64]
     """By which the scores of each component are divided, (n_components,)."""
     name: str = "scores"
+    to_rotated: NDArray[np.float64] | None = None
+    """The matrix that makes rotated scores of these; None where there are none."""
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 
@@ -218,6 +224,16 @@ class _WrittenScores:
         chunks = max(1, min(together, TILE_BYTES // (8 * max(1, k)))), max(1, k)
         attributes, dims = {"whitened": whitened}, (dim, "component")
         self.outputs.create_array(self.name, (n_samples, k), chunks, np.float64, dims, attributes=attributes)
+        if self.to_rotated is not None:
+            k = self.to_rotated.shape[1]
+            dims = dim, ROTATED_COMPONENT
+            self.outputs.create_array(ROTATED, (n_samples, k), (chunks[0], k), np.float64, dims, attributes=attributes)
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with what was written; None if it is intact."""
+        names = [self.name] if self.to_rotated is None else [self.name, ROTATED]
+        return next((found for name in names if (found := self.outputs.damage(name))), None)
 
     def of_input(self, name: str) -> _WrittenScores:
         """An array like this one, for the part that one of several inputs has in the scores, not whitened."""
@@ -239,7 +255,10 @@ class _WrittenScores:
     def receive(self, group: slice, scores: NDArray[np.float64]) -> None:
         """Write the scores of a group of samples, not whitened."""
         self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
-        self.outputs.write_part(self.name, (group, slice(0, len(self.whitening))), scores / self.whitening)
+        scores = scores / self.whitening
+        self.outputs.write_part(self.name, (group, slice(0, len(self.whitening))), scores)
+        if self.to_rotated is not None:
+            self.outputs.write_part(ROTATED, (group, slice(0, self.to_rotated.shape[1])), scores @ self.to_rotated)
 
 
 def _of_no_value(samples: list[int]) -> tuple[str, ...]:

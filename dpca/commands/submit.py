@@ -35,7 +35,16 @@ TIME_MARGIN, LEAST_MINUTES, LEAST_WAITING_MINUTES = 3, 10, 60
 SIGNAL_SECONDS = 120
 SPANS_A_JOB = 10
 """A job lasts for at least so many spans: the one that is unfinished when it ends is computed again."""
-SECOND_PASS = ("components", "orthogonalize", "scores", "signs")
+SECOND_PASS = (
+    "components",
+    "orthogonalize",
+    "scores",
+    "signs",
+    "fourth moments",
+    "promax target",
+    "rotated components",
+    "rotated scores",
+)
 """Stages whose tasks hold no m x m matrix; the names of those that follow another solver begin so, too."""
 MOST_TASKS = 1000
 """Slurm's default for MaxArraySize allows no more."""

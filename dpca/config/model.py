@@ -15,9 +15,12 @@ from dpca.numerics.known import Known
 from dpca.numerics.ladder import Precision, Rung, working_dtype
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.regression import Regression
+from dpca.numerics.rotation import Rotating
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
 
+MOST_ROTATED = 100
+"""Components that can be rotated together: their moments, as a matrix of pairs, take 200 MB."""
 Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
 
 
@@ -46,6 +49,8 @@ class Model:
     """How inputs side by side are scaled against each other."""
     n_folds: int = 0
     """Groups of features that are added up for validation beside K; 0 for none."""
+    rotation: Rotating | None = None
+    """How leading components are rotated; None for not at all."""
     known: Known | None = None
     """Products of the first samples that an earlier run has; None for none."""
 
@@ -112,6 +117,8 @@ class Model:
             )
         if self.rules.missing == "pairwise":
             self._check_pairwise()
+        if self.rotation is not None:
+            self._check_rotation(self.rotation, name, self.most_components(n_samples, n_features))
         if self.sample_weights is not None:
             self._check_sample_weights(self.sample_weights, name, n_samples)
         if self.design is not None:
@@ -160,6 +167,30 @@ class Model:
                     key,
                 )
         _ = design.regression
+
+    def _check_rotation(self, rotation: Rotating, name: str, most: int) -> None:
+        """Refuse a rotation of components that there are not, of too many, or of what are no components of an X."""
+        asked, key = rotation.n_components, "model.rotation.n_components"
+        wrong = "kernels" if self.kernels else "missing: pairwise" if self.rules.missing == "pairwise" else None
+        if wrong is not None:
+            raise ConfigError(
+                f"model.rotation is {rotation.kind}, which is of orthonormal components, and {wrong} has none",
+                "Leave model.rotation out.",
+                key="model.rotation",
+            )
+        if asked is not None and asked > most:
+            raise ConfigError(
+                f"model.rotation.n_components is {asked}, but {name} has at most {most} components",
+                f"Give a number from 1 to {most}, or leave it out for all.",
+                key=key,
+            )
+        if (asked or most) > MOST_ROTATED:
+            raise ConfigError(
+                f"model.rotation is of up to {asked or most} components, whose k^4 / 24 fourth moments are too many: at most "
+                f"{MOST_ROTATED} can be rotated",
+                f"Set model.rotation.n_components to {MOST_ROTATED} or less.",
+                key=key,
+            )
 
     def _check_sample_weights(self, weights: SampleWeights, name: str, n_samples: int) -> None:
         """Refuse weights that are not one positive number for each sample, and what is not defined with them."""

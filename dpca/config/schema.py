@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, RowKey, Section, Text, Weights
+from dpca.config.rotation import Rotation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
 from dpca.numerics.panels import BlockScaling, Missing, Scale
 from dpca.sources.credentials import HIDDEN, without_credentials
@@ -203,6 +204,13 @@ class Model(Section):
         ),
     ] = None
     whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
+    rotation: Annotated[
+        Rotation | None,
+        Field(
+            description="Rotated components beside the components: {kind: varimax, promax, fastica or jade}. "
+            "They are found from moments that one sweep over the components adds up; no data are read."
+        ),
+    ] = None
     kernel: Annotated[
         Kernel | Annotated[list[Kernel], _SWEEP],
         Field(
@@ -454,6 +462,7 @@ REMEDIES = {
     "input.sample_names": "Write sample_names: {uri: PATH}.",
     "input.feature_names": "Write feature_names: {uri: PATH}.",
     "model.labels": "Write labels: {uri: PATH}.",
+    "model.rotation": "Write rotation: {kind: varimax}.",
     "preprocess.regress_out": "Write regress_out: {seasonal_cycle: month, trend: 1}, or one of them.",
     "preprocess.weights": "Write weights: {uri: PATH}.",
     "preprocess.sample_weights": "Write sample_weights: {uri: PATH}.",

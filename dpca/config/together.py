@@ -30,12 +30,25 @@ def check_together(config: Config) -> None:
     _check_groups(config)
     if config.preprocess.regress_out is not None:
         _check_regress_out(config.preprocess.regress_out, config.preprocess)
+    if config.model.rotation is not None:
+        _check_rotation(config)
     if config.model.kind == "pca":
         _check_no_kernels(config.model)
         return
     _check_kernels(config)
     if "precomputed" in _kernels_of(config.model):
         _check_precomputed(config)
+
+
+def _check_rotation(config: Config) -> None:
+    """What is rotated is written."""
+    if config.model.kind != "pca" or not config.output.components:
+        why = "output.components is false" if config.model.kind == "pca" else f"model.kind is {config.model.kind}"
+        raise ConfigError(
+            f"model.rotation is set, but {why}: there are no components to rotate",
+            "Leave model.rotation out, or let a PCA write components.",
+            key="model.rotation",
+        )
 
 
 def _check_regress_out(asked: RegressOut, preprocess: Preprocess) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
+from dpca.config.rotation import Rotation
 from dpca.config.schema import N_FOLDS, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
@@ -25,6 +27,7 @@ from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
+from dpca.numerics.certificate import caveats_of_rotation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
 from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Scale
@@ -105,12 +108,21 @@ class PCA(Streaming):
         Directory in which each fit creates a directory for its result, if X is not a NumPy array; None means a
         temporary one that is removed when the process ends. On a cluster all workers must have access to it.
     random_state : accepted for compatibility; nothing here is random
+    rotation : "varimax", "promax", "fastica", "jade", a mapping or None
+        Rotate leading components (`dpca.numerics.rotation` has the formulas): a mapping has the kind, n_components, normalize,
+        power and algorithm, as `model.rotation` in a configuration. Scores that `transform` returns, and
+        `inverse_transform` takes, are then the rotated ones; components_ and what is beside it stay those of PCA.
 
     Attributes
     ----------
     components_ : (n_components, features...)
         Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
     mean_ : (features...), float64
+    rotated_components_ : (rotated components, features...), of length 1; None without rotation
+    rotated_explained_variance_, rotated_explained_variance_ratio_ : (rotated components,); of an oblique rotation, whose
+        scores are correlated, they do not add up
+    rotation_matrix_ : (n_components, rotated components), R of the loadings; rows of components that are not rotated are 0
+    factor_correlation_ : (rotated components, the same), of an oblique rotation (promax, fastica, jade)
     scale_, weights_ : (features...), float64, what features were divided and then multiplied by
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
     noise_variance_ : float
@@ -129,7 +141,7 @@ class PCA(Streaming):
     """
 
     _kind = "pca"
-    _with_features = ("mean", "scale", "weights", "components")
+    _with_features = ("mean", "scale", "weights", "components", "rotated_components")
     _weighted = False
     """Whether samples of the fit had weights."""
 
@@ -154,6 +166,7 @@ class PCA(Streaming):
         client: Any = None,
         store: str | os.PathLike[str] | None = None,
         random_state: Any = None,
+        rotation: str | Mapping[str, Any] | None = None,
     ) -> None:
         self.n_components = n_components
         self.svd_solver = svd_solver
@@ -173,6 +186,7 @@ class PCA(Streaming):
         self.client = client
         self.store = store
         self.random_state = random_state
+        self.rotation = rotation
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X: two reads of it.
@@ -198,13 +212,14 @@ class PCA(Streaming):
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit to X and return its scores, as `transform` does; no further read, unless a sample has weight 0."""
-        scores = self._fit(X, sample_weight).scores
+        found = self._fit(X, sample_weight)
+        scores = found.scores if self._to_rotated is None else found.rotated_scores
         if len(scores) < (self._result.input["n_stored"] or 0):
             return self.transform(X)
         return self._labelled(X, scores, "scores")
 
     def transform(self, X: Any, covariates: Any = None) -> Any:
-        """Scores of new samples, (n_samples, n_components) float64: one read of them.
+        """Scores of new samples, (n_samples, n_components) float64: one read of them. With `rotation`, rotated scores.
 
         Parameters
         ----------
@@ -221,7 +236,8 @@ class PCA(Streaming):
             When X has other features than the fit, or a date or covariates that `regress_out` needs are not there.
         """
         scores, _ = self._projected(X, covariates)
-        return self._labelled(X, scores / self._whitening if self.whiten else scores, "scores")
+        scores = scores / self._whitening if self.whiten else scores
+        return self._labelled(X, scores if self._to_rotated is None else scores @ self._to_rotated, "scores")
 
     def score_samples(self, X: Any, covariates: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
@@ -359,20 +375,20 @@ class PCA(Streaming):
     def _arrays_of(self, one: Result) -> tuple[Any, Any, Any, Any]:
         """Mean, scale, weights and components of a group of features, which the user may have changed."""
         mean, scale, weights, components = (
-            by_group(getattr(self, f"{name}_"))[one.group] for name in self._with_features
+            by_group(getattr(self, f"{name}_"))[one.group] for name in ("mean", "scale", "weights", "components")
         )
         return mean, scale, weights, components
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components_
+        return self.n_components_ if self._to_rotated is None else self._to_rotated.shape[1]
 
     def inverse_transform(self, X: Any) -> Any:
         """Samples from their scores, X^ = 1 m' + (Z W') diag(scale / weight), in the layout of the fit.
 
         Parameters
         ----------
-        X : (n_samples, n_components) scores, whitened if `whiten`; or a DataArray of them, whose dimensions are the
+        X : (n_samples, n_components) scores, whitened if `whiten`, and rotated with `rotation`; or a DataArray of them, whose dimensions are the
             samples' and `component`
 
         Returns
@@ -388,7 +404,9 @@ class PCA(Streaming):
                 "or of which covariates, their samples are",
                 "Add it: the fit is mean + regressors @ regression, which to_xarray() has; or save it, and use dpca reconstruct.",
             )
-        scores = self._matrix(X, self.n_components_)
+        scores = self._matrix(X, self._n_features_out)
+        if self._to_rotated is not None:
+            scores = scores @ np.linalg.pinv(self._to_rotated)
         if self.whiten:
             scores = scores * self._whitening
         return self._restored(X, {one.group: self._samples_of(scores, one) for one in self._result.each})
@@ -445,6 +463,7 @@ class PCA(Streaming):
             block_scaling=self.block_scaling,
             sample_weights=weights,
             n_folds=N_FOLDS if self.n_components == BI_CROSS_VALIDATION else 0,
+            rotation=None if (asked := self._rotation()) is None else asked.asked,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
@@ -463,8 +482,25 @@ class PCA(Streaming):
             seconds = time.perf_counter() - began
             recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model.design)
             self._adopt(recorded, in_memory)
+        for sentence in caveats_of_rotation(found.certificate.get("rotation")):
+            warnings.warn(sentence, UserWarning, stacklevel=4)
         self._keep_labels(X)
         return found
+
+    def _rotation(self) -> Rotation | None:
+        """The rotation that is asked for."""
+        asked = self.rotation
+        if asked is None:
+            return None
+        try:
+            return Rotation.model_validate({"kind": asked} if isinstance(asked, str) else dict(asked))
+        except (ValidationError, TypeError, ValueError) as cause:
+            raise ConfigError(
+                f"rotation is {asked!r}, but 'varimax', 'promax', 'fastica', 'jade', or a mapping of kind, n_components (from 1), "
+                "normalize (True or False), power (above 1, to 10) and algorithm ('parallel' or 'deflation') is allowed",
+                "Pass one of these, such as {'kind': 'varimax', 'n_components': 8}.",
+                key="model.rotation",
+            ) from cause
 
     def _design_of(self, groups: Groups) -> Design | None:
         """The regressors of the samples of the fit."""
@@ -518,7 +554,12 @@ class PCA(Streaming):
         return sources, SampleWeights(values[positive], self.sample_weight_kind, "sample_weight")
 
     def _asked(self) -> dict[str, Any]:
-        return {"svd_solver": self.svd_solver, "precision": self.precision, "whiten": bool(self.whiten)}
+        return {
+            "svd_solver": self.svd_solver,
+            "precision": self.precision,
+            "whiten": bool(self.whiten),
+            "rotation": self._rotation(),
+        }
 
     def _config(self, groups: Groups) -> dict[str, Any]:
         config = super()._config(groups)
@@ -543,6 +584,7 @@ class PCA(Streaming):
         estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten", "block_scaling")))
         if (weights := result.manifest["config"]["preprocess"].get("sample_weights")) is not None:
             estimator.sample_weight_kind = weights["kind"]
+        estimator.rotation = result.manifest["config"]["model"].get("rotation")
         if (regressed := asked_of(result)) is not None:
             estimator.regress_out = regressed.model_dump(exclude_none=True)
             if regressed.covariates is not None:  # the regressors that they made give the same fit
@@ -563,6 +605,7 @@ class PCA(Streaming):
         self.scale_: Any
         self.weights_: Any
         self.components_: Any
+        self.rotated_components_: Any
         self._set_arrays()
         arrays, counts = result.arrays, result.manifest["counts"]
         self.explained_variance_, self.explained_variance_ratio_, self.singular_values_ = (
@@ -578,8 +621,20 @@ class PCA(Streaming):
         self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
         self.certificate_ = result.certificate
         self._whitening = result.deviations()
+        self._to_rotated = result.to_rotated
+        for name in (
+            "rotated_explained_variance",
+            "rotated_explained_variance_ratio",
+            "rotation_matrix",
+            "factor_correlation",
+        ):
+            if name in arrays:
+                setattr(self, f"{name}_", np.asarray(arrays[name][...], np.float64))
+            else:
+                self.__dict__.pop(f"{name}_", None)
         if len(result.groups) > 1:
             self.variance_share_ = np.asarray(arrays["variance_share"][...], np.float64)
         if in_memory:
             for one in result.each:
-                arrays.let_go(one.named("components"))  # the attribute holds them
+                for name in ("components", "rotated_components"):
+                    arrays.let_go(one.named(name))  # the attribute holds them

@@ -31,6 +31,7 @@ from dpca.execution.stage import Runner, Stage, Traffic
 from dpca.methods.climb import climb
 from dpca.methods.copying import CopyTask, copy_unit
 from dpca.methods.dataset import Dataset
+from dpca.methods.rotating import Rotator
 from dpca.methods.second_pass import SecondPass
 from dpca.methods.solve import Solved, solve
 from dpca.methods.stages import Stages, TaskSeconds
@@ -81,6 +82,11 @@ class Decomposition:
         """Scores, whitened if the model says so, (n_samples, n_components)."""
         return np.asarray(self.outputs.array("scores")[...], np.float64)
 
+    @property
+    def rotated_scores(self) -> NDArray[np.float64]:
+        """Rotated scores, (n_samples, rotated components), where there was a rotation."""
+        return np.asarray(self.outputs.array("rotated_scores")[...], np.float64)
+
 
 def decompose(
     groups: Groups,
@@ -125,8 +131,6 @@ def decompose(
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)
         solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
-    outputs.gather()
-    outputs.finish()
     summary, weighted = solved.summary, model.sample_weights
     certificate = certify(
         solved.spectrum,
@@ -138,6 +142,11 @@ def decompose(
         negative=solved.negative,
         effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
     )
+    if model.rotation is not None:
+        rotator = Rotator(stages, data, model.rotation, outputs, dims, model.whiten)
+        certificate["rotation"] = rotator.rotate(solved, certificate)
+    outputs.gather()
+    outputs.finish()
     chosen = {"chosen": solved.spectrum.n_components, "reason": solved.chosen.reason, "suggested": solved.suggested}
     if solved.curve is not None:
         chosen[BI_CROSS_VALIDATION] = solved.curve.as_json

@@ -372,10 +372,15 @@ class Sweep(Work):
 
 
 def orthogonalize_span(work: Sweep, transform: F64, span: int, report: Report) -> F64:
-    """Write T W' for a span's components W'; returns the span's share of the new W'W, (n_components, n_components)."""
+    """Write T W' for a span's components W'; returns the span's share of the new W'W, (n_components, n_components).
+
+    Parameters
+    ----------
+    transform : T, (k, k), of the k leading components, usually all
+    """
     overlap = np.zeros_like(transform)
     for tile in work.plan.tiles_of(span):
-        components = work.outputs.read_part(work.reads, tile)
+        components = work.outputs.read_part(work.reads, tile)[: len(transform)]
         rows = components.reshape(len(components), -1)
         for start in range(0, rows.shape[1], work.plan.panel_width):
             piece = rows[:, start : start + work.plan.panel_width]

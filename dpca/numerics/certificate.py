@@ -247,11 +247,33 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
             f"{certificate['precision']} precision knows to less than two digits (the least {fewest:g}; two from "
             f"{certificate['supported_ratio']:.1e} of the largest on): {remedy}"
         )
+    sentences += caveats_of_rotation(certificate.get("rotation"))
     if zero:
         lost = squared and zero[0] < certificate["largest_rank"] and "case" not in certificate
         sentences.append(
             f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
+        )
+    return sentences
+
+
+def caveats_of_rotation(turned: dict[str, Any] | None) -> list[str]:
+    """Warnings on a rotation, from what `dpca.methods.rotating.Rotator.rotate` says of it."""
+    if turned is None:
+        return []
+    sentences, weak = [], turned["not_reliable"]
+    if weak:
+        listed = ", ".join(map(str, weak))
+        sentences.append(
+            f"{turned['kind']} mixes {'components' if len(weak) > 1 else 'component'} {listed}, which {'are' if len(weak) > 1 else 'is'} "
+            f"not reliable, into all rotated components: rotate {weak[0]} or fewer (model.rotation.n_components)"
+            if weak[0]
+            else f"{turned['kind']} is of components that are not reliable: {listed}"
+        )
+    if not turned["converged"]:
+        sentences.append(
+            f"{turned['kind']} had not converged after {turned['iterations']} iterations (the last changed the rotation by "
+            f"{turned['last_change']:.1e}): it may have no one solution; rotate fewer components (model.rotation.n_components)"
         )
     return sentences
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from dpca.config.model import Model
 from dpca.kernels import kernel as kernels
-from dpca.numerics import backproject, bi_cross_validation, preprocess, preview
+from dpca.numerics import backproject, bi_cross_validation, fourth_moments, preprocess, preview
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.division import Division
 from dpca.numerics.ladder import Rung
+from dpca.numerics.rotation import Rotating
 from dpca.planning.cuts import extent
 from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
 from dpca.slabs import Plan
@@ -82,6 +83,15 @@ class Footprints:
         if "orthogonalize" in tasks:
             sums["orthogonalize"] = [Array("overlap", 8 * k * k, 1 + waiting)]
         solve = self._solve(run.plan, rung)
+        if self.model.rotation is not None:
+            rotated = self.model.rotation.n_components or k
+            if "fourth moments" in tasks:
+                moments = Array("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
+                sums["fourth moments"] = [moments]
+            turning = [Array("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated))]
+            if run.plan.keeps == "features":
+                turning.append(Array("components", 3 * 8 * k * m))
+            solve = max(solve, turning, key=lambda arrays: sum(array.bytes for array in arrays))
         if self.n_sums > 1:
             solve.append(self._of_groups(m))
         if self.model.n_folds and run.plan.keeps == "samples":
@@ -149,11 +159,13 @@ class Footprints:
                 tasks["means"] = {**reader, **panels, "means of a panel and a span": counted}
             tasks[rung.name] = {**first, "means and squares of a panel and a span": counted}
             tasks |= _to_stream(plan, "scores", "signs", k, np.dtype(np.float64), reader)
+        rotation = self.model.rotation
+        turned = {} if rotation is None else _to_rotate(plan, rotation, k, rung.dtype)
         for name, held in tasks.items():
             if name != "copy":
                 result = 8 * m * m * cells if name == rung.name else 8 * m * k
                 held["part being written to the ledger"] = ledger.held_to_keep(result)
-        return tasks
+        return tasks | turned
 
     def _solve(self, plan: Plan, rung: Rung) -> list[Array]:
         """What the eigensolve holds, or the writing of the Gram matrix where that takes more."""
@@ -231,6 +243,29 @@ def copied_first(coordinates: Mapping[str, int]) -> list[Footprint]:
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
     # The stacks of zarr's threads are estimated as those of a task.
     return [Footprint(COORDINATES, (libraries, Array("stacks of threads", TASK_BYTES), Array(name, coordinates[name])))]
+
+
+def _to_rotate(plan: Plan, rotation: Rotating, k: int, dtype: np.dtype[Any]) -> dict[str, dict[str, int]]:
+    """What the tasks of the sweeps of a rotation hold."""
+    if plan.keeps == "features":
+        tile = 8 * k * plan.tile_width
+        return {"rotated scores": {"scores of a tile": 3 * tile, "tile being written": outputs.held_to_write(tile)}}
+    rotated, tile = rotation.n_components or k, k * plan.tile_width * dtype.itemsize
+    moments = fourth_moments.held(rotated, plan.panel_width)
+    # As read, and as zarr's threads hold it.
+    tasks = {"fourth moments": {"components of a tile": 2 * tile, **moments}}
+    if rotation.kind == "promax":
+        panel = 8 * rotated * plan.panel_width
+        tasks["promax target"] = {"components of a tile": 2 * tile, "loadings of a panel": 8 * panel}
+    tasks["rotated components"] = {
+        "components of a tile": 3 * tile,
+        "components of a panel": 3 * 8 * rotated * plan.panel_width,
+        "tile being written": outputs.held_to_write(tile),
+    }
+    for name, held in tasks.items():
+        sums = fourth_moments.n_sums(rotated) if name == "fourth moments" else rotated**2
+        held["part being written to the ledger"] = ledger.held_to_keep(8 * sums)
+    return tasks
 
 
 def _to_stream(

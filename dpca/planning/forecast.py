@@ -339,6 +339,9 @@ def _arrays(
         if components:
             parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
             arrays.append((of_group("components", group.name), [k, *features], dtype.name, tiles * parts))
+            if model.rotation is not None:
+                rotated = [model.rotation.n_components or k, *features]
+                arrays.append((of_group("rotated_components", group.name), rotated, dtype.name, tiles * parts))
     return _listed(arrays)
 
 

@@ -15,6 +15,7 @@ from dpca.methods.record import left_out
 from dpca.report import figures, findings
 from dpca.report.findings import MOST_POINTS
 from dpca.report.rendering import as_yaml, memory_of, write_page
+from dpca.report.rotation import of_rotation
 from dpca.store.directory import REPORT
 from dpca.store.names import sample_names
 from dpca.store.results import Result
@@ -76,6 +77,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         "extreme_samples": _extremes(result, shown.scores, labels),
         "groups": _groups(result),
         **_components(result, scree, groups),
+        "rotation": of_rotation(result),
         "quality": _quality(result, shown),
         "seconds": _time(manifest),
         "work": _work(result),

@@ -109,7 +109,9 @@ def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
 def _check_distinct(dims: Sequence[Dims]) -> None:
     """Refuse names of groups that make one name of two axes, or of an axis and an array."""
     arrays = [
-        of_group(name, one.group) for one in dims for name in ("mean", "scale", "weights", "components", REGRESSION)
+        of_group(name, one.group)
+        for one in dims
+        for name in ("mean", "scale", "weights", "components", "rotated_components", REGRESSION)
     ]
     taken = [dims[0].sample, dims[0].sample_b, *arrays, *(name for one in dims for name in one.features)]
     double = next((name for name in taken if taken.count(name) > 1), None)

@@ -39,11 +39,13 @@ def held_to_write(n_bytes: int) -> int:
     return 2 * min(n_bytes, CHUNKS_AT_ONCE * TILE_BYTES)
 
 
-TILED = frozenset({"mean", "scale", "weights", "regression", "components", "scores", "alpha"})
+TILED = frozenset(
+    {"mean", "scale", "weights", "regression", "components", "scores", "alpha", "rotated_components", "rotated_scores"}
+)
 """Arrays whose chunks may be tiles, also those of several groups of features, `mean_NAME`."""
 _OF_TILES = re.compile(rf"({'|'.join(sorted(TILED))})(_.*)?")
 
-COMPONENT, REGRESSOR = "component", "regressor"
+COMPONENT, ROTATED_COMPONENT, REGRESSOR = "component", "rotated_component", "regressor"
 """Dimensions of arrays of tiles beside those of features or samples."""
 
 ASIDE = "_in_other_chunks"
@@ -414,12 +416,12 @@ class Outputs:
 
 
 def _whole(array: zarr.Array[Any], region: Box) -> Box:
-    """The region, extended to all components, or regressors, if it names none, and to all of the axes just before them that it does not name."""
+    """The region, extended to all components, rotated ones, or regressors, if it names none, and to all of the axes just before them that it does not name."""
     more = array.ndim - len(region)
     if not more:
         return region
     dims = list(array.metadata.dimension_names or ())  # type: ignore[union-attr]
-    axis = next(axis for axis, dim in enumerate(dims) if dim in (COMPONENT, REGRESSOR)) - (more - 1)
+    axis = next(axis for axis, dim in enumerate(dims) if dim in (COMPONENT, ROTATED_COMPONENT, REGRESSOR)) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 
 

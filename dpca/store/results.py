@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
+from dpca.numerics.rotation import Rotation
 from dpca.sources.coordinate import Coordinate
 from dpca.store.arrays import GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
@@ -177,6 +178,21 @@ class Result:
         variance = np.asarray(self.arrays["explained_variance"][...], np.float64)
         deviation = np.sqrt(variance if variance.ndim == 1 else variance[case or 0])
         return np.where(deviation > 0, deviation, 1.0)
+
+    @property
+    def to_rotated(self) -> F64 | None:
+        """The matrix that makes rotated scores of scores, (n_components, rotated ones); None where nothing was rotated.
+
+        Both are whitened, or neither is.
+        """
+        if "rotation_matrix" not in self.arrays:
+            return None
+        matrix, variances = (
+            np.asarray(self.arrays[name][...], np.float64) for name in ("rotation_matrix", "explained_variance")
+        )
+        k = matrix.shape[1]
+        matrix[:k] = Rotation(variances[:k], matrix[:k]).to_scores(self.is_whitened)
+        return matrix
 
     @property
     def fitted(self) -> Fitted:

@@ -27,6 +27,8 @@ RESERVED_DIMS = frozenset(
     | {"gram_sketch", "gram_norms2", "random_column", "sample_weights", "regressor", "regressors", "regression"}
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
     | {"effective_rank", "neighbour_accuracy", LABELS}
+    | {"rotated_component", "rotated_component_b", "rotated_components", "rotated_scores", "rotation_matrix"}
+    | {"rotated_explained_variance", "rotated_explained_variance_ratio", "factor_correlation"}
 )
 RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
 MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
