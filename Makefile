@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read one_read_benchmark memory precision claims validation properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -129,6 +129,10 @@ claims: $(READY)
 ## validation: rules for the number of components, on noise with a known number of factors (half a minute)
 validation: $(READY)
 	$(BIN)/python -m workflows.validation.measure
+
+## coverage: how often intervals of draws cover, on samples of a known distribution (half an hour)
+coverage: $(READY)
+	$(BIN)/python -m workflows.validation.coverage
 
 ## precision: error of the Gram matrix in single precision, against features and panel widths
 precision: $(READY)

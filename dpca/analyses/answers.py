@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 COMPONENT, LAG, FREQUENCY, BLOCK, ROW = "component", "lag", "frequency", "block", "row"
 ALPHA, H2 = "alpha", "h2"
+DRAW, LIMIT = "draw", "limit"
 NEARLY_ALL = 10.0
 """From this amplification on, what operators remove is the reason where digits are lacking."""
-TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2})
+TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2, DRAW, LIMIT})
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Maps:
     """What it found, from products."""
     weighting: Weighting | None = None
     """How groups of features count; None where all count as they are."""
+    deviations: F64 | None = None
+    """Coefficients of maps whose squares sum to those of the standard errors of maps, (n, k, r); of real ones without an outer axis."""
+    deviations_norm2: F64 | None = None
+    """The sum of squares of these maps of each component, as products give it, (k,)."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

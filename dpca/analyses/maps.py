@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses.answers import Answer, Maps
+from dpca.analyses.answers import COMPONENT, Answer, Maps
 from dpca.derived.operators import F64, Matrix
 from dpca.execution.progress import Report
 from dpca.execution.stage import InTurn, Stage
@@ -20,17 +20,18 @@ from dpca.methods.passes import Pass, slabs_read
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.accumulators.tallies import Counts
+from dpca.numerics.backproject import sums_of_squares
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.planning.cuts import extent
-from dpca.planning.runplan import RunPlan
+from dpca.planning.runplan import MapColumns, RunPlan
 from dpca.slabs import TILE_BYTES, Plan
 from dpca.sources.base import within
 from dpca.store.arrays import Dims, of_group
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
 
-COMPONENTS = "components"
+COMPONENTS, STANDARD_ERRORS = "components", "standard_errors"
 LOSSY = 100.0
 """Where operators remove more than all but this share of the samples, single precision of the maps would lose digits that are there."""
 
@@ -66,6 +67,23 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """The maps of standard errors of one answer."""
+
+    name: str
+    """Of the array, with that of its answer."""
+    maps: slice
+    """The columns of the components that they are the errors of."""
+    deviations: tuple[slice, ...]
+    """Columns of deviations of each component: an error is the root of the sum of squares of their maps."""
+
+    def piece(self, start: int) -> Piece:
+        """Its maps among all that are stored, from a place on."""
+        k = len(self.deviations)
+        return Piece(self.name, slice(start, start + k), (k,), False)
+
+
+@dataclass(frozen=True)
 class Stack:
     """The coefficients of all maps side by side, as real columns."""
 
@@ -76,20 +94,52 @@ class Stack:
     pieces: tuple[Piece, ...]
     stored: np.dtype[Any]
     """Type in which real parts are stored."""
+    deviations: NDArray[Any]
+    """Coefficients of deviations, (n, Q), in the precision of the products; an argument of tasks, too."""
+    errors: tuple[Errors, ...]
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer], dtype: np.dtype[Any], stored: np.dtype[Any]) -> Stack:
         """The columns of some answers, by name."""
         columns, pieces, start = [], [], 0
+        deviations, errors, at = [], list[Errors](), 0
         for name, answer in answers.items():
             own = _real(answer.its_maps)
             stop = start + own.shape[1]
             is_complex = answer.its_maps.dtype.kind == "c"
             pieces.append(Piece(f"{name}/{COMPONENTS}", slice(start, stop), answer.its_maps.shape, is_complex))
             columns.append(own)
+            if (given := answer.its_maps.deviations) is not None:
+                n, k, width = given.shape
+                each = tuple(slice(at + number * width, at + (number + 1) * width) for number in range(k))
+                errors.append(Errors(f"{name}/{STANDARD_ERRORS}", slice(start, stop), each))
+                deviations.append(given.reshape(n, -1))
+                at += k * width
             start = stop
         together = np.hstack(columns)
-        return cls(np.ascontiguousarray(together, dtype), np.asarray(together.sum(axis=0)), tuple(pieces), stored)
+        beside = np.hstack(deviations) if deviations else np.empty((len(together), 0))
+        return cls(
+            np.ascontiguousarray(together, dtype),
+            np.asarray(together.sum(axis=0)),
+            tuple(pieces),
+            stored,
+            np.ascontiguousarray(beside, dtype),
+            tuple(errors),
+        )
+
+    @property
+    def written(self) -> tuple[Piece, ...]:
+        """All that is stored: maps, then standard errors."""
+        found, start = list(self.pieces), self.n_columns
+        for one in self.errors:
+            found.append(one.piece(start))
+            start = found[-1].columns.stop
+        return tuple(found)
+
+    @property
+    def n_errors(self) -> int:
+        """How many maps of standard errors there are."""
+        return sum(len(one.deviations) for one in self.errors)
 
     def factors(self, answers: Mapping[str, Answer], n_parts: int) -> F64 | None:
         """What the features of each part are multiplied by for each column, (parts, q); None where that is 1.
@@ -108,6 +158,10 @@ class Stack:
                     found[:, block] = (given if given.ndim == 1 else given[:, number])[:, None]
         return None if (found == 1).all() else found
 
+    def of_errors(self, factors: NDArray[Any]) -> NDArray[Any]:
+        """What the features are multiplied by for each map of standard errors, (n_errors,), from those of all columns, (q,)."""
+        return np.concatenate([factors[:0], *(factors[one.maps] for one in self.errors)])
+
     @property
     def n_columns(self) -> int:
         """q."""
@@ -125,10 +179,14 @@ def precisions(answers: Iterable[Answer], working: np.dtype[Any]) -> tuple[np.dt
     return np.dtype(np.float64) if most > LOSSY else working, working
 
 
-def n_columns(answers: Mapping[str, Answer]) -> int:
-    """The number of real columns of all maps."""
-    return sum(
-        math.prod(answer.its_maps.shape) * (1 + (answer.its_maps.dtype.kind == "c")) for answer in answers.values()
+def columns_of_maps(answers: Mapping[str, Answer]) -> MapColumns:
+    """The real columns of all maps, and of deviations."""
+    maps = [answer.its_maps for answer in answers.values()]
+    shapes = [one.deviations.shape for one in maps if one.deviations is not None]
+    return MapColumns(
+        sum(math.prod(one.shape) * (1 + (one.dtype.kind == "c")) for one in maps),
+        sum(k for _, k, _ in shapes),
+        sum(k * width for _, k, width in shapes),
     )
 
 
@@ -150,6 +208,8 @@ class MeasuredMaps:
     """X_c W, (n, q)."""
     of_mean: F64
     """m~'W, (q,)."""
+    squares: F64
+    """Sum of squares of each map of standard errors, (n_errors,)."""
     counts: Counts = field(default_factory=Counts)
 
     @classmethod
@@ -157,7 +217,7 @@ class MeasuredMaps:
         """Of no features, of n samples."""
         q = len(stack.sums)
         size = sum((block.stop - block.start) ** 2 for piece in stack.pieces for block in piece.blocks)
-        return cls(np.zeros(size), np.zeros((n, q)), np.zeros(q))
+        return cls(np.zeros(size), np.zeros((n, q)), np.zeros(q), np.zeros(stack.n_errors))
 
     def add(
         self, stack: Stack, columns: NDArray[Any], matrix: NDArray[Any], mean: F64, factors: NDArray[Any] | None = None
@@ -190,11 +250,30 @@ class MeasuredMaps:
         self.of_mean += of_mean if factors is None else of_mean * factors
         return maps
 
+    def add_errors(
+        self, stack: Stack, deviations: NDArray[Any], matrix: NDArray[Any], factors: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """The standard errors of maps of some features, (n_errors, w), rounded as they are stored; parameters as of `add`.
+
+        Parameters
+        ----------
+        deviations : of the stack
+        """
+        found = np.empty((stack.n_errors, matrix.shape[1]), stack.stored)
+        rows = iter(found)
+        for one in stack.errors:
+            for number, columns in enumerate(one.deviations):
+                root = np.sqrt(sums_of_squares(deviations[:, columns], matrix))
+                next(rows)[:] = root if factors is None else root * factors[one.maps][number]
+        self.squares += (found.astype(np.float64) ** 2).sum(axis=1)
+        return found
+
     def merge(self, other: MeasuredMaps) -> MeasuredMaps:
         """Add those of other features, in place."""
         self.overlap += other.overlap
         self.projection += other.projection
         self.of_mean += other.of_mean
+        self.squares += other.squares
         self.counts.merge(other.counts)
         return self
 
@@ -230,42 +309,51 @@ class MapsPass(Pass):
     """What the features of this part are multiplied by for each column, (q,); None for 1."""
 
 
-def maps_span(work: MapsPass, stack: Stack, columns: NDArray[Any], span: int, report: Report) -> OfGroup[MeasuredMaps]:
+def maps_span(
+    work: MapsPass, stack: Stack, columns: NDArray[Any], deviations: NDArray[Any], span: int, report: Report
+) -> OfGroup[MeasuredMaps]:
     """Write the maps of a span of features, and measure them. A feature that the run left out is NaN.
 
     Parameters
     ----------
-    stack, columns : the coefficients, (n, q), and what they are
+    stack, columns, deviations : the coefficients, (n, q) and (n, Q), and what they are
     """
     assert work.fitted is not None
     factors = work.factors_of_columns
+    q = stack.n_columns
     measured, standardizer = MeasuredMaps.empty(stack, len(columns)), work.feature_panels()
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
-            found = np.empty((stack.n_columns, *extent(tile)), stack.stored)
+            found = np.empty((q + stack.n_errors, *extent(tile)), stack.stored)
             for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
                 inside = within(slab, tile)
                 mean, divisor = means[inside].reshape(-1), divisors[inside].reshape(-1)
-                of_slab = np.empty((stack.n_columns, mean.size), stack.stored)
+                of_slab = np.empty((len(found), mean.size), stack.stored)
                 reduced = np.nan_to_num(mean / divisor)
                 fit = work.fit(None if regression is None else regression[(slice(None), *inside)])
                 for panel in located(standardizer.applied(raw, mean, divisor, fit)):
                     own = slice(panel.start, panel.stop)
-                    of_slab[:, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
+                    of_slab[:q, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
+                    of_slab[q:, own] = measured.add_errors(stack, deviations, panel.matrix, factors)
                 of_slab[:, np.isnan(mean)] = np.nan
-                if factors is not None:
-                    of_slab[factors == 0] = np.nan  # left out: 0 would look like a map
+                if factors is not None:  # left out: 0 would look like a map
+                    of_slab[np.flatnonzero(np.append(factors, stack.of_errors(factors)) == 0)] = np.nan
                 found[(slice(None), *inside)] = of_slab.reshape(-1, *extent(slab))
-            for piece in stack.pieces:
+            for piece in stack.written:
                 work.write(piece.name, tile, piece.of(found))
     return OfGroup(work.group, measured)
 
 
-def create_maps(outputs: Outputs, plan: Plan, dims: Dims, answers: Mapping[str, Answer], stack: Stack) -> None:
-    """Create the arrays of maps of one group of features: a task writes whole chunks."""
+def create_maps(outputs: Outputs, plan: Plan, dims: Dims, stack: Stack, axes: Mapping[str, tuple[str, ...]]) -> None:
+    """Create the arrays of maps of one group of features: a task writes whole chunks.
+
+    Parameters
+    ----------
+    axes : names of those before the features' in the maps of each answer, by the name of the array; of others `component`
+    """
     tile = [cut.step for cut in plan.tiles]
-    for piece, answer in zip(stack.pieces, answers.values(), strict=True):
+    for piece in stack.written:
         dtype = np.result_type(stack.stored, np.complex64) if piece.complex else stack.stored
         together = max(1, TILE_BYTES // (math.prod(tile) * np.dtype(dtype).itemsize))
         chunks, rest = list[int](), together
@@ -277,7 +365,7 @@ def create_maps(outputs: Outputs, plan: Plan, dims: Dims, answers: Mapping[str, 
             (*piece.shape, *plan.streamed_shape),
             (*chunks, *tile),
             dtype,
-            (*answer.its_maps.dims, *dims.features),
+            (*axes.get(piece.name, (COMPONENT,)), *dims.features),
         )
 
 
@@ -311,9 +399,10 @@ class Backprojection:
         streams : the data as they are read
         """
         stack, rung = self.stack, Rung("gram_eigh", self.dtype)
+        axes = {f"{name}/{COMPONENTS}": answer.its_maps.dims for name, answer in self.answers.items()}
         for plan, dims in zip(streams.plans, self.dims, strict=True):
-            create_maps(outputs, plan, dims, self.answers, stack)
-        names = tuple(piece.name for piece in stack.pieces)
+            create_maps(outputs, plan, dims, stack, axes)
+        names = tuple(piece.name for piece in stack.written)
         of_all = streams.work(self.rules, rung, outputs=outputs, writes=names)
         factors = stack.factors(self.answers, len(self.fitted))
         works = [
@@ -326,13 +415,13 @@ class Backprojection:
                 zip(of_all.works, self.fitted, self.regressors, strict=True)
             )
         ]
-        columns = stack.columns
+        columns, deviations = stack.columns, stack.deviations
         empty = ByGroup(tuple(MeasuredMaps.empty(stack, len(columns)) for _ in works))
         stage = Stage(
             name=COMPONENTS,
             task=maps_span,
             work=InTurn.of(works),
-            shared=(replace(stack, columns=columns[:0]), columns),
+            shared=(replace(stack, columns=columns[:0], deviations=deviations[:0]), columns, deviations),
             empty=empty,
             merge=ByGroup.merge,
             like=OfGroup(0, empty.sums[0]),
@@ -345,10 +434,18 @@ class Backprojection:
             total.merge(other)
         overlaps = total.overlaps(stack)
         projected = total.projection + total.of_mean
-        return {
+        found = {
             name: measured(answer.its_maps, overlap, _complex_of(piece, projected))
             for (name, answer), piece, overlap in zip(self.answers.items(), stack.pieces, overlaps, strict=True)
         }
+        start = 0
+        for name, answer in self.answers.items():
+            if (expected := answer.its_maps.deviations_norm2) is not None:
+                squares = total.squares[start : start + len(expected)]
+                start += len(expected)
+                relative = np.abs(squares - expected) / np.where(expected > 0, expected, 1.0)
+                found[name]["standard_errors"] = _listed(relative)
+        return found
 
 
 def _complex_of(piece: Piece, projected: F64) -> Matrix:
@@ -369,6 +466,7 @@ def measured(maps: Maps, overlaps: Sequence[Matrix], projected: Matrix) -> dict[
     -------
     dict with keys
         orthogonality : largest entry of |W^H W - I|, maps that are zero excepted; of modes |norm - 1|
+        standard_errors : where there are some, relative error of their sum of squares over all features, against what products give
         residual_data : |A X w - lambda^(1/2) u| / lambda^(1/2) of each component; of modes |X w - K c| / |K c|. A list for each frequency
             of spod, null where a map is zero
     """

@@ -81,9 +81,9 @@ def permanova(rows: Samples, by: By, permutations: int = 999, seed: int = 0, str
     ConfigError, DataError
         When there is one group, a group has one member, or a label is missing.
     """
-    rows = _unweighted(rows, "PERMANOVA is")
-    groups = Grouped.of(_labels(rows, by))
-    blocks = None if strata is None else coded(_labels(rows, strata, "strata"))[1]
+    rows = unweighted(rows, "PERMANOVA is")
+    groups = Grouped.of(labels_of(rows, by))
+    blocks = None if strata is None else coded(labels_of(rows, strata, "strata"))[1]
     moved = rows.centred.transformed
     found = statistics.permanova(matrix_of(moved.products), groups, permutations, seed, blocks)
     ways = arrangements(groups, blocks)
@@ -135,8 +135,8 @@ def manova(rows: Samples, by: By, n_components: int) -> Answer:
     ConfigError, DataError
         As of `permanova`; when there are too many scores, or fewer can be told from rounding.
     """
-    rows = _unweighted(rows, "MANOVA is")
-    groups = Grouped.of(_labels(rows, by))
+    rows = unweighted(rows, "MANOVA is")
+    groups = Grouped.of(labels_of(rows, by))
     if n_components > groups.residual_degrees:
         statistics.manova(np.empty((rows.n, n_components)), groups)  # says so before the eigensolve
     answer = rows.pca(n_components)
@@ -205,7 +205,7 @@ def ridge(
     ConfigError, DataError
         When an alpha is not positive, or the target is of other samples, not finite or constant.
     """
-    rows = _unweighted(rows, "ridge regression is")
+    rows = unweighted(rows, "ridge regression is")
     values = target_of(rows, target, name)
     if not np.ptp(values) > 0:
         raise DataError(f"{name} is {values[0]:g} for all {rows.n:,} rows", "Give a target that varies.", key="target")
@@ -276,13 +276,17 @@ def _at_the_end(alphas: F64, chosen: int, smallest: float) -> str:
     return f"the smallest alpha, {alphas[0]:.3g}, is the best of those tried: less may be better"
 
 
+def of_all_rows(rows: Samples) -> str:
+    """The operators that were made of all rows, in words."""
+    pairs = zip(rows.chain.operators, rows.told, strict=True)
+    return "; ".join(words for operator, words in pairs if not isinstance(operator, Select | Center))
+
+
 def _beforehand(rows: Samples) -> str:
     """What has to be said of rows that others were used for, also the one that is left out."""
-    pairs = zip(rows.chain.operators, rows.told, strict=True)
-    words = [words for operator, words in pairs if not isinstance(operator, Select | Center)]
-    if not words:
+    if not (words := of_all_rows(rows)):
         return ""
-    return f"operators ({'; '.join(words)}) were made of all rows before one was left out, so that its prediction knows a little of it"
+    return f"operators ({words}) were made of all rows before one was left out, so that its prediction knows a little of it"
 
 
 def reml(rows: Samples, target: ArrayLike, covariates: F64 | None = None, name: str = "target") -> Answer:
@@ -301,7 +305,7 @@ def reml(rows: Samples, target: ArrayLike, covariates: F64 | None = None, name: 
     ConfigError, DataError
         When the target is of other samples, not finite, or fitted by the covariates.
     """
-    rows = _unweighted(rows, "REML is")
+    rows = unweighted(rows, "REML is")
     values = target_of(rows, target, name)
     centred = rows.centred
     beside = centred if covariates is None else centred.regress_out(covariates)
@@ -392,7 +396,7 @@ def target_of(rows: Samples, given: ArrayLike, name: str = "target") -> F64:
     return found
 
 
-def _unweighted(rows: Samples, what: str) -> Samples:
+def unweighted(rows: Samples, what: str) -> Samples:
     """Rows as they are.
 
     Raises
@@ -407,7 +411,8 @@ def _unweighted(rows: Samples, what: str) -> Samples:
     return rows
 
 
-def _labels(rows: Samples, by: By, key: str = "by") -> Any:
+def labels_of(rows: Samples, by: By, key: str = "by") -> Any:
+    """A label for each row; errors have this key."""
     try:
         return rows.labels(by)[0]
     except ConfigError as error:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses import feature_groups, projection, statistics
+from dpca.analyses import feature_groups, projection, resampling, statistics
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
+from dpca.analyses.rotation import PANEL
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
@@ -28,6 +29,8 @@ from dpca.config.derive import (
 )
 from dpca.config.feature_groups import Cca, Mca, OfGroups, Similarity
 from dpca.config.inputs import Covariates, Names, Range
+from dpca.config.model import MOST_ROTATED
+from dpca.config.resampling import Resampling
 from dpca.config.schema import DEFAULT_COMPONENTS
 from dpca.config.statistics import Distances, Heritability, Manova, Pcoa, Permanova, Ridge, Statistic, Target
 from dpca.derived.operators import F64
@@ -35,13 +38,14 @@ from dpca.derived.pca import UpTo
 from dpca.derived.regressors import Column, Design
 from dpca.derived.ridge import N_ALPHAS
 from dpca.errors import ConfigError, DpcaError
+from dpca.numerics import fourth_moments
 from dpca.planning import runplan
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.labels import Place, open_values, read_labels
 from dpca.sources.regressors import as_numbers, covariates_of
 
 
-def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: str) -> Answer:
+def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: str, threads: int = 1) -> Answer:
     """The answer of one analysis.
 
     Parameters
@@ -49,6 +53,7 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
     samples : of the result
     recorded : the same as the result recorded them, by whose names rows of tables are found
     key : of the analysis in the configuration, for errors: analyses.0
+    threads : for draws of rows, which give the same whatever their number
 
     Raises
     ------
@@ -57,22 +62,32 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
     """
     rows = samples
     if (chosen := analysis.features) is not None:
-        with _at(f"{key}.features", analysis.name):
+        with in_analysis(f"{key}.features", analysis.name):
             rows = rows.of_features(chosen.only, chosen.leave_out, chosen.weights, chosen.scaling)
     for number, step in enumerate(analysis.samples):
         name, _ = step.operator
-        with _at(f"{key}.samples.{number}.{name}", analysis.name):
+        with in_analysis(f"{key}.samples.{number}.{name}", analysis.name):
             rows = _applied(rows, samples, recorded, step, f"{key}.samples.{number}.{name}")
-    with _at(f"{key}.model", analysis.name):
+    with in_analysis(f"{key}.model", analysis.name):
         if isinstance(analysis.model, OfGroups):
             return _of_groups(rows, analysis.model)
         if isinstance(analysis.model, Statistic):
             return _statistic(rows, samples, recorded, analysis.model, f"{key}.model")
-        return _answered(rows, samples, analysis.model)
+        answer = _answered(rows, samples, analysis.model)
+    if isinstance(analysis.model, Pca) and (asked := analysis.model.resampling) is not None:
+        with in_analysis(f"{key}.model.resampling", analysis.name):
+            drawn = _resampling(asked, samples.n, f"{key}.model.resampling")
+            answer = resampling.with_resampling(rows.centred, answer, drawn, threads)
+    return answer
+
+
+def _resampling(asked: Resampling, n: int, key: str) -> resampling.Resampling:
+    by = None if asked.by is None else _labels(asked.by, n, f"{key}.by")
+    return resampling.Resampling(**{**dict(asked), "by": by})
 
 
 @contextmanager
-def _at(key: str, name: str) -> Iterator[None]:
+def in_analysis(key: str, name: str) -> Iterator[None]:
     """Name the analysis, and complete the key, of an error of this block."""
     try:
         yield
@@ -251,27 +266,56 @@ _OF_GROUPS = 4
 """And these more where a pca reads the matrices of groups of features."""
 
 
-def held(n: int, analyses: Sequence[Analysis], solver: str = "gram_eigh", n_groups: int = 1) -> list[runplan.Array]:
+def held(
+    n: int, analyses: Sequence[Analysis], solver: str = "gram_eigh", n_groups: int = 1, threads: int = 1
+) -> list[runplan.Array]:
     """What the analyses of n samples hold, one after another.
 
     Parameters
     ----------
     solver : of the products that are kept, K or R
     n_groups : groups of features that have a matrix each
+    threads : for draws of rows
     """
     of_factor = solver == "tsqr"
     largest = max(_MATRICES[one.model.kind] + of_factor * _of_factor(one.model) for one in analyses)
     largest += _OF_GROUPS * (n_groups > 1)
     columns = sum(columns_of(analysis.model) for analysis in analyses)
+    draws = [resampling.held(n, columns_of(model), asked, threads) for model, asked in _drawn(analyses)]
+    _, deviations = n_deviations(n, analyses)
     square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
     vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))
     return [
         runplan.Array("Gram matrix", 8 * n * n),
         runplan.Array("products of rows, and their eigensolve", 8 * n * n, largest),
         runplan.Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
+        *([runplan.Array("draws of rows", max(draws))] if draws else []),
+        *([runplan.Array("deviation columns of all analyses", 8 * n * deviations)] if deviations else []),
         *([runplan.Array("distances", 8 * n * n, square)] if square else []),
         *([runplan.Array("statistics of all analyses", 8 * n * vectors)] if vectors else []),
     ]
+
+
+def _drawn(analyses: Sequence[Analysis]) -> Iterator[tuple[Pca, resampling.Resampling]]:
+    """Models whose rows are resampled, and how."""
+    for one in analyses:
+        if isinstance(one.model, Pca) and (asked := one.model.resampling) is not None:
+            yield one.model, resampling.Resampling(**{**dict(asked), "by": None if asked.by is None else ""})
+
+
+def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
+    """The most maps of standard errors, and deviation columns of them, of n samples."""
+    both = [(columns_of(model), asked) for model, asked in _drawn(analyses) if asked.standard_errors]
+    return sum(k for k, _ in both), sum(resampling.n_deviations(n, k, asked) for k, asked in both)
+
+
+def held_to_rotate(analysis: Analysis) -> int:
+    """Bytes that a rotation holds beside the maps; 0 without one."""
+    model = analysis.model
+    if not isinstance(model, Pca) or model.rotation is None:
+        return 0
+    k = min(model.rotation.n_components or columns_of(model), MOST_ROTATED)
+    return fourth_moments.held_to_solve(k) + sum(fourth_moments.held(k, PANEL).values())
 
 
 def _of_factor(model: Any) -> int:

@@ -16,12 +16,14 @@ from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.kept import Kept
-from dpca.analyses.maps import n_columns, precisions, with_maps
-from dpca.analyses.steps import analysed, columns_of, held
+from dpca.analyses.maps import columns_of_maps, precisions, with_maps
+from dpca.analyses.resampling import left_over
+from dpca.analyses.rotation import with_rotation, without_maps
+from dpca.analyses.steps import analysed, columns_of, held, held_to_rotate, in_analysis, n_deviations
 from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
-from dpca.config.derive import Derive
+from dpca.config.derive import Derive, Pca
 from dpca.config.loading import Positioned
 from dpca.config.schema import without_secrets
 from dpca.errors import DpcaError
@@ -34,7 +36,7 @@ from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.record import environment
 from dpca.methods.stages import Stages
-from dpca.planning.runplan import Array, RunPlan
+from dpca.planning.runplan import Array, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.sources import Source, expanded
 from dpca.sources.groups import Groups, named
@@ -111,6 +113,7 @@ def derive(
             outputs = work.outputs(answers, {"asked": asked, "runs": runs})
             if with_components:
                 answers, counts = work.maps(answers, outputs)
+            answers = work.rotated(answers, outputs)
             for result in kept.results:
                 check_same_fit(result, aside)
             _write(outputs, kept, answers)
@@ -162,11 +165,14 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     with _near(loaded), connect(place, _workers(config)) as executor:
         workers = executor.workers(_memory(config))
         n = kept.first.n_samples
-        process = process_of(kept.name, "analyses", held(n, config.analyses, *kept.sizes), n, workers)
+        holding = held(n, config.analyses, *kept.sizes, workers.threads)
+        process = process_of(kept.name, "analyses", holding, n, workers)
         q, scratch = sum(columns_of(analysis.model) for analysis in config.analyses), scratch_of(config)
         dtype = np.dtype(np.float64)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
-        run_plan = plan_maps(groups, q, dtype, kept.working_dtype, **how) if groups else None
+        errors, deviations = n_deviations(n, config.analyses)
+        columns = MapColumns(q, errors, deviations)
+        run_plan = plan_maps(groups, columns, dtype, kept.working_dtype, **how) if groups else None
     processes = [process, *(run_plan.processes if run_plan else ())]
     return {
         "samples": n,
@@ -207,7 +213,8 @@ class _Work:
         self.workers = executor.workers(_memory(config))
         self._peak, self._aside, self._plans = peak, aside, list[RunPlan]()
         n = kept.first.n_samples
-        self._process = process_of(kept.name, "analyses", held(n, config.analyses, *kept.sizes), n, self.workers)
+        holding = held(n, config.analyses, *kept.sizes, self.workers.threads)
+        self._process = process_of(kept.name, "analyses", holding, n, self.workers)
         self.progress = Progress(
             display, check=self._check, vitals=self._vitals, entered=peak.enter, stages=1 + bool(groups)
         )
@@ -248,7 +255,9 @@ class _Work:
         with limited, self.stages.timed("analyses"), self.progress.stage("analyses"):
             samples = self.kept.samples(self.config.time)
             return {
-                analysis.name: analysed(samples, self.kept.recorded, analysis, f"analyses.{number}")
+                analysis.name: analysed(
+                    samples, self.kept.recorded, analysis, f"analyses.{number}", self.workers.threads
+                )
                 for number, analysis in enumerate(self.config.analyses)
             }
 
@@ -283,12 +292,17 @@ class _Work:
         )
         answers = mapped(answers)
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
-        n, q = self.kept.first.n_samples, n_columns(answers)
-        beside = [Array("answers of all analyses", 3 * 8 * n * q + n_bytes)]
+        n, columns = self.kept.first.n_samples, columns_of_maps(answers)
+        n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
+        beside = [Array("answers of all analyses", n_bytes)]
         if len(self.kept.features.names) > 1:  # measured: zarr's threads keep some of it for a while
             beside.append(Array("what reading matrices of groups leaves", 8 * n * n, 2))
+        if any("resampling" in one.certificate for one in answers.values()):
+            beside.append(Array("what threads keep after draws", left_over(n, self.workers.threads)))
+        if turned := max(map(held_to_rotate, self.config.analyses)):
+            beside.append(Array("rotation", turned))
         how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
-        return plan_maps(self.groups, q, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
+        return plan_maps(self.groups, columns, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
 
     def maps(self, answers: dict[str, Answer], outputs: Outputs) -> tuple[dict[str, Answer], dict[str, int]]:
         """The answers with maps, which one pass over the data makes; and what it counted."""
@@ -309,6 +323,20 @@ class _Work:
         counts = {"passes": self.stages.passes, "bytes_decoded": self.stages.bytes_decoded, "absent_chunks": absent}
         made = {name: with_maps(answer, found[name]) if name in found else answer for name, answer in answers.items()}
         return made, counts
+
+    def rotated(self, answers: dict[str, Answer], outputs: Outputs) -> dict[str, Answer]:
+        """The answers with rotated components, where they were asked for; sweeps over maps write these."""
+        found, dims = dict(answers), [part.dims for part in self.kept.parts]
+        for number, analysis in enumerate(self.config.analyses):
+            answer = answers[analysis.name]
+            if not isinstance(analysis.model, Pca) or (asked := analysis.model.rotation) is None:
+                continue
+            if answer.certificate["maps"] is None:
+                found[analysis.name] = without_maps(answer)
+                continue
+            with in_analysis(f"analyses.{number}.model.rotation", analysis.name), self.stages.timed("rotation"):
+                found[analysis.name] = with_rotation(analysis.name, answer, dims, asked.asked, outputs)
+        return found
 
 
 def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
@@ -336,7 +364,10 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
 
 def _digest(answer: Answer) -> str:
     """What tells the coefficients of an answer from others."""
-    return hashlib.sha256(np.ascontiguousarray(answer.its_maps.coefficients).tobytes()).hexdigest()
+    found = hashlib.sha256(np.ascontiguousarray(answer.its_maps.coefficients).tobytes())
+    if answer.its_maps.deviations is not None:
+        found.update(np.ascontiguousarray(answer.its_maps.deviations).tobytes())
+    return found.hexdigest()
 
 
 def _verdict(answers: Mapping[str, Answer]) -> str:

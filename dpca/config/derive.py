@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.config.feature_groups import Features, OfGroups
 from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Part, Range, Section, Text
+from dpca.config.resampling import Resampling
+from dpca.config.rotation import Rotation
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
 from dpca.config.statistics import Statistic
 from dpca.sources.groups import NAME
@@ -187,6 +189,20 @@ class Pca(Section):
             description="Also the scores of the samples that a selection left out, less what the operators would take from them: scores_left_out."
         ),
     ] = False
+    rotation: Annotated[
+        Rotation | None, Field(description="Rotate leading components, by sweeps over their maps; null: leave them.")
+    ] = None
+    resampling: Annotated[
+        Resampling | None, Field(description="How much components would differ with other samples; null: not asked.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _rotated_within(self) -> Pca:
+        if self.rotation and self.n_components and (self.rotation.n_components or 0) > self.n_components:
+            raise ValueError(
+                f"rotation.n_components is {self.rotation.n_components}, but only the {self.n_components} components of n_components can be rotated"
+            )
+        return self
 
 
 class ExtendedEof(Section):

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from dpca.analyses import projection
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
-from dpca.analyses.maps import COMPONENTS
+from dpca.analyses.maps import COMPONENTS, STANDARD_ERRORS
 from dpca.analyses.samples import Samples
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.opened import Made, Opened, axis_of, made_of, new_samples, scores_on
+from dpca.estimators.resampling import Draws
+from dpca.estimators.rotated import Rotated, rotated
 from dpca.planning.runplan import Array
 from dpca.sources import is_data_array
 from dpca.sources.groups import parts_of
@@ -24,7 +26,7 @@ from dpca.store.arrays import of_group
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Draws):
     """What an analysis found. It does not change; what is made of it later (maps) is kept.
 
     Arrays are attributes, as xarray.DataArrays with dates: `analysis.scores`, `analysis.explained_variance_ratio`; `to_xarray()` has all of
@@ -123,6 +125,40 @@ class Analysis:
         """
         return components_of([self])[0]
 
+    def standard_errors(self) -> Any:
+        """The standard error of every loading, as `components` has these, from draws made with `standard_errors=True`; in the same read.
+
+        Raises
+        ------
+        ConfigError
+            When no draws were made for them.
+        DataError, OverBudgetError
+            As of `components`.
+        """
+        if self._answer.its_maps.deviations is None:
+            raise ConfigError(
+                "this analysis has no standard errors of its components",
+                "Ask for gram.pca(...).bootstrap(standard_errors=True), or jackknife or leave_out in its place.",
+            )
+        components_of([self])
+        return _shown(labelled("standard_errors"), self._opened, self._made[0], STANDARD_ERRORS)
+
+    def rotated(self, kind: str = "varimax", n_components: int | None = None, **how: Any) -> Rotated:
+        """Leading components of a pca, rotated: by sweeps over its maps, which one read of the data makes if they are not there.
+
+        Parameters
+        ----------
+        kind : "varimax", "promax", "fastica" or "jade" (`dpca.numerics.rotation`)
+        n_components : how many are rotated; None for all
+        how : normalize, power and algorithm, as in `model.rotation` of a configuration
+
+        Raises
+        ------
+        ConfigError
+            Of other analyses, whose components are not real and orthonormal.
+        """
+        return rotated(self, {"kind": kind, "n_components": n_components, **how})
+
     def rest(self) -> Any:
         """Scores of the samples that a selection left out, less what the operators would take from them; reads nothing.
 
@@ -208,17 +244,17 @@ def _held(analyses: Sequence[Analysis]) -> list[Array]:
     return [Array("Gram matrix", 8 * n * n), *(Array("products of rows", 8 * p * p) for p in rows.values())]
 
 
-def _shown(edge: Any, opened: Opened, made: Made) -> Any:
-    """Maps as a DataArray, or a Dataset of those of each group of features."""
+def _shown(edge: Any, opened: Opened, made: Made, what: str = COMPONENTS) -> Any:
+    """Maps, or their standard errors, as a DataArray, or a Dataset of those of each group of features."""
     maps, certificate = made.answer.its_maps, made.answer.certificate
     variables, coordinates = dict[str, Any](), _coordinates(made.answer.coordinates)
     for part in opened.kept.parts:
-        variables[of_group(COMPONENTS, part.name)] = ((*maps.dims, *part.dims.features), made.of(part), {})
+        variables[of_group(what, part.name)] = ((*maps.dims, *part.dims.features), made.of(part, what), {})
         coordinates |= _coordinates(part.coordinates)
     used = {dim for dims, *_ in variables.values() for dim in dims}
     told = {"kind": made.answer.kind, "samples": "; ".join(certificate["samples"]), "verdict": certificate["verdict"]}
     found = edge.dataset_from(variables, {dim: one for dim, one in coordinates.items() if dim in used}, told)
-    return found[COMPONENTS].assign_attrs(told) if list(variables) == [COMPONENTS] else found
+    return found[what].assign_attrs(told) if list(variables) == [what] else found
 
 
 def _coordinates(axes: Mapping[str, Axis]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
 from dpca.analyses.kept import Kept, Part
-from dpca.analyses.maps import COMPONENTS, n_columns, precisions, with_maps
+from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
 from dpca.errors import InputError, OverBudgetError
@@ -61,8 +61,13 @@ class Opened:
         """Where passes run."""
         return of_client(self.client)
 
-    def check(self, n_rows: int, itemsize: int) -> None:
+    def check(self, n_rows: int, itemsize: int, beside: int = 0, what: str = "an analysis") -> None:
         """Refuse an analysis of so many rows that does not fit the memory.
+
+        Parameters
+        ----------
+        beside : bytes that it holds beside products and their eigensolve
+        what : it is called
 
         Raises
         ------
@@ -71,12 +76,12 @@ class Opened:
         """
         budget = memory_budget(memory_bytes(self.memory))
         # K; A K A^H, a copy of it, vectors and the workspace of the eigensolve.
-        needed = 8 * self.samples.n**2 + 4 * itemsize * n_rows**2
+        needed = 8 * self.samples.n**2 + 4 * itemsize * n_rows**2 + beside
         if needed > budget.bytes:
             raise OverBudgetError(
-                f"{self.kept.name}: an analysis of {n_rows:,} rows of {self.samples.n:,} samples takes {describe_memory(needed)}, but the "
+                f"{self.kept.name}: {what} of {n_rows:,} rows of {self.samples.n:,} samples takes {describe_memory(needed)}, but the "
                 f"budget is {describe_memory(budget.bytes)}, {budget.origin}",
-                f"Select fewer rows, or open it with memory='{enough(needed)}'.",
+                f"{'Ask for fewer draws or components' if beside else 'Select fewer rows'}, or open it with memory='{enough(needed)}'.",
             )
 
     def workers(self, executor: Executor) -> Workers:
@@ -94,9 +99,9 @@ class Made:
     name: str
     """Of their group."""
 
-    def of(self, part: Part) -> Any:
-        """The map of a group of features: (k, features...) or (lags or frequencies, k, features...)."""
-        return self.arrays[of_group(f"{self.name}/{COMPONENTS}", part.name)]
+    def of(self, part: Part, what: str = COMPONENTS) -> Any:
+        """The map of a group of features: (k, features...) or (lags or frequencies, k, features...); or its standard errors."""
+        return self.arrays[of_group(f"{self.name}/{what}", part.name)]
 
 
 def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> list[Made]:
@@ -116,12 +121,13 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     kept, executor = opened.kept, opened.executor
     answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
     groups, (dtype, stored) = kept.open(), precisions(answers.values(), kept.working_dtype)
-    scratch, q = scratch_beside(opened.store), n_columns(answers)
-    beside = [*held, Array("answers of all analyses", 3 * 8 * opened.samples.n * q)]
+    scratch, columns = scratch_beside(opened.store), columns_of_maps(answers)
+    n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
+    beside = [*held, Array("answers of all analyses", 8 * n_numbers)]
     with in_python():
         workers = opened.workers(executor)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
-        run_plan = plan_maps(groups, q, dtype, stored, **how, beside=beside)
+        run_plan = plan_maps(groups, columns, dtype, stored, **how, beside=beside)
     place = new_directory(opened.store, COMPONENTS)
     try:
         stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)

@@ -17,6 +17,8 @@ LOST_EPS = 64
 """Vectors are made orthonormal again where W'W differs from the identity by more than this many eps."""
 
 
+TOGETHER = 256
+"""Columns of deviations that are multiplied together."""
 TURNED = 1e-6
 """Vectors that a Rayleigh-Ritz step rotates by less than this stay as they are."""
 
@@ -194,6 +196,21 @@ def is_orthonormal(overlap: F64, nonzero: NDArray[np.bool_], dtype: np.dtype[Any
     part = np.ix_(nonzero, nonzero)
     off = np.abs(overlap[part] - np.eye(int(nonzero.sum()))).max(initial=0.0)
     return bool(off <= LOST_EPS * np.finfo(dtype).eps)
+
+
+def sums_of_squares(coefficients: NDArray[Any], matrix: NDArray[Any]) -> F64:
+    """Of each feature over the maps C' X, (w,): nothing of all maps exists.
+
+    Parameters
+    ----------
+    coefficients : C, (n, r)
+    matrix : X, (n, w)
+    """
+    found = np.zeros(matrix.shape[1])
+    for start in range(0, coefficients.shape[1], TOGETHER):
+        maps = coefficients[:, start : start + TOGETHER].T @ matrix
+        found += np.einsum("rw,rw->w", maps, maps, dtype=np.float64)
+    return found
 
 
 def held(m: int, n_components: int, slab_width: int, working_dtype: np.dtype[Any]) -> dict[str, int]:

@@ -106,6 +106,23 @@ class Attempt:
     concurrency: Concurrency
 
 
+@dataclass(frozen=True)
+class MapColumns:
+    """What a pass makes of samples' coefficients."""
+
+    maps: int
+    """Real maps X' C, each of a column of coefficients."""
+    errors: int = 0
+    """Maps of standard errors: roots of sums of squares of others, which are not stored."""
+    deviations: int = 0
+    """Columns of coefficients of these others."""
+
+    @property
+    def stored(self) -> int:
+        """Real maps that are written."""
+        return self.maps + self.errors
+
+
 OPEN = Concurrency(0, 0)
 """The number of tasks is not planned yet."""
 ONE = Concurrency(1, 1)

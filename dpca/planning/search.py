@@ -25,7 +25,7 @@ import numpy as np
 
 from dpca.config.model import Model
 from dpca.errors import OverBudgetError
-from dpca.numerics import preprocess
+from dpca.numerics import backproject, preprocess
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.ladder import Rung
 from dpca.planning.advice import Forecast, over_budget
@@ -47,6 +47,7 @@ from dpca.planning.runplan import (
     Attempt,
     Concurrency,
     Footprint,
+    MapColumns,
     Process,
     RunPlan,
     Scratch,
@@ -189,7 +190,7 @@ def plan_run(
 
 def plan_maps(
     groups: Groups,
-    n_columns: int,
+    columns: MapColumns,
     dtype: np.dtype[Any],
     stored: np.dtype[Any],
     *,
@@ -199,7 +200,7 @@ def plan_maps(
     n_regressors: int = 0,
     coordinates: Mapping[str, int] = {},
 ) -> RunPlan:
-    """The plan of one pass that makes maps X' C of samples' coefficients C, (n, n_columns); reads no values.
+    """The plan of one pass that makes maps X' C of samples' coefficients C; reads no values.
 
     Parameters
     ----------
@@ -221,11 +222,11 @@ def plan_maps(
         waiting = run.concurrency.window - run.concurrency.n_tasks
         sums = [
             *beside,
-            Array("overlap and projection of maps", 8 * n_columns * (n + n_columns), 1 + len(of) + waiting),
+            Array("overlap and projection of maps", 8 * columns.maps * (n + columns.maps), 1 + len(of) + waiting),
         ]
         held = [
             arranged(
-                _maps_tasks(run.of_input(number), group.source, n_columns, dtype, stored, n_regressors),
+                _maps_tasks(run.of_input(number), group.source, columns, dtype, stored, n_regressors),
                 {"components": sums},
                 [],
                 workers,
@@ -239,7 +240,7 @@ def plan_maps(
     found = []
     for group in groups:
         alone = partial(forecast, of=(group,))
-        possible = _readings(group.layout, group.samples_axis, "samples", n_columns, workers.budget)
+        possible = _readings(group.layout, group.samples_axis, "samples", columns.stored, workers.budget)
         found.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
     run = first_that_fits(groups[0].layout, [RunPlan(tuple(found))], workers, scratch, forecast)
     for number, group in enumerate(groups):
@@ -249,11 +250,12 @@ def plan_maps(
 
 
 def _maps_tasks(
-    run: RunPlan, source: Source, q: int, dtype: np.dtype[Any], stored: np.dtype[Any], p: int
+    run: RunPlan, source: Source, columns: MapColumns, dtype: np.dtype[Any], stored: np.dtype[Any], p: int
 ) -> dict[str, dict[str, int]]:
     """What the tasks of the pass hold."""
     plan, copy = run.plan, run.only.copy
-    n, tile = plan.n_kept, q * plan.tile_width * stored.itemsize
+    n, q, tile = plan.n_kept, columns.maps, columns.stored * plan.tile_width * stored.itemsize
+    together = min(columns.deviations, backproject.TOGETHER)
     tasks = {} if copy is None else {"copy": copy.held_to_write(source)}
     tasks["components"] = {
         **held_to_read(run, source),
@@ -261,10 +263,11 @@ def _maps_tasks(
         "means and scales of a tile": 2 * 8 * (plan.tile_width + 2 * plan.slab_width),
         "coefficients of regressors, and a fit": 8 * p * (3 * plan.tile_width + plan.slab_width)
         + 8 * bool(p) * n * plan.block_width,
-        "coefficients": n * q * dtype.itemsize,
+        "coefficients": n * (q + columns.deviations) * dtype.itemsize,
         "overlap and projection of a span": 8 * q * (q + n),
-        "maps of a slab": q * plan.slab_width * stored.itemsize,
+        "maps of a slab": columns.stored * plan.slab_width * stored.itemsize,
         "products of a panel": q * (q + n + 2 * plan.panel_width) * dtype.itemsize,
+        "deviations of a panel": (2 * together + columns.errors) * plan.panel_width * 8,
         "maps of a tile, as columns and as they are stored": 2 * tile,
         "tile being written": held_to_write(tile),
         "part being written to the ledger": held_to_keep(8 * q * (q + n)),

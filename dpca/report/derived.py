@@ -12,12 +12,14 @@ import numpy as np
 from dpca.report import derived_figures as figures
 from dpca.report import derived_findings as derived
 from dpca.report import derived_groups as of_groups
+from dpca.report import derived_resampling as resampling
 from dpca.report import derived_statistics as statistics
-from dpca.report import findings
+from dpca.report import findings, rotation
 from dpca.report.derived_findings import Lead, Unit
 from dpca.report.figures import of_component, of_group_shares, of_order
 from dpca.report.findings import MOST_POINTS, SHOWN_SCORES, TOP, Component
 from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
+from dpca.store.arrays import of_group
 from dpca.store.derived import Analysis, DerivedResult
 from dpca.store.directory import REPORT
 from dpca.units import by, describe_bytes
@@ -148,6 +150,7 @@ def _section(view: _View) -> dict[str, Any]:
         "kind": KINDS[analysis.kind],
         "told": f"{document['rows']:,} rows" + (f": {operators}" if operators else "") + f". {verdict}.",
         "caveat": f"{document['caveat']}." if document["caveat"] else "",
+        "beside": [],
         **contents,
         **_maps(view, captions),
     }
@@ -160,6 +163,7 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
     shares, sums = 100 * found.ratio, 100 * np.cumsum(found.ratio)
     head = ["component", "reliable", "digits", "singular value", "share", "cumulative"]
     head += ["one turn, in rows"] * is_complex + ["residual of the map"] * bool(found.residuals)
+    draws = resampling.draws_of(view.analysis)
     rows = [
         [
             str(number),
@@ -174,7 +178,10 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         for number in derived.rows_shown(range(len(shares)))
     ]
     turn = " A turn is that of the score in the complex plane, on average: the period of what propagates."
-    drawn, grouped = [figures.of_spectrum(found, view.id("spectrum"))] if view.drawn else [], ""
+    intervals, drawn, grouped = None if draws is None else draws.shares, list[str](), ""
+    if view.drawn:
+        drawn.append(figures.of_spectrum(found, view.id("spectrum"), intervals))
+        drawn += [] if draws is None else [resampling.of_angles(draws, view.id("angles"))]
     if "variance_share" in view.analysis:
         names = of_groups.names_in(view.analysis, "group")
         parts = np.asarray(view.analysis["variance_share"][:, : findings.SHOWN_COMPONENTS], np.float64)
@@ -187,9 +194,28 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         + grouped
         + _first(len(rows), len(shares)),
         "table": {"caption": "Components", "head": head, "rows": rows},
+        "beside": ([] if draws is None else [draws.table(derived.rows_shown(range(len(shares))))])
+        + _rotated(view.analysis),
         **_scores(view, list(range(min(SHOWN_SCORES, len(shares)))), is_complex, phases=is_complex),
     }
-    return contents, [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares)]
+    captions = [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares)]
+    if "rotation_matrix" in view.analysis:
+        of_rotated = np.asarray(view.analysis["rotated_explained_variance_ratio"][...], np.float64)
+        captions += [
+            f"Rotated component {n}, {100 * share:.2f} % of the variance" for n, share in enumerate(of_rotated)
+        ]
+    return contents, captions
+
+
+def _rotated(analysis: Analysis) -> list[dict[str, Any]]:
+    """The table of rotated components, where there are some."""
+    if "rotation_matrix" not in analysis:
+        return []
+    matrix, share = (
+        np.asarray(analysis[name][...], np.float64) for name in ("rotation_matrix", "rotated_explained_variance_ratio")
+    )
+    words = f"Of {len(matrix)} components, the first {matrix.shape[1]} rotated by {analysis.certificate['rotation']['kind']}; no data were read for it."
+    return [{"caption": "Rotated components", "words": words, **rotation.made_of(matrix, share)}]
 
 
 def _statistic(view: _View) -> tuple[dict[str, Any], list[str]]:
@@ -356,7 +382,7 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
             words.append(f"{named}A map has {each}, too much to be drawn here.")
             continue
         drawn, own, said = _drawn(view, group, chosen)
-        for place, (caption, figure) in enumerate(drawn):
+        for place, caption, figure in drawn:
             shown.append((place, {"figure": figure, "caption": f"{captions[place]}{of_group}{caption}"}))
         words += [named + " ".join(own)] * bool(own)
         common |= dict.fromkeys(said)
@@ -364,8 +390,10 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
     return {"maps": [drawn for _, drawn in shown], "how": " ".join([*words, *common])}
 
 
-def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """The end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
+def _drawn(
+    view: _View, group: str, chosen: list[list[Lead]]
+) -> tuple[list[tuple[int, str, str]], list[str], list[str]]:
+    """The place, the end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
     analysis, array = view.analysis, view.analysis.maps[group]
     ahead = len(chosen[0][0])
     features = tuple(array.shape[ahead:])
@@ -386,20 +414,35 @@ def _drawn(view: _View, group: str, chosen: list[list[Lead]]) -> tuple[list[tupl
         )
     if pictures[0].middle:
         own.append("Cut through the middle of the axes that are not shown.")
-    found, said = list[tuple[str, str]](), list[str]()
-    for one in chosen:
+    found, said = list[tuple[int, str, str]](), list[str]()
+    errors = dict[Lead, Component]()
+    if (beside := resampling.errors_of(analysis, group)) is not None:
+        errors = dict(zip(leads, findings.drawn(analysis, beside, leads, derived.PIXELS), strict=True))
+    for place, one in enumerate(chosen):
         name = view.id("map", group, *map(str, one[0]))
         if analysis.kind == "extended":
-            found.append(_lagged(analysis, [components[lead] for lead in one], one, pictures, axes, name))
+            found.append((place, *_lagged(analysis, [components[lead] for lead in one], one, pictures, axes, name)))
             continue
         component = derived.as_real(components[one[0]])
         largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
         if component.views[0].dtype.kind != "c":
             figure = of_component(str(one[0][-1]), component, pictures, axes, name=name)
-            found.append((f". Largest loadings: {largest}.", figure))
+            found.append((place, f". Largest loadings: {largest}.", figure))
+            if (error := errors.get(one[0])) is not None:
+                most = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in error.top[:MOST_SPELLED])
+                figure = of_component(str(one[0][-1]), error, pictures, axes, name=f"{name}-error")
+                found.append((place, f": standard error of each loading. Largest: {most}.", figure))
             continue
         said = [MOVING[analysis.kind], NO_PHASE]
-        found.append((f". Largest amplitudes: {largest}.", figures.of_complex(component, pictures, axes, name)))
+        figure = figures.of_complex(component, pictures, axes, name)
+        found.append((place, f". Largest amplitudes: {largest}.", figure))
+    if (turned := analysis.get(of_group("rotated_components", group))) is not None:
+        some = [(number,) for number in range(min(len(chosen), turned.shape[0]))]
+        for number, component in enumerate(findings.drawn(analysis, turned, some, derived.PIXELS)):
+            largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
+            name = view.id("rotated", group, str(number))
+            figure = of_component(str(number), component, pictures, axes, name=name)
+            found.append((_total(analysis) + number, f". Largest loadings: {largest}.", figure))
     return found, own, said
 
 

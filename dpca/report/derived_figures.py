@@ -50,13 +50,22 @@ NOT_RELIABLE: Any = {"linestyle": "none", "marker": "s", "markerfacecolor": "non
 
 
 @styled
-def of_spectrum(spectrum: Spectrum, name: str) -> str:
-    """The share of the variance of each component, and of all up to it."""
+def of_spectrum(spectrum: Spectrum, name: str, intervals: F64 | None = None) -> str:
+    """The share of the variance of each component, and of all up to it.
+
+    Parameters
+    ----------
+    intervals : limits of the shares, (2, k), NaN for none
+    """
     figure = new_figure(4.2, 2.6)
     axes = figure.subplots()
     numbers, shares, reliable = np.arange(len(spectrum.ratio)), 100 * spectrum.ratio, spectrum.reliable
     axes.bar(numbers, shares, width=0.7, color=COLORS[0], alpha=0.85, label="of each")
     axes.plot(numbers, np.cumsum(shares), color=INK, linewidth=1, marker="o", markersize=3, label="of all up to it")
+    if intervals is not None:
+        low, high = 100 * np.minimum(intervals, 1.0)
+        axes.vlines(numbers, low, high, color=INK, linewidth=1.2, label="interval")
+        axes.plot(numbers, low, "_", numbers, high, "_", color=INK, markersize=5)
     if not reliable.all():
         axes.plot(numbers[~reliable], shares[~reliable], label="not reliable", **NOT_RELIABLE)
     axes.set(xlabel="component", ylabel="share of the variance (%)", ylim=(0, 104))

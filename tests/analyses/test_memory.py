@@ -12,6 +12,8 @@ from tests.commands.calls import dpca, dpca_process
 N, D = 2000, 4000
 MODELS = [
     "{kind: pca, n_components: 10}",
+    "{kind: pca, n_components: 10, resampling: {draws: 60, standard_errors: true}}",
+    "{kind: pca, n_components: 10, resampling: {kind: leave_out, by: {uri: some.npy}, standard_errors: true, columns: 5}}",
     "{kind: extended, lags: 12, n_components: 10}",
     "{kind: hilbert, n_components: 5}",
     "{kind: hilbert, n_components: 5, padding: exp}",
@@ -57,6 +59,7 @@ def test_analyses_and_maps_take_what_was_planned(result, model):
     )
     rng = np.random.default_rng(1)
     np.save("two.npy", np.arange(N) % 2), np.save("many.npy", np.arange(N) % 200)
+    np.save("some.npy", np.arange(N) % 20)
     np.save("y.npy", rng.standard_normal(N)), np.save("z.npy", rng.standard_normal((N, 2)))
     done = dpca_process("derive", "d.yaml")
     assert done.returncode == 0, done.stderr

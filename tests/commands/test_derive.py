@@ -225,6 +225,7 @@ def test_what_was_finished_is_not_read_again(x, monkeypatch, capsys):
     assert not list(Path().glob(".d.partial"))
 
 
+@pytest.mark.long
 def test_what_was_finished_with_other_labels_is_not_used(x, monkeypatch):
     in_small_slabs(monkeypatch)
     model = "{kind: pca, n_components: 2}"

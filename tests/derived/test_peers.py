@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 from sklearn.linear_model import RidgeCV
 
+from dpca import PCA as dpca_PCA
 from dpca.analyses import statistics
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
@@ -27,6 +28,7 @@ from dpca.derived.hilbert import hilbert
 from dpca.derived.operators import Center, Chain, Difference, Select
 from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.derived.pca import pca, project
+from dpca.derived.resampling import Bootstrap, resampled
 from dpca.derived.spod import spod
 from dpca.store.gram import read_gram
 from dpca.store.results import open_result
@@ -234,6 +236,26 @@ def test_draws_of_the_bootstrapper_of_xeofs():
         np.testing.assert_allclose(fit.explained_variance(), expected, rtol=1e-9, err_msg=f"draw {number}")
 
 
+def test_the_bootstrap_draws_what_xeofs_draws():
+    """From the same seed: variances of each draw, and where xeofs aligns signs alone, components and scores too."""
+    single, validation = imported("xeofs.single"), imported("xeofs.validation")
+    data, n = samples(3, 50, 80), 50
+    model = single.EOF(n_modes=K, solver="full").fit(labelled(data.x), "time")
+    drawn = validation.EOFBootstrapper(n_bootstraps=5, seed=7)
+    drawn.fit(model)
+    rows = transformed(data.products, Chain(n, (Center(n),)))
+    found = pca(rows, K)
+    got = resampled(rows, found.eigenvalues, found.scores, Bootstrap(n, 5, seed=7), of_maps=True)
+    expected = drawn.data["explained_variance"].transpose("n", "mode").values
+    np.testing.assert_allclose(got.variances.of_draws, expected, rtol=1e-9)
+    theirs = drawn.components().transpose("n", "mode", ...).values.reshape(5, K, -1)
+    own = found.coefficients.T @ data.centred
+    overlap = np.abs(np.einsum("kf,bkf->bk", own, theirs))
+    alike = overlap > 0.75  # components that changed places are in another order here
+    assert alike.mean() > 0.5
+    np.testing.assert_allclose(np.abs(got.congruence)[alike], overlap[alike], rtol=1e-9)
+
+
 def statistical(seed=8, n=60, d=200):
     """Samples in three groups of other sizes, whose centres differ a little, as rows, as they are, and their labels."""
     data, labels = samples(seed, n, d), np.repeat(["a", "b", "c"], [n // 2, n // 3, n - n // 2 - n // 3])
@@ -339,3 +361,23 @@ def test_canonical_correlations_of_scikit_learn():
     fit = CCA(n_components=2, scale=False, max_iter=10_000, tol=1e-14).fit(x[:, :4], y)
     pairs = zip(*(side.T for side in fit.transform(x[:, :4], y)), strict=True)
     np.testing.assert_allclose(both.values, [np.corrcoef(one, two)[0, 1] for one, two in pairs], rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 4])
+def test_rotation_of_xeofs(power):
+    """Its rotator is varimax for power 1, and promax beyond, both with Kaiser's rule."""
+    xeofs = imported("xeofs")
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(60, K)) * np.arange(K, 0, -1)) @ rng.laplace(size=(K, 900)) + rng.normal(size=(60, 900))
+    model = xeofs.single.EOF(n_modes=K, random_state=0)
+    model.fit(labelled(x), dim="time")
+    rotator = xeofs.single.EOFRotator(n_modes=K, power=power, rtol=1e-14, max_iter=10000)
+    rotator.fit(model)
+    kind = {"kind": "varimax"} if power == 1 else {"kind": "promax", "power": float(power)}
+    ours = dpca_PCA(K, svd_solver="tsqr", rotation=kind).fit(x)
+    np.testing.assert_allclose(ours.rotated_explained_variance_, rotator.explained_variance().values, rtol=1e-5)
+    maps = rotator.components().transpose("mode", "x").values
+    signs = np.sign(np.einsum("jf,jf->j", maps, ours.rotated_components_))
+    np.testing.assert_allclose(ours.rotated_components_, maps * signs[:, None], atol=1e-6)
+    scores = rotator.scores(normalized=False).transpose("time", "mode").values
+    np.testing.assert_allclose(ours.transform(x), scores * signs, atol=1e-5 * np.abs(scores).max())

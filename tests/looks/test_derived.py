@@ -50,6 +50,35 @@ def test_it_states_what_the_arrays_and_certificates_hold(place, words):
             assert re.search(r"Modes 0 and 1, period (19\.9\d|20(\.0\d)?) months", words)
 
 
+def test_intervals_and_standard_errors_are_beside_their_components(place, words):
+    """Of draws of rows, the table has the limits that are stored, and each map the map of its standard errors below it."""
+    analysis = open_derived(place / "derived").analyses["drawn"]
+    low, high = 100 * np.asarray(analysis["explained_variance_ratio_interval"][:, 0])
+    assert f"0 {low:.2f} to {high:.2f} %" in words
+    assert "60 draws (bootstrap of 12 blocks of 20 rows, seed 0), medians" in words
+    text = (place / "derived" / "report.html").read_text()
+    drawn = re.findall(
+        r"Component (\d), [\d.]+ % of the variance(: standard error of each loading)?", text.split('id="drawn"')[1]
+    )
+    assert [(number, bool(error)) for number, error in drawn[:4]] == [
+        ("0", False),
+        ("0", True),
+        ("1", False),
+        ("1", True),
+    ]
+    largest = float(np.nanmax(analysis["standard_errors"][0]))
+    assert "standard error of each loading. Largest: " in words
+    assert f"{largest:.3g}" in words
+
+
+def test_rotated_components_have_a_table_and_maps(place, words):
+    analysis = open_derived(place / "derived").analyses["drawn"]
+    share = 100 * np.asarray(analysis["rotated_explained_variance_ratio"][...])
+    for number, one in enumerate(share):
+        assert f"Rotated component {number}, {one:.2f} % of the variance. Largest loadings: " in words
+    assert "Of 3 components, the first 3 rotated by varimax; no data were read for it." in words
+
+
 def test_it_is_one_small_file_that_needs_no_network(page):
     text = page.read_text()
     assert 200_000 < len(text) < 2_000_000
@@ -66,7 +95,7 @@ def test_it_is_one_small_file_that_needs_no_network(page):
 def test_a_browser_has_nothing_to_say_about_it(page, browser, overhang):
     document, said = browser(page, 1280)
     assert said == []
-    assert document.count("<h2") == 8 + 2
+    assert document.count("<h2") == 9 + 2
     assert overhang(page, 390) <= 0
 
 

@@ -16,6 +16,9 @@ ANALYSES = """
   - {name: fitted, samples: [anomalies: {by: month}], model: {kind: optimized_dmd, rank: 2}}
   - {name: spectra, model: {kind: spod, block: 60, n_components: 2}}
   - {name: chosen, model: {kind: spod, block: 60, frequencies: [0.05, 0.2], n_components: 2}}
+  - name: drawn
+    samples: [anomalies: {by: month}]
+    model: {kind: pca, n_components: 3, resampling: {draws: 60, block: 20, standard_errors: true}, rotation: {kind: varimax}}
   - {name: seasons, samples: [means: {by: season}], model: {kind: pca, n_components: 2}}
 """
 

@@ -1,0 +1,91 @@
+"""What the report of derived analyses shows of draws of the rows: intervals, angles, and maps of standard errors beside maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.report.drawing import COLORS, INK, new_figure, styled, svg
+from dpca.store.arrays import of_group
+from dpca.store.derived import Analysis
+from dpca.store.stored import Stored
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """What draws say of the components of an analysis."""
+
+    words: str
+    level: float
+    shares: F64
+    """Limits of the shares of the variance, (2, k); NaN where there are none."""
+    angles: F64
+    """Of each draw, in degrees, (draws, k)."""
+    congruence: F64
+    """Its median, (k,)."""
+
+    def table(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Of some components, and what its columns mean."""
+        head = ["component", f"{100 * self.level:g} % interval of the share", "angle", "w'w"]
+        words = (
+            f"From {len(self.angles):,} draws ({self.words}), medians. Angle: the largest between the components up to this one and those of a draw; "
+            "small where their span is certain. w'w: product with the component of a draw that is most like it; near 1 where the component "
+            "itself is."
+        )
+        return {
+            "caption": "Other samples",
+            "head": head,
+            "rows": [self._cells(number) for number in numbers],
+            "words": words,
+        }
+
+    def _cells(self, number: int) -> list[str]:
+        low, high = 100 * self.shares[:, number]
+        alike = self.congruence[number]
+        return [
+            str(number),
+            "none" if np.isnan(low) else f"{low:.2f} to {min(high, 100):.2f} %",
+            f"{np.median(self.angles[:, number]):.1f}°",
+            "-" if np.isnan(alike) else f"{alike:.3f}",
+        ]
+
+
+def draws_of(analysis: Analysis) -> Draws | None:
+    """What draws say; None where none were made."""
+    told = analysis.certificate.get("resampling")
+    if told is None:
+        return None
+    shares, angles = (
+        np.asarray(analysis[name][...], np.float64) for name in ("explained_variance_ratio_interval", "subspace_angle")
+    )
+    congruence = np.array([np.nan if one is None else one for one in told["congruence"]])
+    return Draws(told["words"], told["level"], shares, angles, congruence)
+
+
+def errors_of(analysis: Analysis, group: str) -> Stored | None:
+    """The maps of standard errors of a group of features; None where there are none."""
+    name = of_group("standard_errors", group)
+    return analysis.get(name)
+
+
+@styled
+def of_angles(draws: Draws, name: str) -> str:
+    """The largest angle between leading components of draws and of all rows: the median, and most draws."""
+    figure = new_figure(4.2, 2.6)
+    axes = figure.subplots()
+    numbers = np.arange(1, draws.angles.shape[1] + 1)
+    low, middle, high = np.quantile(draws.angles, [(1 - draws.level) / 2, 0.5, (1 + draws.level) / 2], axis=0)
+    axes.fill_between(
+        numbers, low, high, color=COLORS[0], alpha=0.25, linewidth=0, label=f"{100 * draws.level:g} % of draws"
+    )
+    axes.plot(numbers, middle, color=INK, linewidth=1, marker="o", markersize=3, label="median")
+    axes.set(xlabel="leading components", ylabel="largest angle (degrees)", ylim=(0, 92))
+    axes.set_xticks(numbers[:: -(-len(numbers) // 6)])
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.18), ncols=2)
+    return svg(figure, name)
