@@ -418,6 +418,7 @@ def test_a_value_that_cannot_be_filled_in_is_told_apart_from_one_that_can(capsys
     assert "a fit without centring keeps no means that could" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_components_that_are_stored_in_large_chunks_are_planned_for():
     x = np.random.default_rng(0).normal(size=(200, 60_000))
     run(x, "model.n_components=150", chunks=(200, 5000))

@@ -83,7 +83,9 @@ def in_zarr(x, stem, axis):
     return f"{stem}.zarr", "x"
 
 
-@pytest.mark.parametrize(("write", "axis"), [(in_npy, 0), (in_npy, 1), (in_hdf5, 0), (in_zarr, 1)])
+@pytest.mark.parametrize(
+    ("write", "axis"), [pytest.param(in_npy, 0, marks=pytest.mark.long), (in_npy, 1), (in_hdf5, 0), (in_zarr, 1)]
+)
 def test_as_a_run_from_scratch(write, axis):
     x = samples()
     (old, array), (new, _) = write(x[:N], "old", axis), write(x[N:], "new", axis)
@@ -102,7 +104,7 @@ def test_as_a_run_from_scratch(write, axis):
     assert {**found["config"], "output": None} == {**scratch["config"], "output": None}
 
 
-@pytest.mark.parametrize(("dtype", "to"), [("f4", 4e-6), ("i1", 1e-12)])
+@pytest.mark.parametrize(("dtype", "to"), [("f4", 4e-6), pytest.param("i1", 1e-12, marks=pytest.mark.long)])
 def test_single_precision_keeps_its_digits(dtype, to):
     x = samples(dtype=dtype, level=0.0)
     np.save("old.npy", x[:N])
@@ -161,6 +163,7 @@ def test_inputs_side_by_side(scaling):
     assert_same("e", "s", 1e-12)
 
 
+@pytest.mark.long
 def test_named_groups_of_features():
     x = samples()
     np.save("old.npy", x[:N].reshape(N, -1))
@@ -303,6 +306,7 @@ def test_a_signal_names_the_command_that_goes_on(monkeypatch):
     assert "What is finished is kept: dpca extend r new.npy --output e --resume goes on." in done.stderr
 
 
+@pytest.mark.long
 def test_where_single_precision_does_not_suffice_all_products_are_made_again():
     rng = np.random.default_rng(0)
     modes = np.linalg.qr(rng.standard_normal((600, 3)))[0]

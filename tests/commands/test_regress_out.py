@@ -270,6 +270,7 @@ def test_kernels_of_what_is_left(config, capsys):
     assert "its Gram matrix is of other values: preprocess.regress_out" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_covariates_that_changed_while_a_run_was_down_are_refused(config, monkeypatch, capsys):
     in_small_slabs(monkeypatch)
     np.save("x.npy", RNG.normal(size=(N, 3000)))

@@ -117,6 +117,7 @@ def test_what_is_not_there(config, cluster, code, sentence, capsys, monkeypatch)
     assert not Path("far").exists()
 
 
+@pytest.mark.long
 def test_what_travels_is_in_the_manifest_and_does_not_grow_with_the_data(tmp_path, monkeypatch):
     in_small_slabs(monkeypatch)
     found = {}

@@ -237,7 +237,7 @@ def test_new_samples_in_groups(monkeypatch, tmp_path):
     np.testing.assert_allclose(np.asarray(fit.inverse_transform(together)), back, atol=1e-12)
 
 
-@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_on_a_cluster_bits_are_the_same(processes, tmp_path):
     x, new = random_array(0, (20, 900), "f8"), random_array(1, (7, 900), "f8")
     stored = zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(10, 40))

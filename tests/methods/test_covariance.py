@@ -19,6 +19,7 @@ from dpca.sources import as_source
 from dpca.sources.base import Layout
 from dpca.sources.groups import alone
 from dpca.system.machine import Budget
+from tests.drawn import examples
 from tests.reference import assert_right, dense_pca
 from tests.runs import RecordingSource, Unread, decompose_array
 from tests.stores import counted
@@ -39,6 +40,7 @@ def components_of(found):
     spans=st.integers(1, 6),
     seed=st.integers(0, 99),
 )
+@examples(50)
 def test_missing_values_are_filled_with_means_that_one_more_pass_finds(n, d, center, scale, slab, spans, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(3, 2, (n, d))

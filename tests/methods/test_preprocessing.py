@@ -89,7 +89,7 @@ def drawn_rules(draw):
 
 
 @given(st.integers(4, 40), st.integers(4, 40), drawn_rules(), st.integers(0, 999), st.data())
-@examples(60)
+@examples(40)
 def test_scales_weights_filters_and_missing_values_are_those_of_numpy(n, d, rules, seed, data):
     rng = np.random.default_rng(seed)
     x = rng.normal(3, 1, (n, d)) * rng.gamma(2, size=d)

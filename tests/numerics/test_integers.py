@@ -11,6 +11,7 @@ from dpca.errors import DataError
 from dpca.numerics.accumulators.gram import Gram, center_gram
 from dpca.numerics.panels import Rules
 from dpca.sources import open_source
+from tests.drawn import examples
 from tests.numerics.test_gram import tally_of
 from tests.runs import decompose_array
 
@@ -30,6 +31,7 @@ DTYPES = {"i1": (-100, 101), "u1": (0, 256), "?": (0, 2)}
 
 
 @given(st.sampled_from(sorted(DTYPES)), st.integers(2, 9), st.integers(1, 60), st.integers(0, 10**6), st.integers(1, 4))
+@examples(50)
 def test_the_gram_of_small_integers_is_exact(dtype, n, d, seed, spans):
     low, high = DTYPES[dtype]
     x = np.random.default_rng(seed).integers(low, high, (n, d)).astype(dtype)

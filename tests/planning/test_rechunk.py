@@ -25,6 +25,7 @@ from dpca.planning.search import plan_run
 from dpca.sources import as_source, open_source
 from dpca.sources.groups import alone
 from dpca.system.machine import Budget
+from tests.drawn import examples
 from tests.runs import RecordingSource, arrays_of, decompose_array
 from tests.stores import counted, random_array
 
@@ -53,6 +54,7 @@ def copied(source, copy, tmp_path, n_tasks=2):
 
 
 @given(stored())
+@examples(50)
 def test_a_copy_has_the_same_values_and_reads_each_chunk_once(tmp_path_factory, case):
     x = random_array(0, case["shape"], case["dtype"])
     array, reads = counted(zarr.create_array({}, data=x, chunks=case["chunks"], config={"write_empty_chunks": True}))

@@ -379,6 +379,7 @@ def test_a_run_on_three_files_is_the_run_on_one(years, config):
     assert manifest["config"]["input"]["uri"] == ["sst_0.nc", "sst_1.nc", "sst_2.nc"]
 
 
+@pytest.mark.long
 def test_every_command_takes_files_that_are_joined(years, config, capsys):
     assert dpca("plan", config) == 0
     assert "sst_0.nc:sst to sst_2.nc:sst (3 files): 30 x 6 x 8" in capsys.readouterr().out
