@@ -102,12 +102,18 @@ class Samples:
         """The products of the rows."""
         return transformed(self.products, self.chain)
 
-    @cached_property
+    @property
     def centred(self) -> Samples:
         """The same about the mean of all rows; a filter or a difference leaves one, though it removes that of the samples."""
         last = self.chain.operators[-1] if self.chain.operators else None
         about_mean = isinstance(last, Weights | Between) or (isinstance(last, Remainder) and last.removes_mean)
-        return self if about_mean else self.center()
+        return self if about_mean else self._centred
+
+    @cached_property
+    def _centred(
+        self,
+    ) -> Samples:  # never these rows themselves: products in a cycle of references would stay for a while
+        return self.center()
 
     def of_features(
         self,

@@ -1,8 +1,11 @@
 """Samples of a result, known by their products."""
 
+import gc
+import weakref
 from threading import Barrier, Thread
 
 import numpy as np
+import pytest
 
 from dpca.analyses.answers import Known
 from dpca.analyses.axis import Axis
@@ -43,3 +46,18 @@ def test_rows_whose_mean_is_not_zero_are_centred():
     assert abs(rows.pca(1).arrays["scores"].values.mean()) < 1e-9
     whole = Samples.of(data.products, AXIS, KNOWN).anomalies(LABELS).detrend()
     assert whole.centred is whole
+
+
+@pytest.mark.parametrize("about_mean", [False, True])
+def test_products_go_with_the_last_rows_that_use_them(about_mean):
+    """In a cycle of references K and what was made of it would stay in memory until the collector comes."""
+    gc.disable()
+    try:
+        rows = Samples.of(samples().products, AXIS, KNOWN).anomalies(LABELS)
+        rows = rows.detrend() if about_mean else rows
+        rows.pca(1)
+        products = weakref.ref(rows.products)
+        del rows
+        assert products() is None
+    finally:
+        gc.enable()
