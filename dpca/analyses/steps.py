@@ -283,17 +283,36 @@ def held(
     columns = sum(columns_of(analysis.model) for analysis in analyses)
     draws = [resampling.held(n, columns_of(model), asked, threads) for model, asked in _drawn(analyses)]
     _, deviations = n_deviations(n, analyses)
-    square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
-    vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))
     return [
         runplan.Array("Gram matrix", 8 * n * n),
         runplan.Array("products of rows, and their eigensolve", 8 * n * n, largest),
         runplan.Array("scores and coefficients of all analyses", 3 * 8 * n * columns),
         *([runplan.Array("draws of rows", max(draws))] if draws else []),
         *([runplan.Array("deviation columns of all analyses", 8 * n * deviations)] if deviations else []),
+        *held_by_statistics(n, analyses),
+    ]
+
+
+def held_by_statistics(n: int, analyses: Sequence[Analysis]) -> list[runplan.Array]:
+    """What answers without maps hold."""
+    square = sum(isinstance(analysis.model, Distances) for analysis in analyses)
+    vectors = sum(_vectors(analysis.model) for analysis in analyses if isinstance(analysis.model, Statistic))
+    return [
         *([runplan.Array("distances", 8 * n * n, square)] if square else []),
         *([runplan.Array("statistics of all analyses", 8 * n * vectors)] if vectors else []),
     ]
+
+
+def held_beside_maps(n: int, analyses: Sequence[Analysis], n_groups: int = 1, threads: int = 1) -> list[runplan.Array]:
+    """What a pass for maps finds taken beside the answers, and what follows it; parameters as of `held`."""
+    found = []
+    if n_groups > 1:  # measured: zarr's threads keep some of it for a while
+        found.append(runplan.Array("what reading matrices of groups leaves", 8 * n * n, 2))
+    if list(_drawn(analyses)):
+        found.append(runplan.Array("what threads keep after draws", resampling.left_over(n, threads)))
+    if rotation := max(map(_held_to_rotate, analyses)):
+        found.append(runplan.Array("rotation", rotation))
+    return found
 
 
 def _drawn(analyses: Sequence[Analysis]) -> Iterator[tuple[Pca, resampling.Resampling]]:
@@ -309,7 +328,7 @@ def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
     return sum(k for k, _ in both), sum(resampling.n_deviations(n, k, asked) for k, asked in both)
 
 
-def held_to_rotate(analysis: Analysis) -> int:
+def _held_to_rotate(analysis: Analysis) -> int:
     """Bytes that a rotation holds beside the maps; 0 without one."""
     model = analysis.model
     if not isinstance(model, Pca) or model.rotation is None:

@@ -17,9 +17,16 @@ from threadpoolctl import threadpool_limits
 from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.kept import Kept
 from dpca.analyses.maps import columns_of_maps, precisions, with_maps
-from dpca.analyses.resampling import left_over
 from dpca.analyses.rotation import with_rotation, without_maps
-from dpca.analyses.steps import analysed, columns_of, held, held_to_rotate, in_analysis, n_deviations
+from dpca.analyses.steps import (
+    analysed,
+    columns_of,
+    held,
+    held_beside_maps,
+    held_by_statistics,
+    in_analysis,
+    n_deviations,
+)
 from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
@@ -172,6 +179,8 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
         errors, deviations = n_deviations(n, config.analyses)
         columns = MapColumns(q, errors, deviations)
+        statistics = sum(array.bytes * array.count for array in held_by_statistics(n, config.analyses))
+        how["beside"] = _beside_maps(config, kept, columns, statistics, workers.threads)
         run_plan = plan_maps(groups, columns, dtype, kept.working_dtype, **how) if groups else None
     processes = [process, *(run_plan.processes if run_plan else ())]
     return {
@@ -292,15 +301,8 @@ class _Work:
         )
         answers = mapped(answers)
         dtype, stored = precisions(answers.values(), self.kept.working_dtype)
-        n, columns = self.kept.first.n_samples, columns_of_maps(answers)
-        n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
-        beside = [Array("answers of all analyses", n_bytes)]
-        if len(self.kept.features.names) > 1:  # measured: zarr's threads keep some of it for a while
-            beside.append(Array("what reading matrices of groups leaves", 8 * n * n, 2))
-        if any("resampling" in one.certificate for one in answers.values()):
-            beside.append(Array("what threads keep after draws", left_over(n, self.workers.threads)))
-        if turned := max(map(held_to_rotate, self.config.analyses)):
-            beside.append(Array("rotation", turned))
+        columns = columns_of_maps(answers)
+        beside = _beside_maps(self.config, self.kept, columns, n_bytes, self.workers.threads)
         how: dict[str, Any] = {"workers": self.workers, "scratch": scratch_of(self.config, self._aside.path)}
         return plan_maps(self.groups, columns, dtype, stored, **how, beside=beside, n_regressors=self.kept.n_regressors)
 
@@ -337,6 +339,19 @@ class _Work:
             with in_analysis(f"analyses.{number}.model.rotation", analysis.name), self.stages.timed("rotation"):
                 found[analysis.name] = with_rotation(analysis.name, answer, dims, asked.asked, outputs)
         return found
+
+
+def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, threads: int) -> list[Array]:
+    """What the pass for maps finds taken.
+
+    Parameters
+    ----------
+    n_bytes : of answers without maps
+    """
+    n, (_, n_groups) = kept.first.n_samples, kept.sizes
+    n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
+    answers = Array("answers of all analyses", n_bytes)
+    return [answers, *held_beside_maps(n, config.analyses, n_groups, threads)]
 
 
 def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca.commands.derive import plan
+from dpca.config.loading import load_derive
 from tests.commands.calls import dpca, dpca_process
 
 N, D = 2000, 4000
@@ -61,8 +63,17 @@ def test_analyses_and_maps_take_what_was_planned(result, model):
     np.save("two.npy", np.arange(N) % 2), np.save("many.npy", np.arange(N) % 200)
     np.save("some.npy", np.arange(N) % 20)
     np.save("y.npy", rng.standard_normal(N)), np.save("z.npy", rng.standard_normal((N, 2)))
+    before = {
+        name: size
+        for one in plan(load_derive("d.yaml"), components=True)["memory"]
+        for name, size in one["stages"].items()
+    }
     done = dpca_process("derive", "d.yaml")
     assert done.returncode == 0, done.stderr
     memory = json.loads(Path("d/manifest.json").read_text())["memory"]
     for stage in memory["planned_bytes_of_stages"]:
         assert memory["peak_bytes_of_stages"][stage] <= memory["planned_bytes_of_stages"][stage], (stage, memory)
+        assert memory["planned_bytes_of_stages"][stage] <= before[stage], (
+            stage,
+            before,
+        )  # what dpca derive --plan says
