@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,12 +26,12 @@ FEW = 20
 """Of fewer units than this, draws say little."""
 KEPT_BY_THREAD = 2**26
 ALIKE = 0.2
-"""Correlation of rows that follow each other, in a leading score, from which on they are no draws of their own."""
+"""Correlation of rows that follow each other, in the scores of a component, from which on they are no draws of their own."""
 
 
 @dataclass(frozen=True, eq=False)
 class Resampling:
-    """Which draws are made, and what they are asked for."""
+    """Which draws are made, and what they are asked for: settings as `dpca.config.resampling` allows them."""
 
     kind: Kind = "bootstrap"
     draws: int = DRAWS
@@ -91,21 +91,16 @@ class Resampling:
             raise ConfigError(
                 f"blocks have {self.block} of {n:,} rows, but 1 to {n // 2} is allowed", "Give fewer.", key="block"
             )
-        if not 0 < self.level < 1:
-            raise ConfigError(f"the level is {self.level:g}, but a share between 0 and 1 is allowed", key="level")
-        if self.align not in ("order", "procrustes"):
-            raise ConfigError(f"align is {self.align!r}, but order or procrustes is allowed", key="align")
-        least = int(np.ceil(2 / (1 - self.level)))
+        least = int(np.ceil(2 / (1 - self.level) - 1e-9))  # 1 - 0.9 is less than 0.1
         if self.kind == "bootstrap" and self.draws < least:
             raise ConfigError(
                 f"there are {self.draws:,} draws, but intervals of level {self.level:g} need {least:,}: a limit lies between draws",
                 "Draw more, or lower the level.",
                 key="draws",
             )
-        if self.columns is not None and (not self.standard_errors or self.columns < 1):
+        if self.columns is not None and not self.standard_errors:
             raise ConfigError(
-                f"columns is {self.columns}, but 1 or more is allowed, and only where standard_errors are asked for",
-                key="columns",
+                f"columns is {self.columns}, but no standard_errors are asked for", "Leave columns out.", key="columns"
             )
 
 
@@ -208,8 +203,9 @@ def _told(
         angle, congruence : medians over draws, of each component
         instability : expected squared distance of each component, of length 1, from that of other samples
         distinct : whether a component is told from its neighbours, in most draws
-        lacking : draws that have none for a component
-        correlation : of the first score with that of the row before
+        lacking : draws with too few components for a variance of this order
+        unmatched : draws that have no scores and maps beside those of a component
+        correlation : of the scores of each component with those of the row before; null where groups or blocks are drawn
         deviation_columns, lost : of maps of standard errors for each component, and the share of the variance that columns left out had; null
     """
     units = rows.n
@@ -230,8 +226,8 @@ def _told(
     columns, words = None, what.get(asked.kind, f"bootstrap of {drawn}, seed {asked.seed}")
     if asked.standard_errors:
         columns = min(rows.n, scheme.number, asked.columns or rows.n)
-    if lost is not None:
-        words += f"; standard errors from {columns} columns lack {100 * lost.min():.2g} to {100 * lost.max():.2g} % of the variance"
+    if lost is not None and not np.isnan(lost).all():
+        words += f"; standard errors from {columns} columns lack {100 * np.nanmin(lost):.2g} to {100 * np.nanmax(lost):.2g} % of the variance"
     return {
         "kind": asked.kind,
         "draws": scheme.number,
@@ -246,7 +242,8 @@ def _told(
         "instability": _listed(found.instability),
         "distinct": [bool(one <= DISTINCT) for one in found.instability],
         "lacking": found.lacking.tolist(),
-        "correlation": _correlation(scores[:, 0]) if units == rows.n else None,
+        "unmatched": found.unmatched.tolist(),
+        "correlation": [_correlation(score) for score in scores.T] if units == rows.n else None,
         "deviation_columns": columns,
         "lost": None if lost is None else _listed(lost),
     }
@@ -258,9 +255,14 @@ def _caveats(rows: Samples, told: dict[str, Any]) -> list[str]:
     if lacking := [number for number, count in enumerate(told["lacking"]) if count]:
         most = max(told["lacking"])
         found.append(
-            f"{_named(lacking)} not there in up to {most:,} of {told['draws']:,} draws, and so without intervals"
+            f"{_named(lacking)} not there in up to {most:,} of {told['draws']:,} draws: no intervals of variances and shares"
         )
-    mixed = [number for number, one in enumerate(told["distinct"]) if not one and number not in lacking]
+    if unmatched := [number for number, count in enumerate(told["unmatched"]) if count]:
+        most = max(told["unmatched"])
+        found.append(
+            f"{_named(unmatched)} like none of up to {most:,} of {told['draws']:,} draws: no standard errors of scores and maps"
+        )
+    mixed = [number for number, one in enumerate(told["distinct"]) if not one and number not in (*lacking, *unmatched)]
     if mixed:
         found.append(
             f"{_named(mixed)} not told from neighbours (instability above {DISTINCT:g}): the span of several may be certain (subspace_angle), "
@@ -268,10 +270,16 @@ def _caveats(rows: Samples, told: dict[str, Any]) -> list[str]:
         )
     if told["units"] < FEW:
         found.append(f"draws are of {told['units']} units, which is few")
-    if (correlation := told["correlation"]) is not None and correlation > max(ALIKE, 3 / np.sqrt(rows.n)):
+    correlation = np.array(told["correlation"] or [0.0])
+    if (alike := np.flatnonzero(correlation > max(ALIKE, 3 / np.sqrt(rows.n)))).size:
+        blocks = (
+            "draw blocks of them (block), or groups (by)"
+            if told["kind"] == "bootstrap"
+            else "leave out runs of them (leave_out), or draw blocks (bootstrap)"
+        )
         found.append(
-            f"rows that follow each other are alike (correlation {correlation:.2f} in the first score), so that intervals are too narrow: draw "
-            "blocks of them (block), or groups (by)"
+            f"rows that follow each other are alike in the scores of {_components(alike)} (correlation up to "
+            f"{correlation.max():.2f}), so that intervals are too narrow: {blocks}"
         )
     if beforehand := of_all_rows(rows):
         found.append(f"operators ({beforehand}) were made of all rows, not of each draw")
@@ -279,8 +287,12 @@ def _caveats(rows: Samples, told: dict[str, Any]) -> list[str]:
 
 
 def _named(numbers: Sequence[int]) -> str:
-    listed = ", ".join(map(str, numbers))
-    return f"component {listed} is" if len(numbers) == 1 else f"components {listed} are"
+    return f"{_components(numbers)} {'is' if len(numbers) == 1 else 'are'}"
+
+
+def _components(numbers: Iterable[int]) -> str:
+    listed = [str(number) for number in numbers]
+    return f"component{'s' if len(listed) > 1 else ''} {', '.join(listed)}"
 
 
 def _correlation(score: F64) -> float:

@@ -25,6 +25,34 @@ from dpca.store.outputs import ROTATED_COMPONENT, Outputs
 PANEL = 4096
 
 
+def n_rotated(answer: Answer, asked: Rotating) -> int:
+    """How many leading components of a pca are rotated: those that were asked for, as far as they are not zero. It needs no maps.
+
+    Raises
+    ------
+    ConfigError
+        When there are fewer, all are zero, or they are too many.
+    """
+    variances = answer.arrays["explained_variance"].values
+    if (asked.n_components or 0) > len(variances):
+        raise ConfigError(
+            f"{asked.n_components} components are to be rotated, but the analysis has {len(variances)}",
+            f"Give a number from 1 to {len(variances)}, or leave it out for all.",
+            key="n_components",
+        )
+    n_positive = int((variances > 0).sum())
+    k = min(asked.n_components or n_positive, n_positive)
+    if not k:
+        raise ConfigError("all components are zero: there are none to rotate", "Select samples that differ.")
+    if k > MOST_ROTATED:
+        raise ConfigError(
+            f"{k} components are to be rotated, whose k^4 / 24 fourth moments are too many: at most {MOST_ROTATED} can be",
+            f"Set n_components of the rotation to {MOST_ROTATED} or less.",
+            key="n_components",
+        )
+    return k
+
+
 def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[Rotation, dict[str, Any]]:
     """The rotation of the leading components of a pca, and what is certain of it.
 
@@ -35,29 +63,15 @@ def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[R
     Returns
     -------
     The rotation, with the signs of its scores; dict with keys
-        kind, n_components, iterations, last_change, converged, not_reliable : as in the certificate of a run
+        kind, n_components, asked, iterations, last_change, converged, not_reliable : as in the certificate of a run
 
     Raises
     ------
     ConfigError
-        When there are fewer components, or independent ones are not defined.
+        As of `n_rotated`; when independent components are not defined.
     """
-    variances = answer.arrays["explained_variance"].values
-    n_positive = int((variances > 0).sum())
-    k = asked.n_components or n_positive
-    if not 1 <= k <= n_positive:
-        raise ConfigError(
-            f"n_components is {asked.n_components}, but the analysis has {n_positive} components that are not zero",
-            f"Ask for 1 to {n_positive}." if n_positive else "Select samples that differ.",
-            key="n_components",
-        )
-    if k > MOST_ROTATED:
-        raise ConfigError(
-            f"{k} components are to be rotated, whose k^4 / 24 fourth moments are too many: at most {MOST_ROTATED} can be",
-            f"Set n_components of the rotation to {MOST_ROTATED} or less.",
-            key="n_components",
-        )
-    rotation, certificate = _found(asked, variances[:k], maps)
+    k = n_rotated(answer, asked)
+    rotation, certificate = _found(asked, answer.arrays["explained_variance"].values[:k], maps)
     certificate["not_reliable"] = [n for n, good in enumerate(answer.certificate["reliable"][:k]) if not good]
     scores = answer.arrays["scores"].values[:, :k] @ rotation.to_scores()
     return rotation.signed(rotation.signs(scores.min(axis=0), scores.max(axis=0))), certificate
@@ -104,8 +118,11 @@ def with_rotation(name: str, answer: Answer, dims: Sequence[Dims], asked: Rotati
         with threadpool_limits(1, user_api="blas"):
             for box in boxes(array):
                 rows: NDArray[Any] = np.asarray(array[(slice(0, k), *box)])
-                turned = rotation.to_components @ rows.reshape(k, -1).astype(np.float64)
-                outputs.write_part(written, (slice(0, k), *box), turned.reshape(rows.shape).astype(array.dtype))
+                turned = np.empty_like(rows)
+                for start in range(0, rows[0].size, PANEL):
+                    along = np.s_[:, start : start + PANEL]
+                    turned.reshape(k, -1)[along] = rotation.to_components @ rows.reshape(k, -1)[along].astype(float)
+                outputs.write_part(written, (slice(0, k), *box), turned)
     told = {**answer.certificate, "rotation": certificate}
     told["caveat"] = "; ".join(filter(None, [told["caveat"], *caveats_of_rotation(certificate)]))
     told["verdict"] += f", {k} rotated by {asked.kind}"
@@ -151,6 +168,7 @@ def _found(asked: Rotating, variances: F64, maps: Sequence[Any]) -> tuple[Rotati
     certificate = {
         "kind": asked.kind,
         "n_components": k,
+        "asked": asked.n_components,
         "iterations": turn.iterations,
         "last_change": float(turn.change),
         "converged": turn.converged,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpca.analyses import feature_groups, projection, resampling, statistics
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.axis import Axis
-from dpca.analyses.rotation import PANEL
+from dpca.analyses.rotation import PANEL, n_rotated
 from dpca.analyses.samples import By, Samples
 from dpca.config.derive import (
     Analysis,
@@ -40,6 +40,7 @@ from dpca.derived.ridge import N_ALPHAS
 from dpca.errors import ConfigError, DpcaError
 from dpca.numerics import fourth_moments
 from dpca.planning import runplan
+from dpca.slabs import TILE_BYTES
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.labels import Place, open_values, read_labels
 from dpca.sources.regressors import as_numbers, covariates_of
@@ -78,6 +79,9 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
         with in_analysis(f"{key}.model.resampling", analysis.name):
             drawn = _resampling(asked, samples.n, f"{key}.model.resampling")
             answer = resampling.with_resampling(rows.centred, answer, drawn, threads)
+    if isinstance(analysis.model, Pca) and analysis.model.rotation is not None:
+        with in_analysis(f"{key}.model.rotation", analysis.name):
+            n_rotated(answer, analysis.model.rotation.asked)  # refused before the data are read
     return answer
 
 
@@ -329,12 +333,13 @@ def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
 
 
 def _held_to_rotate(analysis: Analysis) -> int:
-    """Bytes that a rotation holds beside the maps; 0 without one."""
+    """Bytes that a rotation holds, after the pass for maps; 0 without one."""
     model = analysis.model
     if not isinstance(model, Pca) or model.rotation is None:
         return 0
     k = min(model.rotation.n_components or columns_of(model), MOST_ROTATED)
-    return fourth_moments.held_to_solve(k) + sum(fourth_moments.held(k, PANEL).values())
+    chunk = 4 * TILE_BYTES  # of a map: as read, as zarr's threads hold it, and turned twice
+    return fourth_moments.held_to_solve(k) + sum(fourth_moments.held(k, PANEL).values()) + chunk
 
 
 def _of_factor(model: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
-from dpca.analyses.kept import Kept
+from dpca.analyses.kept import Kept, Part
 from dpca.analyses.maps import columns_of_maps, precisions, with_maps
 from dpca.analyses.rotation import with_rotation, without_maps
 from dpca.analyses.steps import (
@@ -33,7 +33,7 @@ from dpca.commands.reporting import write_beside
 from dpca.config.derive import Derive, Pca
 from dpca.config.loading import Positioned
 from dpca.config.schema import without_secrets
-from dpca.errors import DpcaError
+from dpca.errors import ConfigError, DpcaError
 from dpca.execution.clusters import connect
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
 from dpca.execution.progress import Display, Progress, Vitals
@@ -117,6 +117,8 @@ def derive(
                 "runs": runs,
             }
             counts = {"passes": 0, "bytes_decoded": 0}
+            if with_components:
+                _check_axes(answers, kept.parts)
             outputs = work.outputs(answers, {"asked": asked, "runs": runs})
             if with_components:
                 answers, counts = work.maps(answers, outputs)
@@ -352,6 +354,18 @@ def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, 
     n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
     answers = Array("answers of all analyses", n_bytes)
     return [answers, *held_beside_maps(n, config.analyses, n_groups, threads)]
+
+
+def _check_axes(answers: Mapping[str, Answer], parts: Sequence[Part]) -> None:
+    """Refuse features whose axes are called as those that an analysis has beside them: their lengths would not agree in one group."""
+    for name, answer in mapped(answers).items():
+        own = {COMPONENT, *answer.its_maps.dims, *(dim for array in answer.arrays.values() for dim in array.dims)}
+        for part in parts:
+            if both := sorted(own.intersection(part.dims.features)):
+                raise ConfigError(
+                    f"analysis {name}: has an axis {both[0]}, and so have the features of the data",
+                    "Give that dimension of the data another name, and run again, or leave out what has the axis in the analysis.",
+                )
 
 
 def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.config.feature_groups import Features, OfGroups
 from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Part, Range, Section, Text
+from dpca.config.model import MOST_ROTATED
 from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
@@ -198,9 +199,16 @@ class Pca(Section):
 
     @model_validator(mode="after")
     def _rotated_within(self) -> Pca:
-        if self.rotation and self.n_components and (self.rotation.n_components or 0) > self.n_components:
+        if self.rotation is None:
+            return self
+        most, asked = self.n_components or DEFAULT_COMPONENTS, self.rotation.n_components
+        if (asked or 0) > most:
             raise ValueError(
-                f"rotation.n_components is {self.rotation.n_components}, but only the {self.n_components} components of n_components can be rotated"
+                f"rotation.n_components is {asked}, but only the {most} components of n_components can be rotated"
+            )
+        if (asked or most) > MOST_ROTATED:
+            raise ValueError(
+                f"{asked or most} components are to be rotated, but at most {MOST_ROTATED} can be (rotation.n_components)"
             )
         return self
 

@@ -215,7 +215,9 @@ class OfDraw:
     angles: F64
     """The largest angle, in degrees, between the leading 1, 2, ... k components and as many of all rows, (k,)."""
     congruence: F64
-    """w'w of each component with that of all rows, (k,); NaN where the draw has none for it."""
+    """w'w of each component with the one of the draw that is most like it, (k,); NaN where the draw has none for it."""
+    matched: NDArray[np.bool_]
+    """Whether the draw has coefficients and scores beside those of a component, (k,)."""
     coefficients: F64
     """Of the rows, (p, k)."""
     scores: F64
@@ -243,13 +245,18 @@ class Resampled:
     shares: Estimate
     """lambda / tr, in order of size."""
     lacking: Rows
-    """Draws that have none for a component, (k,)."""
+    """Draws with too few components for a variance of this order, (k,)."""
+    unmatched: Rows
+    """Draws that have no scores and maps beside those of a component, (k,)."""
     angles: F64
     """As of a draw, (draws, k)."""
     congruence: F64
     """(draws, k)."""
     instability: F64
-    """|w - w_b|^2 = 2 (1 - w'w_b), as it is expected of other samples, (k,): from 0 to about 0.2 where two components mix freely, and beyond."""
+    """|w - w_b|^2 = 2 (1 - w'w_b), as it is expected of other samples, (k,): from 0 to about 0.2 where two components mix freely, and beyond.
+
+    Whatever the alignment, w_b is the component of a draw that is most like w. Draws that leave some rows out are extrapolated, so that it may
+    exceed the 2 that a squared distance can be."""
     scores_standard_error: F64
     """(p, k)."""
     scores_interval: F64
@@ -288,40 +295,46 @@ def resampled(
         return of_draw(matrix, draw, scores, floor, align)
 
     logs, errors = np.empty((2, number, k)), np.empty((2, number, k))
-    angles, congruence = np.empty((number, k)), np.empty((number, k))
+    angles, congruence, matched = np.empty((number, k)), np.empty((number, k)), np.empty((number, k), bool)
     all_scores = np.empty((k, number, p))
     coefficients = np.empty((k, number, p)) if of_maps else None
     for at, one in enumerate(_solved(scheme.draws(), solve, threads)):
         logs[:, at], errors[:, at], angles[at], congruence[at] = one.logs, one.errors, one.angles, one.congruence
-        all_scores[:, at] = one.scores.T
+        all_scores[:, at], matched[at] = one.scores.T, one.matched
         if coefficients is not None:
             coefficients[:, at] = one.coefficients.T
-    lacking = np.isnan(congruence).sum(axis=0)
+    lacking, unmatched = np.isnan(logs[0]).sum(axis=0), (~matched).sum(axis=0)
     both = np.log(eigenvalues / (p - 1)), np.log(eigenvalues / np.trace(matrix))
     own = influences(matrix, scores, eigenvalues)
     variances, shares = (
-        _estimate(scheme, logs[which], errors[which], both[which], own[which], level) for which in (0, 1)
+        _estimate(scheme, logs[which], errors[which], both[which], own[which], level, most)
+        for which, most in ((0, np.inf), (1, 1.0))
     )
     error, interval = np.empty((p, k)), np.empty((2, p, k))
     for component, of_one in enumerate(all_scores):
         error[:, component] = np.sqrt((scheme.deviations(of_one, scores[:, component]) ** 2).sum(axis=0))
         interval[..., component] = scheme.plain_intervals(of_one, scores[:, component], level)
-    error[:, lacking > 0], interval[..., lacking > 0] = np.nan, np.nan
+    error[:, unmatched > 0], interval[..., unmatched > 0] = np.nan, np.nan
     instability = scheme.weights @ (2 - 2 * congruence)
     deviations: F64 | None = None
     if coefficients is not None:
         of_all = (scores * reciprocal(eigenvalues)).T
         each = [reduced(scheme.deviations(*both)) for both in zip(coefficients, of_all, strict=True)]
         deviations = np.stack(each, axis=1)
-        deviations[:, lacking > 0] = np.nan
-    return Resampled(variances, shares, lacking, angles, congruence, instability, error, interval, deviations)
+        deviations[:, unmatched > 0] = np.nan
+    return Resampled(
+        variances, shares, lacking, unmatched, angles, congruence, instability, error, interval, deviations
+    )
 
 
-def _estimate(scheme: Scheme, logs: F64, errors: F64, of_all: F64, influence: F64, level: float) -> Estimate:
+def _estimate(
+    scheme: Scheme, logs: F64, errors: F64, of_all: F64, influence: F64, level: float, most: float
+) -> Estimate:
     values, own = np.exp(logs), np.exp(of_all)
     error = np.sqrt((scheme.deviations(values, own) ** 2).sum(axis=0))
     with np.errstate(over="ignore"):  # of very few rows there is no upper limit
-        return Estimate(values, error, np.exp(scheme.intervals(logs, errors, of_all, influence, level)))
+        limits = np.exp(scheme.intervals(logs, errors, of_all, influence, level))
+    return Estimate(values, error, np.minimum(limits, most))
 
 
 def _solved(draws: Iterator[Draw], solve: Callable[[Draw], OfDraw], threads: int) -> Iterator[OfDraw]:
@@ -369,10 +382,13 @@ def of_draw(matrix: F64, draw: Draw, scores: F64, floor: float, align: Align) ->
     coefficients = np.zeros((p, there))
     coefficients[rows] = loads
     overlap = scores.T @ coefficients
-    turn, congruence = turned(overlap, align)
+    turn = turned(overlap, align)
     coefficients = coefficients @ turn
     found = matrix @ coefficients
-    return OfDraw(logs, errors, angles_between(overlap), congruence, coefficients, found - weights @ found[rows])
+    angles, congruence = angles_between(overlap), congruence_of(overlap)
+    return OfDraw(
+        logs, errors, angles, congruence, np.asarray(turn.any(axis=0)), coefficients, found - weights @ found[rows]
+    )
 
 
 def influences(matrix: F64, scores: F64, eigenvalues: F64) -> tuple[F64, F64]:
@@ -393,8 +409,8 @@ def error_of(influence: F64, starts: Rows) -> F64:
     return np.asarray(np.sqrt((sums**2).sum(axis=0)) / len(influence))
 
 
-def turned(overlap: F64, align: Align) -> tuple[F64, F64]:
-    """What turns the components of a draw to those of all rows, (found, k), and w'w of each with its own, (k,): NaN where there is none.
+def turned(overlap: F64, align: Align) -> F64:
+    """What turns the components of a draw to those of all rows, (found, k): 0 for one beside which the draw has none.
 
     Parameters
     ----------
@@ -408,7 +424,13 @@ def turned(overlap: F64, align: Align) -> tuple[F64, F64]:
     elif there >= k:
         left, _, right = np.linalg.svd(overlap[:, :k])
         turn[:k] = right.T @ left.T
-    return turn, np.where(turn.any(axis=0), (overlap * turn.T).sum(axis=1), np.nan)
+    return turn
+
+
+def congruence_of(overlap: F64) -> F64:
+    """w'w of each component with the one of a draw that is most like it, (k,): NaN where there is none; parameters as of `turned`."""
+    turn = turned(overlap, "order")
+    return np.where(turn.any(axis=0), (overlap * turn.T).sum(axis=1), np.nan)
 
 
 def angles_between(overlap: F64) -> F64:

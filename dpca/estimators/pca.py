@@ -118,7 +118,8 @@ class PCA(Streaming):
     components_ : (n_components, features...)
         Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
     mean_ : (features...), float64
-    rotated_components_ : (rotated components, features...), of length 1; None without rotation
+    rotated_components_ : (rotated components, features...), of length 1; None without rotation,
+        or where all components are zero, and the others are not there
     rotated_explained_variance_, rotated_explained_variance_ratio_ : (rotated components,); of an oblique rotation, whose
         scores are correlated, they do not add up
     rotation_matrix_ : (n_components, rotated components), R of the loadings; rows of components that are not rotated are 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import ValidationError
 
 from dpca.analyses.resampling import DRAWS, LEVEL, Resampling, held, with_resampling
+from dpca.config.resampling import Resampling as Keys
 from dpca.derived.resampling import Align
 from dpca.errors import ConfigError
 
@@ -92,7 +94,7 @@ class Draws:
         columns: int | None = None,
     ) -> Analysis:
         """All rows but those of a group, each group once: gram.pca(5).leave_out("year"); parameters as of `bootstrap`."""
-        by = by if isinstance(by, str) else np.asarray(by)
+        by = by if by is None or isinstance(by, str) else np.asarray(by)
         how: dict[str, Any] = {"level": level, "align": align, "standard_errors": standard_errors, "columns": columns}
         return self._resampled(Resampling("leave_out", by=by, **how))
 
@@ -106,6 +108,26 @@ class Draws:
             )
         if "congruence" in answer.arrays:
             raise ConfigError("rows of this analysis were resampled before", "Call it on gram.pca(...) itself.")
+        asked = _validated(asked)
         threads, k = self._opened.workers(self._opened.executor).threads, len(answer.arrays["eigenvalues"].values)
         self._opened.check(rows.n, 8, held(rows.n, k, asked, threads), "resampling")
         return Analysis(self._opened, replace(rows), with_resampling(rows, answer, asked, threads))
+
+
+def _validated(asked: Resampling) -> Resampling:
+    """The same with settings of the types and in the ranges of a configuration.
+
+    Raises
+    ------
+    ConfigError
+        Names the first that is not.
+    """
+    given = {one.name: getattr(asked, one.name) for one in fields(asked)}
+    by = given.pop("by")
+    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    try:
+        return Resampling(**{**dict(Keys.model_validate(given)), "by": by})
+    except ValidationError as errors:
+        first = errors.errors()[0]
+        key = str(first["loc"][0])
+        raise ConfigError(f"{key} is {given[key]!r}: {first['msg']}", key=key) from errors

@@ -6,8 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpca.analyses.rotation import arrays_of, rotation_of
-from dpca.config.model import MOST_ROTATED
+from dpca.analyses.rotation import arrays_of, n_rotated, rotation_of
 from dpca.config.rotation import Rotation as Keys
 from dpca.errors import ConfigError
 from dpca.numerics.certificate import caveats_of_rotation
@@ -27,7 +26,7 @@ class Rotated:
     _analysis: Analysis
     _rotation: Rotation
     certificate: dict[str, Any]
-    """kind, n_components, iterations, last_change, converged, not_reliable: as in the certificate of a run."""
+    """kind, n_components, asked, iterations, last_change, converged, not_reliable: as in the certificate of a run."""
 
     def to_xarray(self) -> Any:
         """rotated_scores, rotated_components, rotated_explained_variance with its ratio, rotation_matrix and, of oblique kinds, factor_correlation.
@@ -59,7 +58,7 @@ def rotated(analysis: Analysis, keys: dict[str, Any]) -> Rotated:
     Raises
     ------
     ConfigError
-        When the analysis is none of real components, or a key is wrong.
+        When the analysis is none of real components, all are zero, or a key is wrong.
     """
     if analysis.kind != "pca":
         raise ConfigError(
@@ -73,8 +72,7 @@ def rotated(analysis: Analysis, keys: dict[str, Any]) -> Rotated:
             f"a rotation of {keys} is not one of varimax, promax, fastica and jade, with n_components, normalize, power and algorithm",
             "Pass one of these, such as rotated('varimax', n_components=8).",
         ) from cause
-    k = min(asked.n_components or len(analysis.arrays["explained_variance"]), MOST_ROTATED)
-    analysis._opened.check(0, 8, held_to_solve(k), "a rotation")
+    analysis._opened.check(0, 8, held_to_solve(n_rotated(analysis._answer, asked)), "a rotation")
     analysis.components()
     made = analysis._made[0]
     rotation, certificate = rotation_of(made.answer, [made.of(part) for part in analysis._opened.kept.parts], asked)

@@ -96,7 +96,7 @@ class Rotator:
     whiten: bool
     """Whether scores are whitened, as the rotated ones then are."""
 
-    def rotate(self, solved: Solved, certificate: dict[str, Any]) -> dict[str, Any] | None:
+    def rotate(self, solved: Solved, certificate: dict[str, Any]) -> dict[str, Any]:
         """Write the rotated arrays.
 
         Parameters
@@ -105,9 +105,11 @@ class Rotator:
 
         Returns
         -------
-        What the certificate says of the rotation, or None where all components are zero:
-            kind, normalize, power, algorithm : as asked for; null where they do not apply
+        What the certificate says of the rotation; where all components are zero, and nothing is written, the first three alone:
+            kind : as asked for
             n_components : how many leading components were rotated: at most those that are not zero
+            asked : how many were asked for; null for all
+            normalize, power, algorithm : as asked for; null where they do not apply
             iterations, last_change, converged : of the iteration, in which no entry of its matrix changed by more than last_change
             overlap_error : largest difference between the products of rotated components and what the rotation gives for
                 components that are orthonormal; null where features are kept
@@ -122,8 +124,9 @@ class Rotator:
         spectrum = solved.spectrum
         n_nonzero = int((spectrum.singular_values > 0).sum())
         k = min(self.asked.n_components or n_nonzero, n_nonzero)
+        told = {"kind": self.asked.kind, "n_components": k, "asked": self.asked.n_components}
         if not k:
-            return None
+            return told
         variances = spectrum.explained_variance[:k]
         found = self._found(solved, variances)
         rotation = Rotation(variances, found.matrix)
@@ -146,12 +149,10 @@ class Rotator:
             self.outputs.write("rotated_components", turned.astype(array.dtype).reshape(shape), dims)
         self._write(rotation, spectrum)
         asked, correlation = self.asked, rotation.factor_correlation
-        return {
-            "kind": asked.kind,
+        return told | {
             "normalize": asked.normalize if asked.of_loadings else None,
             "power": asked.power if asked.kind == "promax" else None,
             "algorithm": asked.algorithm if asked.kind == "fastica" else None,
-            "n_components": k,
             "iterations": found.iterations,
             "last_change": float(found.change),
             "converged": found.converged,
@@ -225,7 +226,7 @@ class Rotator:
             raise AssumptionError(
                 f"{self.data.name}: model.rotation.kind is {self.asked.kind}, but a combination of the {len(variances)} leading "
                 "components has the same value in all features: independent components are not defined",
-                "Rotate fewer components (model.rotation.n_components), or use varimax.",
+                "Rotate fewer components (n_components of the rotation), or use varimax.",
                 key="model.rotation.kind",
             )
         rotation, turn = found

@@ -261,19 +261,26 @@ def caveats_of_rotation(turned: dict[str, Any] | None) -> list[str]:
     """Warnings on a rotation, from what `dpca.methods.rotating.Rotator.rotate` says of it."""
     if turned is None:
         return []
+    k, asked = turned["n_components"], turned["asked"]
+    if not k:
+        return [f"{turned['kind']} rotated nothing: all components are zero"]
     sentences, weak = [], turned["not_reliable"]
+    if asked and k < asked:
+        sentences.append(
+            f"{turned['kind']} is of {k} of the {asked} components that were asked for: there are no more that are not zero"
+        )
     if weak:
         listed = ", ".join(map(str, weak))
         sentences.append(
             f"{turned['kind']} mixes {'components' if len(weak) > 1 else 'component'} {listed}, which {'are' if len(weak) > 1 else 'is'} "
-            f"not reliable, into all rotated components: rotate {weak[0]} or fewer (model.rotation.n_components)"
+            f"not reliable, into all rotated components: rotate {weak[0]} or fewer (n_components of the rotation)"
             if weak[0]
             else f"{turned['kind']} is of components that are not reliable: {listed}"
         )
     if not turned["converged"]:
         sentences.append(
             f"{turned['kind']} had not converged after {turned['iterations']} iterations (the last changed the rotation by "
-            f"{turned['last_change']:.1e}): it may have no one solution; rotate fewer components (model.rotation.n_components)"
+            f"{turned['last_change']:.1e}): it may have no one solution; rotate fewer components (n_components of the rotation)"
         )
     return sentences
 

@@ -50,7 +50,7 @@ class Draws:
         alike = self.congruence[number]
         return [
             str(number),
-            "none" if np.isnan(low) else f"{low:.2f} to {min(high, 100):.2f} %",
+            "none" if np.isnan(low) else f"{low:.2f} to {high:.2f} %",
             f"{np.median(self.angles[:, number]):.1f}°",
             "-" if np.isnan(alike) else f"{alike:.3f}",
         ]

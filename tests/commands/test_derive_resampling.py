@@ -55,7 +55,7 @@ def maps_of_draws(x, scheme, k, align="order"):
     found = []
     for draw in scheme.draws():
         vt = np.linalg.svd(x[draw.rows] - x[draw.rows].mean(axis=0), full_matrices=False)[2]
-        found.append(vt[: k + 5].T @ turned(own.T @ vt[: k + 5].T, align)[0])
+        found.append(vt[: k + 5].T @ turned(own.T @ vt[: k + 5].T, align))
     return np.array(found), own
 
 
@@ -137,7 +137,7 @@ REFUSED = {
     "{kind: jackknife, by: {uri: years.npy}}": "the jackknife leaves out single rows, but groups are given",
     "{kind: jackknife, block: 3}": "only a bootstrap without groups draws blocks",
     "{block: 30}": "blocks have 30 of 40 rows, but 1 to 20 is allowed",
-    "{columns: 5}": "only where standard_errors are asked for",
+    "{columns: 5}": "but no standard_errors are asked for",
     "{kind: leave_out, by: {uri: same.npy}}": "all 40 rows have the label 7, and there is no other group",
     "{level: 1.5}": "less than 1",
     "{kind: sometimes}": "bootstrap",
@@ -162,6 +162,55 @@ def test_what_can_not_be_is_refused_with_its_line(asked, capsys):
     assert not Path("d").exists()
 
 
+def test_components_that_are_not_distinct_are_so_however_draws_are_aligned():
+    """Procrustes turns draws to be like all rows: their span is known, and single variances are not."""
+    rng = np.random.default_rng(0)
+    np.save("x.npy", 5 * rng.standard_normal((60, 3)) @ rng.standard_normal((3, 200)) + rng.standard_normal((60, 200)))
+    Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r, components: false, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    gram = package.open_gram("r")
+    order, turned_near = (gram.pca(3).bootstrap(50, align=align) for align in ("order", "procrustes"))
+    assert order.certificate["resampling"]["distinct"] == turned_near.certificate["resampling"]["distinct"]
+    assert "not told from neighbours" in turned_near.caveat
+    np.testing.assert_array_equal(order.congruence, turned_near.congruence)
+    assert (turned_near.scores_standard_error.sum() < order.scores_standard_error.sum()).item()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"draws": 40.5}, "draws is 40.5: Input should be a valid integer"),
+        ({"seed": -1}, "seed is -1"),
+        ({"level": 1.0}, "level is 1.0"),
+        ({"align": "both"}, "align is 'both'"),
+        ({"draws": 19, "level": 0.9}, "intervals of level 0.9 need 20"),
+    ],
+)
+def test_settings_of_a_notebook_are_those_of_a_configuration(asked, said):
+    np.save("x.npy", samples())
+    Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r, components: false, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    model = package.open_gram("r").pca(2)
+    with pytest.raises(ConfigError, match=said):
+        model.bootstrap(**asked)
+    assert len(model.bootstrap(np.int64(20), level=0.9).congruence) == 20
+    with pytest.raises(ConfigError, match="Give by"):
+        model.leave_out(None)
+
+
+def test_axes_of_features_are_not_those_of_draws(capsys):
+    xr = pytest.importorskip("xarray")
+    data = xr.DataArray(samples()[:, :60].reshape(N, 3, 20), dims=("time", "level", "draw"))
+    data.to_dataset(name="x").to_zarr("x.zarr", consolidated=False)
+    Path("c.yaml").write_text("input: {uri: x.zarr, array: x}\noutput: {path: r, components: false, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    Path("d.yaml").write_text(DERIVE.split("  - {name: few")[0] + "output: {path: d, report: false}\n")
+    assert dpca("derive", "d.yaml") == 2
+    assert "analysis boot: has an axis draw, and so have the features" in capsys.readouterr().err
+    assert not Path("d").exists()
+    assert dpca("derive", "d.yaml", "--set", "components=false") == 0
+
+
 def test_draws_beyond_the_memory_are_refused_before_any_is_made():
     zarr.create_array("x.zarr", data=samples(), chunks=(N, 70))
     Path("c.yaml").write_text("input: {uri: x.zarr}\noutput: {path: r, components: false, report: false}\n")
@@ -176,6 +225,19 @@ def test_draws_beyond_the_memory_are_refused_before_any_is_made():
     assert not Path("d").exists()
 
 
+def test_rows_that_are_alike_in_a_smaller_component_are_told():
+    rng = np.random.default_rng(0)
+    slow = np.cumsum(rng.standard_normal(90))
+    scores = np.stack([30 * rng.standard_normal(90), slow - slow.mean()], axis=1)
+    np.save("x.npy", scores @ rng.standard_normal((2, 200)) + 0.1 * rng.standard_normal((90, 200)))
+    Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r, components: false, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    found = package.open_gram("r").pca(2).bootstrap(50)
+    assert "are alike in the scores of component 1 (" in found.caveat
+    first, second = found.certificate["resampling"]["correlation"]
+    assert first < 0.3 < 0.8 < second
+
+
 def test_rows_that_are_alike_are_told_to_be_drawn_in_blocks():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((90, 200)) * 0.1 + np.cumsum(rng.standard_normal((90, 1)), axis=0) * rng.standard_normal(
@@ -186,6 +248,7 @@ def test_rows_that_are_alike_are_told_to_be_drawn_in_blocks():
     assert dpca("run", "c.yaml") == 0
     gram = package.open_gram("r", time="index")
     assert "draw blocks of them" in gram.pca(1).bootstrap(50).caveat
+    assert "leave out runs of them" in gram.pca(1).jackknife().caveat
     blocks = gram.pca(1).bootstrap(200, block=15)
     assert "blocks of them" not in blocks.caveat
     alone = gram.pca(1).bootstrap(200)

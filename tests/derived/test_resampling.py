@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dpca.derived.gram import FactorProducts, Products, transformed
 from dpca.derived.operators import Center, Chain
 from dpca.derived.pca import pca
-from dpca.derived.resampling import Bootstrap, LeaveOut, angles_between, cut, resampled, turned
+from dpca.derived.resampling import Bootstrap, LeaveOut, angles_between, congruence_of, cut, resampled, turned
 
 N, D, K = 40, 90, 3
 NUMBERS = np.arange(N)
@@ -40,9 +40,10 @@ def refitted(x, found, draw, align):
     drawn = x[draw.rows]
     mean = drawn.mean(axis=0)
     _, sizes, vt = np.linalg.svd(drawn - mean, full_matrices=False)
-    turn, _ = turned(found.T @ vt[: K + 5].T, align)
-    components = vt[: K + 5].T @ turn
-    return sizes[:K] ** 2 / (len(drawn) - 1), sizes[:K] ** 2 / (sizes**2).sum(), components, (x - mean) @ components
+    overlap = found.T @ vt[: K + 5].T
+    components = vt[: K + 5].T @ turned(overlap, align)
+    shares, alike = sizes[:K] ** 2 / (sizes**2).sum(), np.diagonal(overlap @ turned(overlap, "order"))
+    return sizes[:K] ** 2 / (len(drawn) - 1), shares, components, (x - mean) @ components, alike
 
 
 @pytest.mark.parametrize("align", ["order", "procrustes"])
@@ -51,7 +52,7 @@ def test_draws_are_those_of_the_rows_themselves(name, align):
     scheme, (x, rows, found) = SCHEMES[name], rows_of(factor=name == "blocks")
     components = (x - x.mean(axis=0)).T @ found.coefficients
     each = [refitted(x, components, draw, align) for draw in scheme.draws()]
-    variances, shares, maps, scores = map(np.array, zip(*each, strict=True))
+    variances, shares, maps, scores, alike = map(np.array, zip(*each, strict=True))
     assert len(variances) == scheme.number
     got = resampled(rows, found.eigenvalues, found.scores, scheme, align=align, of_maps=True)
     np.testing.assert_allclose(got.variances.of_draws, variances, rtol=1e-11)
@@ -63,8 +64,8 @@ def test_draws_are_those_of_the_rows_themselves(name, align):
     np.testing.assert_allclose(np.sqrt((both**2).sum(axis=2)), expected, rtol=1e-8)
     assert got.deviations.shape[2] == min(N, scheme.number)
     assert not got.lacking.any()
-    overlap = np.einsum("fk,bfk->bk", components, maps)
-    np.testing.assert_allclose(got.congruence, overlap, rtol=1e-10)
+    assert not got.unmatched.any()
+    np.testing.assert_allclose(got.congruence, alike, rtol=1e-10)
 
 
 def test_errors_of_known_form():
@@ -127,13 +128,14 @@ def test_blocks_go_round_and_fill_the_record(n, block, seed):
 def test_components_that_changed_places_are_found_again(align):
     """Signs and order of a draw are those of all rows; turned within a plane, the plane is known and its axes are not."""
     overlap = np.array([[0, -0.99, 0.01], [0.98, 0, 0.05]])
-    turn, congruence = turned(overlap, align)
-    np.testing.assert_allclose(congruence, [0.99, 0.98], atol=1e-3)
+    turn = turned(overlap, align)
+    np.testing.assert_allclose(congruence_of(overlap), [0.99, 0.98], atol=1e-3)
     np.testing.assert_allclose(turn[:2], [[0, 1], [-1, 0]], atol=1e-12)
     angle = np.radians(30)
     plane = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     np.testing.assert_allclose(angles_between(plane), [30, 0], atol=1e-5)
-    np.testing.assert_allclose(turned(plane, "procrustes")[1], 1)
+    np.testing.assert_allclose(plane @ turned(plane, "procrustes"), np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(congruence_of(plane), np.cos(angle))
 
 
 def test_fewer_columns_lose_what_is_said():
@@ -160,11 +162,14 @@ def test_components_that_draws_do_not_have_get_no_interval(n, align):
     rows, found = rows_of_few(n)
     for scheme in (Bootstrap(n, 60), LeaveOut(np.arange(n))):
         got = resampled(rows, found.eigenvalues, found.scores, scheme, align=align, of_maps=True)
-        lacking = got.lacking > 0
-        assert lacking.all() or (n == 4 and isinstance(scheme, LeaveOut))
-        assert np.isnan(got.deviations).all(axis=(0, 2)).tolist() == lacking.tolist()
-        assert np.isnan(got.scores_interval).all(axis=(0, 1)).tolist() == lacking.tolist()
-        assert (np.isnan(got.variances.interval).any(axis=0) <= lacking).all()
+        unmatched, lacking = got.unmatched > 0, got.lacking > 0
+        assert unmatched.all() or (n == 4 and isinstance(scheme, LeaveOut))
+        assert np.isnan(got.deviations).all(axis=(0, 2)).tolist() == unmatched.tolist()
+        assert np.isnan(got.scores_interval).all(axis=(0, 1)).tolist() == unmatched.tolist()
+        assert lacking.tolist() == [False, n < 4][: len(lacking)] or isinstance(scheme, Bootstrap) or n == 2
+        assert np.isnan(got.variances.of_draws).any(axis=0).tolist() == lacking.tolist()
+        assert np.isnan(got.variances.interval).any(axis=0)[lacking].all()
+        assert not (got.shares.interval > 1).any()
 
 
 def rows_of_few(n):

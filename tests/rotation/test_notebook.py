@@ -90,11 +90,33 @@ def test_a_rotation_of_more_than_there_are_is_refused_with_its_line(x, capsys):
     assert "rotation.n_components is 5, but only the 3 components of n_components can be rotated" in said
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("rotation: {kind: varimax, n_components: 15}", "15 components are to be rotated, but the analysis has 11"),
+        ("n_components: 120, rotation: {kind: varimax}", "at most 100 can be"),
+    ],
+)
+def test_a_rotation_that_can_not_be_is_refused_before_the_read(x, capsys, model, said):
+    Path("d.yaml").write_text(
+        "from: r\nanalyses:\n  - name: a\n    samples: [select: {samples: {stop: 12}}]\n"
+        f"    model: {{kind: pca, {model}}}\noutput: {{path: d}}\n"
+    )
+    capsys.readouterr()
+    assert command("derive", "d.yaml") == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "d.yaml:5" in told
+    assert "to read" not in told
+
+
 def test_only_real_orthonormal_components_are_rotated(x):
     gram = dpca.open_gram("r")
     with pytest.raises(ConfigError, match="extended can't be rotated"):
         gram.extended(3, n_components=2).rotated("varimax")
     with pytest.raises(ConfigError, match="not one of varimax"):
         gram.pca(3).rotated("oblimin")
-    with pytest.raises(ConfigError, match="n_components is 7"):
-        gram.pca(3).rotated("varimax", n_components=7)
+    few = gram.pca(3)
+    with pytest.raises(ConfigError, match="7 components are to be rotated, but the analysis has 3"):
+        few.rotated("varimax", n_components=7)
+    assert few._made == []  # no maps were made for it

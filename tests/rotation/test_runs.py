@@ -12,6 +12,7 @@ import zarr
 from dpca.config.model import Model
 from dpca.errors import AssumptionError, ConfigError
 from dpca.execution.executors import Threads
+from dpca.numerics.certificate import caveats, caveats_of_rotation
 from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import Rotating
 from dpca.sources import as_source
@@ -135,9 +136,12 @@ def test_one_worker_and_two_give_the_same_bits(kind, shape):
 
 def test_components_that_are_zero_are_not_rotated():
     x = np.outer(np.arange(40.0), np.repeat([1.0, -2.0], 300))
-    found = decompose_array(x, 3, rotation=Rotating("varimax"))
+    found = decompose_array(x, 3, rotation=Rotating("varimax", n_components=3))
     assert found.certificate["rotation"]["n_components"] == 1
     assert found.outputs.array("rotated_components").shape == (1, 600)
+    assert "varimax is of 1 of the 3 components that were asked for" in " ".join(caveats(found.certificate))
+    found = decompose_array(np.ones((40, 600)), 3, rotation=Rotating("varimax"))
+    assert "varimax rotated nothing" in caveats_of_rotation(found.certificate["rotation"])[0]
 
 
 def test_what_can_not_be_rotated_is_refused_by_its_key():
