@@ -307,14 +307,16 @@ def held_by_statistics(n: int, analyses: Sequence[Analysis]) -> list[runplan.Arr
     ]
 
 
-def held_beside_maps(n: int, analyses: Sequence[Analysis], n_groups: int = 1, threads: int = 1) -> list[runplan.Array]:
+def held_beside_maps(
+    n: int, n_features: int, analyses: Sequence[Analysis], n_groups: int = 1, threads: int = 1
+) -> list[runplan.Array]:
     """What a pass for maps finds taken beside the answers, and what follows it; parameters as of `held`."""
     found = []
     if n_groups > 1:  # measured: zarr's threads keep some of it for a while
         found.append(runplan.Array("what reading matrices of groups leaves", 8 * n * n, 2))
     if list(_drawn(analyses)):
         found.append(runplan.Array("what threads keep after draws", resampling.left_over(n, threads)))
-    if rotation := max(map(_held_to_rotate, analyses)):
+    if rotation := max(_held_to_rotate(analysis, n_features) for analysis in analyses):
         found.append(runplan.Array("rotation", rotation))
     return found
 
@@ -332,13 +334,13 @@ def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
     return sum(k for k, _ in both), sum(resampling.n_deviations(n, k, asked) for k, asked in both)
 
 
-def _held_to_rotate(analysis: Analysis) -> int:
+def _held_to_rotate(analysis: Analysis, n_features: int) -> int:
     """Bytes that a rotation holds, after the pass for maps; 0 without one."""
     model = analysis.model
     if not isinstance(model, Pca) or model.rotation is None:
         return 0
     k = min(model.rotation.n_components or columns_of(model), MOST_ROTATED)
-    chunk = 4 * TILE_BYTES  # of a map: as read, as zarr's threads hold it, and turned twice
+    chunk = 4 * min(TILE_BYTES, 8 * k * n_features)  # of maps: as read, as zarr's threads hold it, and turned twice
     return fourth_moments.held_to_solve(k) + sum(fourth_moments.held(k, PANEL).values()) + chunk
 
 

@@ -353,7 +353,7 @@ def _beside_maps(config: Derive, kept: Kept, columns: MapColumns, n_bytes: int, 
     n, (_, n_groups) = kept.first.n_samples, kept.sizes
     n_bytes += 8 * n * (3 * columns.maps + 2 * columns.deviations)
     answers = Array("answers of all analyses", n_bytes)
-    return [answers, *held_beside_maps(n, config.analyses, n_groups, threads)]
+    return [answers, *held_beside_maps(n, kept.n_features, config.analyses, n_groups, threads)]
 
 
 def _check_axes(answers: Mapping[str, Answer], parts: Sequence[Part]) -> None:

@@ -16,6 +16,7 @@ MODELS = [
     "{kind: pca, n_components: 10}",
     "{kind: pca, n_components: 10, resampling: {draws: 60, standard_errors: true}}",
     "{kind: pca, n_components: 10, resampling: {kind: leave_out, by: {uri: some.npy}, standard_errors: true, columns: 5}}",
+    "{kind: pca, n_components: 20, rotation: {kind: promax}}",
     "{kind: extended, lags: 12, n_components: 10}",
     "{kind: hilbert, n_components: 5}",
     "{kind: hilbert, n_components: 5, padding: exp}",
