@@ -354,6 +354,7 @@ def test_a_cluster_gives_the_same(tmp_path):
     np.testing.assert_array_equal(*again)
 
 
+@pytest.mark.long
 def test_as_a_process_in_little_memory():
     """The command watches itself, and would stop at its budget."""
     x = np.random.default_rng(0).normal(size=(40, 200_000)).astype("f4")

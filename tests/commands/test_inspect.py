@@ -145,6 +145,7 @@ def test_what_to_watch_out_for_in_the_values(capsys):
     assert "int64 is multiplied in double precision" in watched_for(capsys, "long.npy")
 
 
+@pytest.mark.long
 def test_what_to_watch_out_for_in_chunks_and_shapes(capsys, monkeypatch):
     zarr.create_array("small.zarr", data=np.ones((50, 2000), "f4"), chunks=(1, 10))
     assert "chunks are small (40 B): chunks of 50 x 2,000 would be read faster" in watched_for(capsys, "small.zarr")

@@ -133,6 +133,7 @@ def test_a_copy_is_announced_with_the_disk_that_it_takes(config, capsys):
     assert "slow: is not a directory" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_with_a_copy_keeps_to_its_plan_and_removes_it(config, capsys):
     keys = [wide_rows(2**23), "compute.memory=245MiB", "compute.workers=1", "compute.scratch=fast"]
     Path("fast").mkdir()

@@ -62,6 +62,7 @@ def certificates(tmp_path):
     return {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
 
 
+@pytest.mark.long
 def test_a_scheduler_that_speaks_tls(config, certificates, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dpca.execution.clusters.CONNECT_SECONDS", 5)
     ca, cert, key = certificates["ca"], certificates["cert"], certificates["key"]

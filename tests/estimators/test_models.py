@@ -109,9 +109,8 @@ def test_a_fit_too_large_to_be_carried_names_its_store_or_is_not_pickled(here):
         pickle.loads(pickle.dumps(fitted)).transform(NEW)
 
 
-@pytest.mark.parametrize(
-    "model", [pytest.param(PCA(3), marks=pytest.mark.long), KernelPCA(3, kernel="rbf", gamma=1e-3)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("model", [PCA(3), KernelPCA(3, kernel="rbf", gamma=1e-3)])
 def test_fits_of_a_cross_validation_in_other_processes_come_back_whole(model):
     lazy = da.from_array(random_array(0, (12, 300), "f8"), chunks=(12, 100))
     found = cross_validate(model, lazy, n_jobs=2, cv=2, return_estimator=True, scoring=_first_score)

@@ -28,7 +28,7 @@ from tests.stores import random_array
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
 
 
-@examples(80)
+@examples(60)
 @given(st.data())
 def test_any_shape_chunking_orientation_dtype_and_spans_give_the_dense_answer(data):
     n = data.draw(st.integers(2, 40), "n")

@@ -87,7 +87,7 @@ def cases(draw):
 
 
 @given(cases(), st.sampled_from([0, 2, 3]), st.booleans())
-@examples(25)
+@examples(16)
 def test_each_group_has_the_products_of_its_features(case, n_folds, scaled):
     x, axis, labels, along, cuts = case
     rules = Rules(scale="std" if scaled else "none")

@@ -89,7 +89,7 @@ def drawn_rules(draw):
 
 
 @given(st.integers(4, 40), st.integers(4, 40), drawn_rules(), st.integers(0, 999), st.data())
-@examples(40)
+@examples(30)
 def test_scales_weights_filters_and_missing_values_are_those_of_numpy(n, d, rules, seed, data):
     rng = np.random.default_rng(seed)
     x = rng.normal(3, 1, (n, d)) * rng.gamma(2, size=d)
@@ -119,7 +119,7 @@ def test_scales_weights_filters_and_missing_values_are_those_of_numpy(n, d, rule
     st.sampled_from(["frequency", "reliability"]),
     st.integers(0, 999),
 )
-@examples(40)
+@examples(25)
 def test_weights_of_samples(n, d, rules, kind, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(2, 1, (n, d)) * rng.gamma(2, size=d)

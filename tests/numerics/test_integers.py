@@ -31,7 +31,7 @@ DTYPES = {"i1": (-100, 101), "u1": (0, 256), "?": (0, 2)}
 
 
 @given(st.sampled_from(sorted(DTYPES)), st.integers(2, 9), st.integers(1, 60), st.integers(0, 10**6), st.integers(1, 4))
-@examples(50)
+@examples(30)
 def test_the_gram_of_small_integers_is_exact(dtype, n, d, seed, spans):
     low, high = DTYPES[dtype]
     x = np.random.default_rng(seed).integers(low, high, (n, d)).astype(dtype)

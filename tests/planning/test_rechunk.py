@@ -54,7 +54,7 @@ def copied(source, copy, tmp_path, n_tasks=2):
 
 
 @given(stored())
-@examples(50)
+@examples(30)
 def test_a_copy_has_the_same_values_and_reads_each_chunk_once(tmp_path_factory, case):
     x = random_array(0, case["shape"], case["dtype"])
     array, reads = counted(zarr.create_array({}, data=x, chunks=case["chunks"], config={"write_empty_chunks": True}))

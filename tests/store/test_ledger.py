@@ -60,7 +60,7 @@ def test_half_of_a_gram_matrix_is_kept_and_all_of_it_found(tmp_path, n):
         assert (tmp_path / "1-gram" / "0.npz").stat().st_size < 0.7 * gram.matrix.nbytes
 
 
-@examples(12)
+@examples(8)
 @given(
     n=st.integers(2, 40), d=st.integers(40, 4000), dtype=st.sampled_from(["f4", "f8", "i1"]), n_spans=st.integers(1, 16)
 )
