@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.config.derive import Derive
+from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import DEFAULT_COMPONENTS, Config, FeatureGroups, SampleWeightsFile
+from dpca.config.schema import DEFAULT_COMPONENTS, Binomial, Config, FeatureGroups, Filters, SampleWeightsFile
 from dpca.config.together import folds_of
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -32,10 +33,12 @@ from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
+from dpca.sources.choice import chosen_samples
 from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
+from dpca.sources.genotypes import Variants, chosen_variants
 from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
 from dpca.sources.labels import LABELS, labels_of, open_values
-from dpca.sources.weights import weights_of
+from dpca.sources.weights import FeatureWeights, masked_by, weights_of
 from dpca.store.directory import LEDGER, ResultDirectory
 from dpca.store.gram import rung_of
 from dpca.store.results import Result, open_result
@@ -165,10 +168,46 @@ def groups_of(config: Config) -> Groups:
             weights = asked.weights or config.preprocess.weights
             mask = asked.mask or config.preprocess.filters.mask
             opened = weights if weights is None or isinstance(weights, str) else weights.open()
-            of_features = weights_of(group.source, group.samples_axis, opened, None if mask is None else mask.open())
+            of_features = weights_of(
+                group.source,
+                group.samples_axis,
+                opened,
+                None if mask is None else mask.open(),
+                mask is not None and mask.invert,
+            )
+            of_features = _of_variants(config.preprocess.filters, group, of_features)
             groups.append(replace(group, weights=of_features, labels=_labels_of_features(config, group)))
     check_same_samples(groups)
     return tuple(groups)
+
+
+def _of_variants(filters: Filters, group: FeatureGroup, weights: FeatureWeights | None) -> FeatureWeights | None:
+    """The weights of the features of an input, with the variants left out that filters by their place or id leave out."""
+    asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "min_distance")}
+    first = next((name for name, value in asked.items() if value is not None), None)
+    if first is None:
+        return weights
+    variants = _variants_of(group, f"preprocess.filters.{first}")
+    used = None
+    if weights is not None and weights.masks:
+        of_all = replace(weights, weights=None).of_all((len(variants),))
+        assert of_all is not None
+        used = ~np.isnan(of_all)
+    chosen = chosen_variants(
+        group.layout.name, variants, asked["chromosomes"], asked["variants"], asked["min_distance"], used
+    )
+    return masked_by(weights, chosen, "preprocess.filters")
+
+
+def _variants_of(group: FeatureGroup, key: str) -> Variants:
+    """What is known of the variants of an input."""
+    if (variants := group.source.variants) is None:
+        raise ConfigError(
+            f"{key} is set, but of the features of {group.layout.name} no chromosome, position and id are known",
+            "Name a .bim or a table of them in input.variants; a .bed and a VCF Zarr have them.",
+            key=key,
+        )
+    return variants
 
 
 def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | None:
@@ -200,6 +239,10 @@ def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | 
                 key="output.groups.axis",
             )
         return of_ranges(asked.ranges, shape, axis, layout.name)
+    if asked.by is not None:
+        key = "output.groups.by"
+        chromosomes = _variants_of(group, key).chromosomes
+        return of_labels(chromosomes, shape, axis, layout.name, f"{layout.name}, its chromosomes", key)
     assert asked.labels is not None
     key = "output.groups.labels"
     place = asked.labels.at(key)
@@ -302,11 +345,27 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
         whiten=asked.whiten,
         kernels=kernels,
         sample_weights=_sample_weights_of(preprocess.sample_weights, groups[0].source),
+        reference=_reference_of(preprocess.scale, groups[0]),
         design=design,
         block_scaling=preprocess.block_scaling,
         n_folds=folds_of(config),
         rotation=None if asked.rotation is None else asked.rotation.asked,
     )
+
+
+def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64] | None:
+    """1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
+    if isinstance(scale, str) or scale.reference is None:
+        return None
+    given = scale.reference
+    samples = slice(*given.model_dump().values()) if isinstance(given, Range) else given
+    reference = np.zeros(of.n_samples)
+    key = "preprocess.scale.reference"
+    try:
+        reference[chosen_samples(of.source, of.samples_axis, samples)] = 1.0
+    except InputError as error:
+        raise InputError(error.message.replace("input.samples", key), error.remedy, key) from error.__cause__
+    return reference
 
 
 def _sample_weights_of(asked: SampleWeightsFile | None, of: Source) -> SampleWeights | None:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from dpca.errors import InputError
 from dpca.sources import Source, expanded, open_joined
 from dpca.sources.base import READ_SECONDS
+from dpca.sources.genotypes import Multiallelic
 from dpca.sources.groups import NAME
 from dpca.sources.joined_coordinates import Gaps
 from dpca.units import PLAIN
@@ -99,6 +100,17 @@ class ArrayFile(Section):
         return open_source(self.uri, array)
 
 
+class Mask(ArrayFile):
+    """Which features are used, or which are not."""
+
+    invert: Annotated[
+        bool,
+        Field(
+            description="Whether a feature is left out where it is true, such as variant_mask of a VCF Zarr, instead of used."
+        ),
+    ] = False
+
+
 Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
 
 
@@ -142,7 +154,7 @@ class Input(Section):
         Text | Annotated[list[Text], Field(min_length=1)],
         AfterValidator(_found),
         Field(
-            description="Zarr, HDF5 or .npy: a path, or any URL that zarr opens. Files that follow each other along the samples, "
+            description="Zarr, HDF5, .npy, a VCF Zarr or a .bed of PLINK: a path, or any URL that zarr opens. Files that follow each other along the samples, "
             "such as one a year, are joined: a list of them, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
             "(sst_10 is before sst_9)."
         ),
@@ -191,6 +203,20 @@ class Input(Section):
             "highly_variable. null: all."
         ),
     ] = None
+    variants: Annotated[
+        Text | None,
+        Field(
+            description="Of dosages in an array of their own: a .bim, or a table (.csv or .tsv) with the columns id, chromosome, position, "
+            "counted and other (alleles), a row for each feature. A .bed and a VCF Zarr have their own."
+        ),
+    ] = None
+    multiallelic: Annotated[
+        Multiallelic,
+        Field(
+            description="Of a VCF Zarr, variants with calls of a third allele. error: refuse them where they are used; leave_out: without dosages; "
+            "count: dosages of all alleles but the first together."
+        ),
+    ] = "error"
     absent_chunks: Annotated[
         Literal["fill", "error"],
         Field(
@@ -212,7 +238,7 @@ class Input(Section):
         Weights, Field(description="In a list: weights of these features, instead of preprocess.weights.")
     ] = None
     mask: Annotated[
-        ArrayFile | None,
+        Mask | None,
         Field(description="In a list: the mask of these features, instead of preprocess.filters.mask."),
     ] = None
     covariates: Annotated[
@@ -264,6 +290,7 @@ class Input(Section):
             read_seconds=self.read_seconds,
             library=self.library,
             column=None if self.features is None else self.features.column,
+            multiallelic=self.multiallelic,
         )
         if self.features is not None and source.layout.axis_of(self.samples_axis) == 1:
             raise InputError(
@@ -276,6 +303,7 @@ class Input(Section):
             source,
             self.samples_axis,
             feature_shape=self.feature_shape,
+            variants=self.variants,
             samples=slice(*self.samples.model_dump().values()) if isinstance(self.samples, Range) else self.samples,
             **{key: place and place.at(f"input.{key}") for key, place in names.items()},
         )

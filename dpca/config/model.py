@@ -10,6 +10,7 @@ import numpy as np
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
+from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.known import Known
 from dpca.numerics.ladder import Precision, Rung, working_dtype
@@ -43,6 +44,8 @@ class Model:
     """Kernels of kernel PCA; None for PCA."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    reference: F64 | None = None
+    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
     design: Design | None = None
     """Regressors of the samples, whose fit is subtracted from each feature; None for none."""
     block_scaling: BlockScaling = "none"
@@ -117,6 +120,8 @@ class Model:
             )
         if self.rules.missing == "pairwise":
             self._check_pairwise()
+        if self.rules.convention is not None:
+            self._check_binomial(self.rules.convention)
         if self.rotation is not None:
             self._check_rotation(self.rotation, name, self.most_components(n_samples, n_features))
         if self.sample_weights is not None:
@@ -135,6 +140,25 @@ class Model:
                 "Set model.precision: double, or leave it out.",
                 key="model.precision",
             )
+
+    def _check_binomial(self, convention: str) -> None:
+        """Refuse what is not defined for dosages that are divided by what follows from allele frequencies."""
+        key, rules = "preprocess.scale", self.rules
+        reasons = {
+            "preprocess.center: false": not rules.center and "frequencies are half the means that are subtracted",
+            "preprocess.sample_weights": self.sample_weights is not None and "people count alike in frequencies",
+            "preprocess.regress_out": self.design is not None and "what a regression leaves are no dosages",
+            "preprocess.filters.min_variance": rules.min_variance > 0
+            and "min_minor_allele_frequency says the same of dosages",
+            "svd_solver: covariance_eigh": self.solver == "covariance_eigh" and "samples stream by there",
+        }
+        for what, reason in reasons.items():
+            if reason:
+                raise ConfigError(
+                    f"{key} is {{binomial: {convention}}}, which is not defined with {what}: {reason}",
+                    "Leave one of the two out.",
+                    key,
+                )
 
     def _check_pairwise(self) -> None:
         """Refuse what is not defined for a matrix that is changed entry by entry."""
@@ -248,7 +272,7 @@ class Model:
 
         Several groups of features have a matrix each over the samples that they share.
         """
-        of_samples = self.sample_weights is not None or self.design is not None
+        of_samples = self.sample_weights is not None or self.design is not None or self.rules.convention is not None
         of_groups = n_groups > 1 or self.n_folds
         if of_groups or self.kernels or of_samples or self.rules.missing == "pairwise" or self.known:
             return "samples"
@@ -307,6 +331,8 @@ class Model:
             )
         elif self.kernels:
             side = f"{m:,} x {m:,} summed over {other}, as kernels need it"
+        elif self.rules.convention is not None:
+            side = f"{m:,} x {m:,} summed over {other}, each scaled by its allele frequency"
         elif self.design is not None:
             side = f"{m:,} x {m:,} summed over {other}, as preprocess.regress_out needs it"
         elif n_groups > 1:

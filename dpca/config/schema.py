@@ -11,10 +11,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
-from dpca.config.inputs import ArrayFile, Covariates, Input, Inputs, Names, RowKey, Section, Text, Weights
+from dpca.config.inputs import (
+    ArrayFile,
+    Covariates,
+    Input,
+    Inputs,
+    Label,
+    Mask,
+    Names,
+    Range,
+    RowKey,
+    Section,
+    Text,
+    Weights,
+)
 from dpca.config.rotation import Rotation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
-from dpca.numerics.panels import BlockScaling, Missing, Scale
+from dpca.numerics.panels import BlockScaling, Convention, Missing, Spread
 from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
@@ -50,6 +63,26 @@ class SampleWeightsFile(ArrayFile):
     ] = "frequency"
 
 
+class Binomial(Section):
+    """The scale of dosages (0 to 2 copies of an allele), by the allele's frequency."""
+
+    binomial: Annotated[
+        Convention,
+        Field(
+            description="As which program: plink2 divides by sqrt(2p(1-p)), as GCTA does (with missing: pairwise, as both do); snprelate by "
+            "sqrt(p(1-p)), smartpca by sqrt(q(1-q)) with q = (1 + copies) / (2 + 2 people), both with missing: mean. p is half the mean of the present "
+            "values. convention_eigenvalues of the result are scaled as the program prints them."
+        ),
+    ]
+    reference: Annotated[
+        Text | list[int | Label] | Range | None,
+        Field(
+            description="The samples whose means and frequencies are taken, given as input.samples, of the chosen samples; null: all. Scores of "
+            "all are then about the mean of these."
+        ),
+    ] = None
+
+
 class Filters(Section):
     """Which features are left out: they are counted, and NaN in the result."""
 
@@ -61,10 +94,37 @@ class Filters(Section):
         ),
     ] = 1.0
     mask: Annotated[
-        ArrayFile | None,
+        Mask | None,
         Field(
-            description="An array that broadcasts to the feature axes: a feature is used where it is true, or not 0. Values "
-            "elsewhere are not looked at, so they may be missing."
+            description="An array that broadcasts to the feature axes: a feature is used where it is true, or not 0 (with invert: true, "
+            "elsewhere). Other values are not looked at, so they may be missing."
+        ),
+    ] = None
+    min_minor_allele_frequency: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=0.5,
+            description="Least frequency of the rarer allele, with scale: {binomial: ...}. Variants of which all have the same genotype, 0 or 2, are "
+            "left out anyway.",
+        ),
+    ] = 0.0
+    chromosomes: Annotated[
+        Literal["autosomes"] | Annotated[list[int | Text], Field(min_length=1)] | None,
+        Field(
+            description="Of variants: a list of names of chromosomes, with or without chr; autosomes: those whose name is a number up to 22; null: all."
+        ),
+    ] = None
+    variants: Annotated[
+        Text | Annotated[list[Text], Field(min_length=1)] | None,
+        Field(
+            description="Ids of the variants that are used: a list, or a file with one a line, as .prune.in of plink; null: all."
+        ),
+    ] = None
+    min_distance: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(
+            description="Least distance in base pairs to the variant before, of the same chromosome, that is used: closer ones are left out; null: any."
         ),
     ] = None
 
@@ -111,9 +171,9 @@ class Preprocess(Section):
         ),
     ] = None
     scale: Annotated[
-        Scale,
+        Spread | Binomial,
         Field(
-            description="std divides by the standard deviation of the values that are present, with divisor (their number - "
+            description="{binomial: plink2, smartpca or snprelate} is for genotypes. std divides by the standard deviation of the values that are present, with divisor (their number - "
             "ddof); pareto by its square root; range by the largest value less the smallest. A feature whose standard "
             "deviation is at most 4 eps of its mean counts as constant, and is not divided."
         ),
@@ -357,6 +417,10 @@ class FeatureGroups(Section):
             description="Instead of labels {NAME: [first, one behind the last]}, numbers along a feature axis; together they cover it."
         ),
     ] = None
+    by: Annotated[
+        Literal["chromosome"] | None,
+        Field(description="Instead of labels, of genotypes: a group for each chromosome."),
+    ] = None
     axis: Annotated[
         int | Text | None,
         Field(
@@ -375,7 +439,7 @@ class FeatureGroups(Section):
     @property
     def named(self) -> bool:
         """Whether there are named groups."""
-        return self.labels is not None or self.ranges is not None
+        return any(one is not None for one in (self.labels, self.ranges, self.by))
 
 
 class Output(Section):
@@ -429,6 +493,10 @@ ALLOWED = {
     "preprocess.regress_out.trend": "an integer of 1 or more, the degree of a polynomial",
     "preprocess.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "preprocess.filters.mask": "an array {uri: PATH}",
+    "preprocess.filters.chromosomes": "autosomes, or a list of chromosomes such as [1, 2, X]",
+    "preprocess.filters.variants": "a list of ids, or the path of a file with one a line",
+    "preprocess.scale": "none, std, pareto, range, or {binomial: plink2}, {binomial: smartpca}, {binomial: snprelate}",
+    "preprocess.scale.reference": "a list of numbers and labels, {start: 0, stop: 100, step: 2}, or the path of a file",
     "input.name": "a letter, and then letters, digits, - and _",
     "input.weights": "sqrt_cos_lat, or an array {uri: PATH}",
     "input.mask": "an array {uri: PATH}",

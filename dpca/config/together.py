@@ -72,14 +72,14 @@ def _check_groups(config: Config) -> None:
     """What groups of features are defined with."""
     asked, rule = config.output.groups, config.model.n_components
     if isinstance(asked, FeatureGroups):
-        if asked.labels is not None and asked.ranges is not None:
+        if sum(one is not None for one in (asked.labels, asked.ranges, asked.by)) > 1:
             raise ConfigError(
-                "output.groups has labels and ranges, but one of them says what group a feature is in",
+                "output.groups has two of labels, ranges and by, but one of them says what group a feature is in",
                 "Leave one of them out.",
                 key="output.groups",
             )
         if asked == FeatureGroups():
-            raise ConfigError("output.groups is empty", "Give labels, ranges or validation.", key="output.groups")
+            raise ConfigError("output.groups is empty", "Give labels, ranges, by or validation.", key="output.groups")
         if asked.named and isinstance(config.input, list):
             raise ConfigError(
                 "output.groups has labels or ranges, but input is a list, whose inputs are the groups",

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -29,7 +29,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.inputs import Input
-from dpca.config.schema import Config, Filters, Output, Preprocess
+from dpca.config.schema import Binomial, Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -37,7 +37,7 @@ from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
-from dpca.numerics.panels import Missing, Scale
+from dpca.numerics.panels import Convention, Missing, Rules, Spread
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, is_data_array
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
@@ -50,7 +50,10 @@ from dpca.store.stored import Arrays
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
-CHOICES = {"scale": ("none", "std", "pareto", "range"), "missing": ("error", "mean", "drop", "pairwise")}
+CHOICES = {
+    "scale": (*get_args(Spread), *({"binomial": name} for name in get_args(Convention))),
+    "missing": ("error", "mean", "drop", "pairwise"),
+}
 """Allowed values of parameters that all estimators have."""
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
 _KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
@@ -78,7 +81,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     memory: int | str | None
     ddof: int
     center: bool
-    scale: Scale
+    scale: Spread | Mapping[str, str]
     weights: Any
     missing: Missing
     filters: Mapping[str, Any] | None
@@ -384,7 +387,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
             preprocess=Preprocess(
                 center=bool(self.center),
-                scale=self.scale,
+                scale=self.scale if isinstance(self.scale, str) else Binomial.model_validate(dict(self.scale)),
                 missing=self.missing,
                 filters=Filters.model_validate(self._limits),
             ),
@@ -402,6 +405,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
         config["preprocess"]["filters"]["mask"] = None if (self.filters or {}).get("mask") is None else "array"
         return config
+
+    def _rules_about(self, center: bool) -> Rules:
+        """How features are preprocessed; `center` whether about their mean."""
+        preprocess = {"scale": self.scale, "missing": self.missing, "filters": self._limits}
+        return Rules.of(preprocess, int(self.ddof), center=center)
 
     @property
     def _limits(self) -> dict[str, float]:
@@ -498,7 +506,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check_kinds(self) -> None:
         """Refuse parameters of a wrong type."""
-        filters, limits = self.filters, {"min_variance": np.inf, "max_missing": 1.0}
+        filters, limits = self.filters, {"min_variance": np.inf, "max_missing": 1.0, "min_minor_allele_frequency": 0.5}
         if not (filters is None or isinstance(filters, Mapping)):
             raise ConfigError(
                 f"filters is {filters!r}, but a mapping or None is allowed", "Pass {'mask': an array} or the like."
@@ -508,7 +516,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 name in limits and isinstance(value, numbers.Real) and 0 <= float(value) <= limits[name]
             ):
                 raise ConfigError(
-                    f"filters has {name!r}: {value!r}, but min_variance from 0, max_missing from 0 to 1, and mask are allowed",
+                    f"filters has {name!r}: {value!r}, but min_variance from 0, max_missing from 0 to 1, min_minor_allele_frequency from 0 to 0.5, and mask are allowed",
                     "Pass these.",
                 )
         if isinstance(self.weights, str) and self.weights != "sqrt_cos_lat":

@@ -31,7 +31,7 @@ from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit,
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
-from dpca.numerics.panels import FeatureCounts, Missing, Rules, Scale
+from dpca.numerics.panels import FeatureCounts, Missing, Rules, Spread
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
@@ -118,7 +118,7 @@ class KernelPCA(Streaming):
         fit_inverse_transform: bool | Literal["fixed_point"] = False,
         remove_zero_eig: bool = False,
         center: bool = False,
-        scale: Scale = "none",
+        scale: Spread | Mapping[str, str] = "none",
         weights: Any = None,
         missing: Missing = "error",
         filters: Mapping[str, Any] | None = None,
@@ -334,7 +334,7 @@ class KernelPCA(Streaming):
 
     def _rules(self) -> Rules:
         # Data are centred, which keeps the digits of distances; kernels that depend on the mean add it back.
-        return Rules(True, self.scale, self.missing, self.ddof, **self._limits)
+        return self._rules_about(True)
 
     def _asked(self) -> dict[str, Any]:
         return {

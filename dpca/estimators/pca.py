@@ -30,7 +30,7 @@ from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_o
 from dpca.numerics.certificate import caveats_of_rotation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
 from dpca.numerics.ladder import Precision
-from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Scale
+from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Spread
 from dpca.numerics.weights import Kind, SampleWeights
 from dpca.planning.search import plan_run
 from dpca.sources import Source, as_source
@@ -70,7 +70,7 @@ class PCA(Streaming):
         polynomial in its coordinate along the samples; "covariates": an array (n_samples,) or (n_samples, q), or numbers and
         text by name, such as a DataFrame}, any of them. `transform` subtracts the same fit. A missing value is replaced by
         the fit to the others. It keeps samples (see svd_solver), also where they are more than the features.
-    scale : "none", "std", "pareto" or "range"
+    scale : "none", "std", "pareto" or "range"; for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
         ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard
         deviation is at most 4 eps of its mean) is not divided.
@@ -154,7 +154,7 @@ class PCA(Streaming):
         whiten: bool = False,
         center: bool = True,
         regress_out: Mapping[str, Any] | None = None,
-        scale: Scale = "none",
+        scale: Spread | Mapping[str, str] = "none",
         weights: Any = None,
         missing: Missing = "error",
         filters: Mapping[str, Any] | None = None,
@@ -429,7 +429,7 @@ class PCA(Streaming):
         return samples.transpose(axes)
 
     def _rules(self) -> Rules:
-        return Rules(self.center, self.scale, self.missing, self.ddof, **self._limits)
+        return self._rules_about(self.center)
 
     def _check_parameters(self) -> None:
         allowed = {

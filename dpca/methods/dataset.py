@@ -33,6 +33,8 @@ class Dataset:
     """How each group is cut."""
     sample_weights: SampleWeights | None = None
     """Weights of the samples; None for equal ones."""
+    reference: F64 | None = None
+    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
     regression: Regression | None = None
     """The fit of regressors that is subtracted beside means; None for none."""
     factors: F64 = field(default_factory=lambda: np.ones(0))
@@ -89,6 +91,14 @@ class Dataset:
     def divisor(self, ddof: int) -> float:
         """The divisor of variances."""
         return self.n_samples - ddof if self.sample_weights is None else self.sample_weights.divisor(ddof)
+
+    @property
+    def shares(self) -> F64 | None:
+        """The share of each sample in the means, (n_samples,); None where they are equal."""
+        if self.reference is not None:
+            shares: F64 = self.reference / self.reference.sum()
+            return shares
+        return None if self.sample_weights is None else self.sample_weights.shares
 
     @property
     def n_kept(self) -> int:
@@ -158,6 +168,7 @@ class Dataset:
                 factor=float(factors[number]),
                 weights=group.weights,
                 sample_weights=self.sample_weights,
+                reference=self.reference,
                 regression=self.regression,
                 backwards=backwards,
                 **how,

@@ -40,6 +40,7 @@ from dpca.numerics.accumulators.grouped import shares
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
+from dpca.numerics.dosages import of_convention
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
@@ -50,7 +51,16 @@ from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups
 from dpca.sources.kept import KeptSource
-from dpca.store.arrays import GROUP, Dims, create_outputs, of_group, stage_of, write_scores, write_spectrum
+from dpca.store.arrays import (
+    GROUP,
+    Dims,
+    create_outputs,
+    of_group,
+    stage_of,
+    write_genotypes,
+    write_scores,
+    write_spectrum,
+)
 from dpca.store.gram import write_gram
 from dpca.store.outputs import Outputs
 from dpca.system import durable
@@ -125,8 +135,12 @@ def decompose(
     outputs = guarded(outputs, run_plan, runner)
     attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
     dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
+    if len(groups) == 1:
+        write_genotypes(outputs, groups[0].source, dims[0], of_variants=components)
     stages = Stages(runner)
-    data = Dataset(groups, run_plan.plans, model.sample_weights, model.regression, n_folds=model.n_folds)
+    data = Dataset(
+        groups, run_plan.plans, model.sample_weights, model.reference, model.regression, n_folds=model.n_folds
+    )
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
         solving = partial(solve, stages, streams, model, run_plan, components)
@@ -222,7 +236,7 @@ class _Completion:
             self._write_shares(shares(matrices, solved.power, spectrum.vectors, values))
         if self.data.sample_weights is not None:
             self.outputs.write("sample_weights", self.data.sample_weights.values, (self._dims.sample,))
-        write_spectrum(self.outputs, solved.spectrum)
+        write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
         if solved.chosen.problem:
             raise self._assumption_not_met(solved)
         return replace(solved, summed=solved.summed.without_matrix())
@@ -241,8 +255,16 @@ class _Completion:
             solved = second.scores(solved)
             if self.components:
                 self._write_components(solved)
-        write_spectrum(self.outputs, solved.spectrum)
+        write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
         return solved
+
+    def _of_convention(self, solved: Solved) -> float | None:
+        """What the convention of dosages multiplies eigenvalues by; None for other data."""
+        convention, summary = self.model.rules.convention, solved.summary
+        if convention is None:
+            return None
+        n_counted = self.data.n_features - summary.features.uncounted
+        return of_convention(convention, self.data.n_samples, n_counted, summary.squares)
 
     @property
     def _dims(self) -> Dims:

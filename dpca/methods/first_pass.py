@@ -85,7 +85,7 @@ class FirstPass:
         self._stages, self._data, self._model, self._outputs = stages, data, model, outputs
         self._rules = model.rules
         self._columns = data.random_columns(model.rules)
-        self._shares = None if data.sample_weights is None else data.sample_weights.shares
+        self._shares = data.shares
         """Share of each sample in the means, (n_samples,); None where they are equal."""
         self._weights = None if data.keeps_samples else data.weights_of_all()
         """Weights of kept features, (n_features,)."""
@@ -314,7 +314,8 @@ class FirstPass:
         if not data.keeps_samples:
             return None
         features = Features(data.n_features, summary.features, data.names)
-        return _gram_of(accumulator, attempt, summary, features, summary.sketch, summary.counts)
+        pairs = self._rules.missing == "pairwise"
+        return _gram_of(accumulator, attempt, summary, features, summary.sketch, summary.counts, pairs)
 
     def _of_groups(self, sums: Grouped, attempt: Attempt, summary: Summary) -> tuple[GramMatrix, ...]:
         """The sums of several named groups as Gram matrices."""
@@ -323,7 +324,8 @@ class FirstPass:
             tally = one.tally
             assert isinstance(tally, FeatureTally)
             features = Features(size, tally.features)
-            found.append(_gram_of(one, attempt, summary, features, self._sketch(one), tally.counts))
+            pairs = self._rules.missing == "pairwise"
+            found.append(_gram_of(one, attempt, summary, features, self._sketch(one), tally.counts, pairs))
         return tuple(found)
 
     def _divide(self, sums: Grouped, features: FeatureCounts) -> None:
@@ -332,7 +334,7 @@ class FirstPass:
         The sketches follow: they measured errors of the products, which are multiplied by d over that number, too. The
         largest of these factors stands for all.
         """
-        used, shared = self._data.n_features - features.left_out, None
+        used, shared = self._data.n_features - features.uncounted, None
         for one in sums.sums:  # folds beside them are of the same features
             assert isinstance(one.tally, FeatureTally)
             of_group = one.tally.shared(0)
@@ -384,7 +386,13 @@ class FirstPass:
 
 
 def _gram_of(
-    one: Accumulator, attempt: Attempt, summary: Summary, features: Features, sketch: Sketch, counts: Counts
+    one: Accumulator,
+    attempt: Attempt,
+    summary: Summary,
+    features: Features,
+    sketch: Sketch,
+    counts: Counts,
+    pairs: bool,
 ) -> GramMatrix:
     tally = one.tally
     assert isinstance(tally, FeatureTally)
@@ -399,6 +407,7 @@ def _gram_of(
         difference=summary.difference,
         sketch=sketch,
         counts=counts,
+        absent=tally.absent if pairs else None,
     )
 
 
@@ -410,10 +419,12 @@ def _name_of_summary(attempt: Attempt) -> str:
 def _nothing_left(data: Dataset, features: FeatureCounts) -> DataError:
     """The error for data of which preprocessing leaves nothing."""
     reasons = {
-        "by preprocess.filters.mask": features.masked,
+        "by preprocess.filters (mask, chromosomes, variants, min_distance)": features.masked,
         "without any value": features.empty,
         "with more missing values than allowed": features.incomplete,
         "with less variance than preprocess.filters.min_variance": features.steady,
+        "of which all have the same genotype": features.monomorphic,
+        "with a minor allele rarer than preprocess.filters.min_minor_allele_frequency": features.rare,
     }
     counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
     return DataError(

@@ -105,7 +105,10 @@ def decompose_kernels(
         outputs.create(attributes)
     if kernels.precomputed:
         write_coordinates(outputs, source, dims, {plan.samples_axis: dims.sample})
-    stages, data = Stages(runner), Dataset(groups, run_plan.plans, regression=model.regression)
+    stages, data = (
+        Stages(runner),
+        Dataset(groups, run_plan.plans, reference=model.reference, regression=model.regression),
+    )
     cases = _Cases(stages, model, run_plan, labels)
     if kernels.precomputed:
         for name in OF_FEATURES:

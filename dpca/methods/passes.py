@@ -26,6 +26,7 @@ from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.division import WHOLE, Along, Division, of_features
+from dpca.numerics.dosages import COPIES, DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
@@ -35,6 +36,7 @@ from dpca.numerics.sketch import random_columns
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
+from dpca.sources.genotypes import explained
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs
@@ -70,6 +72,8 @@ class Pass(Work):
     """Weights of the samples; None for equal ones."""
     regression: Regression | None = None
     """The fit of regressors that is subtracted beside means; None for none."""
+    reference: F64 | None = None
+    """Of dosages: 1 for the samples whose means and frequencies are taken, else 0; None for all."""
     regressors: F64 | None = None
     """Regressors of samples that a fit is applied to, (samples, p), of which it has the coefficients; None for none."""
     n_known: int = 0
@@ -169,12 +173,14 @@ class Pass(Work):
 
     def feature_panels(self, *, rounded: bool = False, columns: F64 | None = None) -> FeaturePanels:
         """Preprocessing of features that stream by; `rounded` where a rounded mean may be subtracted."""
-        return FeaturePanels(
+        panels = FeaturePanels if self.rules.convention is None else DosagePanels
+        return panels(
             **self._how,
             integers=rounded and self._narrow,
             columns=columns,
             sample_weights=self.sample_weights,
             regression=self.regression,
+            reference=self.reference,
         )
 
     def fit(self, coefficients: F64 | None) -> tuple[F64, F64] | None:
@@ -216,7 +222,7 @@ class Pass(Work):
 
 def columns_of(plan: Plan, rules: Rules) -> F64:
     """The random matrix Omega of the sketch of a pass, (m, t)."""
-    return random_columns(plan.n_kept, rules.center and plan.keeps == "samples")
+    return random_columns(plan.n_kept, rules.centered and plan.keeps == "samples")
 
 
 def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
@@ -471,6 +477,8 @@ def located_panels(work: Pass, raw: NDArray[Any], region: Region, panels: Iterat
         raise _not_finite(work, raw, region) from None
     except NotExact:
         raise not_exact(work.source.layout, raw, region) from None
+    except NotDosage:
+        raise _not_dosage(work, raw, region) from None
 
 
 def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
@@ -483,6 +491,23 @@ def not_exact(layout: Layout, raw: NDArray[Any], region: Region) -> DataError:
         f"magnitude, where float64 rounds them, the first at index {index}: {raw[first]}",
         "Subtract a whole number from the feature where the data are made (from times in nanoseconds the first one), or "
         "name the value in input.missing_values if it marks a missing one.",
+        key="input.uri",
+    )
+
+
+def _not_dosage(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
+    """The error that names the first value of a region that is no dosage, in the array's own indices."""
+    layout = work.source.layout
+    factor, offset = layout.packing
+    values = raw * factor + offset
+    wrong = ((values < 0) | (values > COPIES)) & ~layout.marked(raw)
+    first = np.unravel_index(int(np.argmax(wrong)), raw.shape)
+    index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
+    what, remedy = explained(values[first])
+    return DataError(
+        f"{layout.name}: {int(wrong.sum())} values in region {describe(region)} are no dosages from 0 to {COPIES}, the first at index "
+        f"{index} (sample {index[work.plan.samples_axis]}): {what}",
+        remedy,
         key="input.uri",
     )
 

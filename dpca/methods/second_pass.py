@@ -120,7 +120,7 @@ class SecondPass:
         projection, weighted = partial.projection, self._data.sample_weights
         if self._model.rules.center:
             # H X_c = X_c: removes what rounding left of the means.
-            projection = projection - mean_of(projection, None if weighted is None else weighted.shares)
+            projection = projection - mean_of(projection, self._data.shares)
         if weighted is not None:
             projection = projection * weighted.roots[:, None]
         refines = attempt.rung.dtype == DOUBLE and not regressions

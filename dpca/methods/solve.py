@@ -106,7 +106,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         replace(factors, floor=max(factors.floor, off**2), total=summary.squares),
         n_samples=data.n_samples,
         n_features=data.n_features - summary.features.left_out,
-        center=rules.center,
+        center=rules.centered,
         divisor=data.divisor(rules.ddof),
         roots=None if data.sample_weights is None else data.sample_weights.roots,
     )
@@ -156,7 +156,7 @@ class _Choice:
         n, d, center = (
             self.data.n_samples,
             self.data.n_features - self.summary.features.left_out,
-            self.model.rules.center,
+            self.model.rules.centered,
         )
         floor = max(floor, self.backward_error(eigenvalues) ** 2)
         values, rank, _ = ranked(eigenvalues, floor, n, d, center)

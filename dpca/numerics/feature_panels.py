@@ -16,6 +16,7 @@ from dpca.numerics.preprocess import (
     NotFinite,
     Standardizer,
     all_constant,
+    cleared,
     is_constant,
     not_lost,
     scale_of,
@@ -63,6 +64,7 @@ class FeaturePanels(Standardizer):
     as for Standardizer, and
     sample_weights : weights of the samples in means and scales; None for equal ones
     regression : what is subtracted beside means; None for nothing
+    reference : of dosages: 1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all
     """
 
     def __init__(
@@ -70,10 +72,11 @@ class FeaturePanels(Standardizer):
         *arguments: Any,
         sample_weights: SampleWeights | None = None,
         regression: Regression | None = None,
+        reference: F64 | None = None,
         **named: Any,
     ) -> None:
         super().__init__(*arguments, **named)
-        self._regression = regression
+        self._regression, self._reference = regression, reference
         n = self._plan.n_samples
         columns = np.empty((n, 0)) if self._columns is None else self._columns
         self._sample_weights = sample_weights
@@ -183,7 +186,7 @@ class FeaturePanels(Standardizer):
             if missing is not None and missing.any():
                 if not self._rules.center:
                     raise NotFinite  # without centring, the training means that would fill it are not stored
-                block[missing] = 0.0
+                cleared(block, missing)
             yield start, stop, block
 
     def applied(
@@ -271,7 +274,7 @@ class FeaturePanels(Standardizer):
             mean = self._total(block) / total
         if missing is not None or not np.isfinite(mean).all():
             missing = self._missing(block, missing)
-            block[missing] = 0.0
+            cleared(block, missing)
             present = n - missing.sum(axis=0)
             total = present if weighted is None else weighted.values @ ~missing
             with np.errstate(invalid="ignore"):  # 0 / 0 gives the NaN that marks a feature without any value
@@ -286,12 +289,12 @@ class FeaturePanels(Standardizer):
         block -= centre
         if missing is not None or scaled:  # else the remaining mean would not be the same for all
             if missing is not None:
-                block[missing] = 0.0
+                cleared(block, missing)
             remaining = self._total(block) / np.where(empty, 1.0, total)
             block -= remaining
             centre = centre + remaining
         if missing is not None:
-            block[missing] = 0.0
+            cleared(block, missing)
         fit = None
         if regression is not None:
             fit = regression.subtract(block, missing)
@@ -305,7 +308,10 @@ class FeaturePanels(Standardizer):
         """Where values are missing in features that are used, if that is counted."""
         if self._rules.missing != "pairwise":
             return None
-        return np.zeros((self._plan.n_samples, gone.size), bool) if missing is None else missing & ~gone
+        if missing is not None:
+            return missing & ~gone
+        n = self._plan.n_samples
+        return np.zeros((gone.size, n), bool).T if self._plan.kept_fastest else np.zeros((n, gone.size), bool)
 
     def _total(self, block: F64) -> F64:
         """Sums over samples, weighted where they are."""

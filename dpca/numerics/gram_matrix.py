@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from dpca.numerics.accumulators.factors import F64
-from dpca.numerics.accumulators.tallies import Counts
+from dpca.numerics.accumulators.tallies import Counts, shared_by
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import Sketch
@@ -34,6 +34,11 @@ class Features:
     def present(self) -> int:
         """Features that are not left out."""
         return self.total - self.counts.left_out
+
+    @property
+    def counted(self) -> int:
+        """Features of which it counts who has them."""
+        return self.total - self.counts.uncounted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +67,17 @@ class GramMatrix:
     """None where an earlier version kept none."""
     counts: Counts = field(default_factory=Counts)
     """Counts of what was met while the data were read."""
+    absent: F64 | None = None
+    """Features that neither of two samples has, (n, n), where K is divided by those that both have; else None."""
 
     @property
     def n_samples(self) -> int:
         return len(self.mean_product)
+
+    @property
+    def shared(self) -> F64 | None:
+        """Features that both of two samples have, (n, n); None where they were not counted."""
+        return None if self.absent is None else shared_by(self.absent, self.features.counted)
 
     @property
     def is_factor(self) -> bool:

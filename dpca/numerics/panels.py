@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 
 
-Scale = Literal["none", "std", "pareto", "range"]
+Convention = Literal["plink2", "smartpca", "snprelate"]
+"""What centred dosages of an allele are divided by, by its frequency (`dpca.numerics.dosages`)."""
+Spread = Literal["none", "std", "pareto", "range"]
+Scale = Spread | Convention
 Missing = Literal["error", "mean", "drop", "pairwise"]
 BlockScaling = Literal["none", "first_eigenvalue", "total_variance"]
 
@@ -28,7 +31,8 @@ class Rules:
     """Subtract the mean of the present values."""
     scale: Scale = "none"
     """The divisor, of the present values: "std", the standard deviation, with divisor (their number - ddof); "pareto", its
-    square root; "range", the largest value less the smallest (van den Berg et al., BMC Genomics 7:142, 2006, table 1)."""
+    square root; "range", the largest value less the smallest (van den Berg et al., BMC Genomics 7:142, 2006, table 1); for
+    dosages of alleles a `Convention`."""
     missing: Missing = "error"
     """"mean" replaces a missing value by its feature's mean; "drop" leaves out features with one; "pairwise" fills
     as "mean", and divides each entry of K by the number of features that both samples have; "error" refuses it."""
@@ -37,11 +41,25 @@ class Rules:
     """Features of a smaller variance, before scaling, are left out."""
     max_missing: float = 1.0
     """Features with a larger share of missing values are left out; one without any value always is."""
+    min_minor_allele_frequency: float = 0.0
+    """Of dosages: variants with a rarer minor allele are left out; those without variation always are."""
+    of_reference: bool = False
+    """Of dosages: whether means and frequencies are those of some samples only, so that X_c has a mean over all."""
+
+    @property
+    def convention(self) -> Convention | None:
+        """The convention of dosages; None for other scales."""
+        return self.scale if self.scale in get_args(Convention) else None  # type: ignore[return-value]
+
+    @property
+    def centered(self) -> bool:
+        """Whether X_c sums to 0 over the samples."""
+        return self.center and not self.of_reference
 
     @property
     def filters(self) -> bool:
         """Whether a feature that has values may be left out."""
-        return self.missing == "drop" or self.min_variance > 0 or self.max_missing < 1
+        return self.missing == "drop" or self.min_variance > 0 or self.max_missing < 1 or self.convention is not None
 
     @classmethod
     def of(cls, preprocess: Mapping[str, Any], ddof: int, *, center: bool) -> Self:
@@ -51,9 +69,13 @@ class Rules:
         ----------
         center : whether data are streamed about their mean
         """
-        filters = preprocess.get("filters") or {}
-        limits = {name: filters[name] for name in ("min_variance", "max_missing") if name in filters}
-        return cls(center, preprocess["scale"], preprocess["missing"], ddof, **limits)
+        filters, scale = preprocess.get("filters") or {}, preprocess["scale"]
+        names = ("min_variance", "max_missing", "min_minor_allele_frequency")
+        limits = {name: filters[name] for name in names if name in filters}
+        if isinstance(scale, Mapping):
+            limits["of_reference"] = scale.get("reference") is not None
+            scale = scale["binomial"]
+        return cls(center, scale, preprocess["missing"], ddof, **limits)
 
     def finds(self, weighted: bool) -> tuple[str, ...]:
         """Which of mean, scale and weights a pass over features finds; the others are 0 and 1 for all of them.
@@ -86,6 +108,10 @@ class FeatureCounts:
     """Left out, since more values are missing than is allowed."""
     steady: int = 0
     """Left out, since their variance is smaller than is allowed."""
+    monomorphic: int = 0
+    """Left out: variants of which all people have the same two alleles, which are alike."""
+    rare: int = 0
+    """Left out: variants whose minor allele is rarer than is allowed."""
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> Self:
@@ -98,15 +124,17 @@ class FeatureCounts:
 
     @property
     def left_out(self) -> int:
-        return self.empty + self.masked + self.incomplete + self.steady
+        return sum(getattr(self, kind.name) for kind in fields(self) if kind.name != "constant")
+
+    @property
+    def uncounted(self) -> int:
+        """Those that are not among the features that two samples have in common: of these, alike ones are, as for plink 2."""
+        return self.left_out - self.monomorphic
 
     def merge(self, other: FeatureCounts) -> None:
         """Add the counts of other features."""
-        self.constant += other.constant
-        self.empty += other.empty
-        self.masked += other.masked
-        self.incomplete += other.incomplete
-        self.steady += other.steady
+        for kind in fields(self):
+            setattr(self, kind.name, getattr(self, kind.name) + getattr(other, kind.name))
 
 
 @dataclass

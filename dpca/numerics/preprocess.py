@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dpca.numerics import sketch as sketches
 from dpca.numerics.panels import Rules, Scale
 from dpca.slabs import Plan, split
+from dpca.sources.missing import EVERY
 
 F64 = NDArray[np.float64]
 
@@ -67,7 +68,7 @@ class Standardizer:
         rules: Rules,
         working_dtype: np.dtype[Any],
         missing_values: Sequence[float] = (),
-        valid_range: tuple[float, float] = (-math.inf, math.inf),
+        valid_range: tuple[float, float] = EVERY,
         packing: tuple[float, float] = (1.0, 0.0),
         integers: bool = False,
         columns: F64 | None = None,
@@ -75,7 +76,7 @@ class Standardizer:
         self._plan, self._rules = plan, rules
         self._missing_values, self._valid_range = missing_values, valid_range
         self._packing, self._integers = packing, integers
-        self._marks = bool(missing_values) or valid_range != (-math.inf, math.inf)
+        self._marks = bool(missing_values) or valid_range != EVERY
         self._columns = columns
         self.n_plausible = 0
         """Values so far that were taken for marks of missing ones, though smaller and larger values lie beside them."""
@@ -99,11 +100,14 @@ class Standardizer:
             values = data[box] if plan.kept_fastest else data[(..., *box)]  # type: ignore[arg-type]
             flat = self._block[: m * (stop - start)]
             np.copyto(flat.reshape(values.shape), values)
-            block = flat.reshape(stop - start, m).T if plan.kept_fastest else flat.reshape(m, stop - start)
+            block = self._placed(flat, m)
             left_out = None if masked is None else np.s_[:, masked[start:stop]] if plan.keeps == "samples" else masked
+            marked = self._marked(values)
+            missing = None if marked is None else self._placed(marked.reshape(-1), m)
             if left_out is not None:
-                block[left_out] = np.nan  # which is neither marked nor beyond float64
-            missing = self._marked(block)
+                block[left_out] = np.nan  # which is not beyond float64
+                if missing is not None:
+                    missing[left_out] = False
             if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and is_beyond_float64(block, missing).any():
                 raise NotExact
             if self._packing != (1.0, 0.0):
@@ -113,21 +117,35 @@ class Standardizer:
                 block[left_out] = 0.0
             yield start, stop, block, missing
 
+    def _placed(self, flat: NDArray[Any], m: int) -> NDArray[Any]:
+        """Values in the order of storage as a block, (m, width)."""
+        return flat.reshape(-1, m).T if self._plan.kept_fastest else flat.reshape(m, -1)
+
     def _marked(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
-        """Mask of the values that are marked as missing; None if there are none."""
+        """Mask of the stored values that are marked as missing, in C order; None if there are none."""
         if not self._marks:
             return None
         low, high = self._valid_range
-        marked = (values < low) | (values > high)
-        by_mark = [(mark, values == mark) for mark in self._missing_values]
+        marked = np.zeros(values.shape, bool)
+        if self._valid_range != EVERY:
+            marked |= (values < low) | (values > high)
+        by_mark = [(mark, values == self._as_they_are(mark, values.dtype)) for mark in self._missing_values]
         for _, equal in by_mark:
             marked |= equal
         if not marked.any():
             return None
-        others = values[~marked]
-        smallest, largest = (np.fmin.reduce(others), np.fmax.reduce(others)) if others.size else (np.nan, np.nan)
-        self.n_plausible += sum(int(equal.sum()) for mark, equal in by_mark if smallest < mark < largest)
+        smallest, largest = values.min(), values.max()
+        if any(not (mark <= smallest or mark >= largest) for mark in self._missing_values):  # also where one is NaN
+            others = values[~marked]
+            smallest, largest = (np.fmin.reduce(others), np.fmax.reduce(others)) if others.size else (np.nan, np.nan)
+            self.n_plausible += sum(int(equal.sum()) for mark, equal in by_mark if smallest < mark < largest)
         return marked
+
+    @staticmethod
+    def _as_they_are(mark: float, dtype: np.dtype[Any]) -> Any:
+        """A mark in the type of stored integers, where it is one: comparing them with a float would copy them."""
+        whole = dtype.kind in "iu" and float(mark).is_integer() and np.iinfo(dtype).min <= mark <= np.iinfo(dtype).max
+        return dtype.type(int(mark)) if whole else mark
 
     def _missing(self, block: F64, sentinel: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """Mask of missing values, for a block in which some value is not finite or is marked."""
@@ -154,6 +172,22 @@ class Standardizer:
         return panel.reshape(width, m).T if self._plan.kept_fastest else panel.reshape(m, width)
 
 
+def in_memory_order(block: NDArray[Any]) -> NDArray[Any]:
+    """The values of a block, or of its mask, one after another as they lie in memory: a view."""
+    return (block.T if block.flags.f_contiguous else block).reshape(-1)
+
+
+def places_of(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Where a mask is true, in the order of memory: much faster than indexing with it where that is seldom."""
+    return np.flatnonzero(in_memory_order(mask))
+
+
+def cleared(block: F64, missing: NDArray[np.bool_]) -> F64:
+    """The block with 0 in place of its missing values, in place; mask and block lie in memory in the same order."""
+    in_memory_order(block)[places_of(missing)] = 0.0
+    return block
+
+
 def is_constant(variance: F64, mean: F64, divisor: Any) -> NDArray[np.bool_]:
     """Mask of the features without a scale: they vary by rounding alone, or have too few values (the divisor is not positive)."""
     constant: NDArray[np.bool_] = (variance <= (CONSTANT * mean) ** 2) | (divisor <= 0)
@@ -170,7 +204,7 @@ def scale_of(scale: Scale, variance: F64, spread: F64, constant: NDArray[np.bool
     if scale == "none":
         return np.ones_like(variance)
     deviation = np.sqrt(variance)
-    divisor = {"std": deviation, "pareto": np.sqrt(deviation), "range": spread}[scale]
+    divisor = {"std": deviation, "pareto": np.sqrt(deviation), "range": spread}[str(scale)]
     return np.where(constant, 1.0, divisor)
 
 

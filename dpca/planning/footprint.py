@@ -62,7 +62,7 @@ class Footprints:
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
         """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
-        tasks, matrices = self._tasks(run, rung), 2 if self.model.rules.missing == "pairwise" else 1
+        tasks, matrices = self._tasks(run, rung), 2 if self._counts_pairs else 1
         solver = SOLVERS[rung.solver]
         sums = {
             rung.name: [
@@ -102,6 +102,11 @@ class Footprints:
                 arrays.append(held)
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
 
+    @property
+    def _counts_pairs(self) -> bool:
+        """Whether features are counted that two samples have in common."""
+        return self.model.rules.missing == "pairwise"
+
     def _of_groups(self, m: int) -> Array:
         return Array("sums of groups of features, one for each", 8 * m * m, self.n_sums)
 
@@ -138,7 +143,7 @@ class Footprints:
         }
         if plan.keeps == "samples":
             first |= self._held_apart(plan)
-        if self.model.rules.missing == "pairwise":
+        if self._counts_pairs:
             pairs = (8 * cells + 8) * m * m
             first["pairs of missing values, and where a panel has them"] = pairs + 6 * m * plan.panel_width
         copy = run.only.copy
@@ -171,9 +176,13 @@ class Footprints:
         """What the eigensolve holds, or the writing of the Gram matrix where that takes more."""
         m = plan.n_kept
         solve = held_to_solve(self.model, rung, m, self.n_components)
+        pairs = [Array("pairs of missing values", 8 * m * m, self.n_sums)] if self._counts_pairs else []
         if not (self.keep_gram and plan.keeps == "samples"):
-            return solve
-        written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m))]
+            return [*solve, *pairs]
+        written = [Array("matrix", 8 * m * m), Array("being written", outputs.held_to_write(8 * m * m)), *pairs]
+        if pairs:
+            written.append(Array("features that two samples have", 8 * m * m, 2))
+        solve = [*solve, *pairs]
         return max(solve, written, key=lambda arrays: sum(array.bytes for array in arrays))
 
 

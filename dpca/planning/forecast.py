@@ -314,7 +314,14 @@ def _arrays(
     arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
     if keep_gram and samples and run.reads:
         n_groups = len(names_of_sums(groups))
-        kept = shapes(n, run.attempts[0].rung.solver, model.rules.center, n_groups, model.n_folds)
+        kept = shapes(
+            n,
+            run.attempts[0].rung.solver,
+            model.rules.centered,
+            n_groups,
+            model.n_folds,
+            model.rules.missing == "pairwise",
+        )
         arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
     if not run.reads:
         return _listed(arrays)

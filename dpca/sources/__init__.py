@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
 from itertools import islice
@@ -27,6 +27,7 @@ from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
 
 if TYPE_CHECKING:
+    from dpca.sources.genotypes import Multiallelic
     from dpca.sources.zarr_store import Library
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
+_BED_MAGIC = b"\x6c\x1b"
 _CONVERT = {".npz": "numpy.load({!r})['NAME']", ".csv": "numpy.loadtxt({!r}, delimiter=',')"}
 
 
@@ -104,6 +106,7 @@ def open_source(
     read_seconds: float = READ_SECONDS,
     library: Library = "fsspec",
     column: str | None = None,
+    multiallelic: Multiallelic = "error",
 ) -> Source:
     """Open the array at a path or URL. Its content tells the format, not its suffix.
 
@@ -115,6 +118,7 @@ def open_source(
     read_seconds : seconds without a slab read after which storage counts as hanging
     library : the library that opens a URL, with storage_options
     column : boolean column of AnnData's table of features that chooses some; None for all
+    multiallelic : of a VCF Zarr, what becomes of calls of a third allele
 
     Raises
     ------
@@ -126,11 +130,9 @@ def open_source(
     if kind == "zarr":
         from dpca.sources.zarr_array import open_zarr
 
-        source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column)
+        source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column, multiallelic)
         return _marked(source, missing_values, read_seconds)
-    if kind == "npy":
-        from dpca.sources.npy import NpySource
-
+    if kind in ("npy", "bed"):
         if array is not None:
             raise InputError(
                 f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
@@ -141,10 +143,26 @@ def open_source(
                 "Leave input.features out.",
                 key="input.features",
             )
-        return _marked(NpySource(uri), missing_values, read_seconds)
+        return _marked(_ALONE[kind](uri), missing_values, read_seconds)
     from dpca.sources.hdf5 import open_hdf5
 
     return _marked(open_hdf5(uri, array, absent_chunks, column), missing_values, read_seconds)
+
+
+def _npy(uri: str) -> Source:
+    from dpca.sources.npy import NpySource
+
+    return NpySource(uri)
+
+
+def _bed(uri: str) -> Source:
+    from dpca.sources.plink import BedSource
+
+    return BedSource(uri)
+
+
+_ALONE: dict[str, Callable[[str], Source]] = {"npy": _npy, "bed": _bed}
+"""Files that are an array each."""
 
 
 def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> Source:
@@ -156,7 +174,7 @@ def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> So
 
 
 def _kind(uri: str) -> str:
-    """The format at a path or URL: zarr, npy or hdf5."""
+    """The format at a path or URL: zarr, npy, bed or hdf5."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
         for parent in Path(uri).parents:
@@ -193,6 +211,8 @@ def _kind(uri: str) -> str:
         raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
     if head.startswith(_NPY_MAGIC):
         return "npy"
+    if head.startswith(_BED_MAGIC) or uri.endswith(".bed"):
+        return "bed"
     # A user block may precede the signature of HDF5, which is then at byte 512, 1024, ...
     if head == _HDF5_MAGIC or uri.endswith((".h5", ".hdf5", ".nc")):
         if head.startswith(b"CDF"):
@@ -200,7 +220,7 @@ def _kind(uri: str) -> str:
         return "hdf5"
     convert = _CONVERT.get(os.path.splitext(uri)[1])
     raise InputError(
-        f"{uri}: is neither Zarr nor HDF5 nor .npy",
+        f"{uri}: is neither Zarr nor HDF5 nor .npy nor .bed",
         f"Convert it in Python: numpy.save('x.npy', {convert.format(uri)})."
         if convert
         else "Convert it to one of them.",

@@ -22,6 +22,7 @@ from dpca.sources.retries import tried_again
 from dpca.units import is_plain
 
 if TYPE_CHECKING:
+    from dpca.sources.genotypes import Variants
     from dpca.sources.selection import Selection
 
 Region = tuple[slice, ...]
@@ -375,6 +376,16 @@ class Source(ABC):
     @property
     def selection(self) -> Selection | None:
         """The chosen features, where not all of the stored ones are read."""
+        return None
+
+    @property
+    def variants(self) -> Variants | None:
+        """What is known of its variants, where features are these."""
+        return None
+
+    @property
+    def families(self) -> NDArray[Any] | None:
+        """The family of each sample, where samples are people of whom it is known, (n_samples,)."""
         return None
 
     # Only for arrays that Dask computes.

@@ -105,6 +105,11 @@ class SelectedSource(View):
             "chosen samples of one read": n_bytes * min(together, shape[self.axis]),
         }
 
+    @property
+    def families(self) -> NDArray[Any] | None:
+        whole = self._source.families
+        return None if whole is None else whole[self.chosen]
+
     def stored_bytes(self) -> int | None:
         return None
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
+
+if TYPE_CHECKING:
+    from dpca.sources.genotypes import Variants
 
 
 class ViewReader(Reader):
@@ -77,6 +80,14 @@ class View(Source):
     @property
     def in_memory(self) -> bool:
         return self._source.in_memory
+
+    @property
+    def variants(self) -> Variants | None:
+        return self._source.variants
+
+    @property
+    def families(self) -> NDArray[Any] | None:
+        return self._source.families
 
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()

@@ -31,6 +31,8 @@ class Field:
     source: Source
     axes: tuple[int | None, ...]
     """For each feature axis the axis of the source; None where the source has none, or one of length 1."""
+    invert: bool = False
+    """Of a mask: whether features are left out where it is true, instead of used."""
 
     @classmethod
     def of(cls, source: Source, shape: Sequence[int], dims: Sequence[str | None], key: str) -> Self:
@@ -91,8 +93,8 @@ class FeatureWeights:
     """Weights of features, and a mask of those that are left out."""
 
     weights: Field | None = None
-    mask: Field | None = None
-    """True, or another number than 0, where a feature is used; 0 or NaN where it is left out."""
+    masks: tuple[Field, ...] = ()
+    """True, or another number than 0, where a feature is used; 0 or NaN where it is left out. It is used where all of them use it."""
 
     @contextmanager
     def open(self) -> Iterator[Callable[[Box], F64 | None]]:
@@ -104,17 +106,14 @@ class FeatureWeights:
             When a weight is negative or not finite.
         """
         with ExitStack() as stack:
-            readers = [
-                None if field is None else stack.enter_context(field.source.open())
-                for field in (self.weights, self.mask)
-            ]
-            of_weights, of_mask = readers
+            of_weights = None if self.weights is None else stack.enter_context(self.weights.source.open())
+            of_masks = [stack.enter_context(mask.source.open()) for mask in self.masks]
 
             def of(box: Box) -> F64 | None:
                 values = np.ones([piece.stop - piece.start for piece in box])
                 used = np.ones(values.shape, bool)
-                if self.mask is not None and of_mask is not None:
-                    used = np.nan_to_num(self.mask.read(of_mask, box)) != 0
+                for mask, reader in zip(self.masks, of_masks, strict=True):
+                    used &= (np.nan_to_num(mask.read(reader, box)) != 0) != mask.invert
                 if self.weights is not None and of_weights is not None:
                     values = self.weights.read(of_weights, box)
                     wrong = used & ~((values >= 0) & (values < np.inf))
@@ -126,11 +125,11 @@ class FeatureWeights:
 
     def restrict(self, box: Box) -> FeatureWeights:
         """These restricted to a box, for a task that needs no more."""
-        fields = (
+        weights, *masks = (
             field and replace(field, source=field.source.restrict(field.region(box)))
-            for field in (self.weights, self.mask)
+            for field in (self.weights, *self.masks)
         )
-        return FeatureWeights(*fields)
+        return FeatureWeights(weights, tuple(mask for mask in masks if mask is not None))
 
     def of_all(self, shape: Sequence[int]) -> F64 | None:
         """The weights of all features, flattened; for few features."""
@@ -140,13 +139,13 @@ class FeatureWeights:
     @property
     def inputs(self) -> tuple[tuple[Source, Region], ...]:
         """The arrays, each with its whole region."""
-        fields = [field for field in (self.weights, self.mask) if field is not None]
+        fields = [field for field in (self.weights, *self.masks) if field is not None]
         return tuple((field.source, tuple(slice(0, n) for n in field.source.layout.shape)) for field in fields)
 
     def held(self, shape: Sequence[int]) -> dict[str, int]:
         """Bytes that are held for a box of features of this shape, by name."""
         held = {"weights of a slab": 4 * 8 * int(np.prod(shape))}
-        for name, field in (("weights", self.weights), ("mask", self.mask)):
+        for name, field in (("weights", self.weights), *(("mask", mask) for mask in self.masks)):
             if field is not None:
                 region = [1] * len(field.source.layout.shape)
                 for length, axis in zip(shape, field.axes, strict=True):
@@ -157,9 +156,17 @@ class FeatureWeights:
 
 
 def weights_of(
-    source: Source, samples_axis: int | str, weights: Source | Literal["sqrt_cos_lat"] | None, mask: Source | None
+    source: Source,
+    samples_axis: int | str,
+    weights: Source | Literal["sqrt_cos_lat"] | None,
+    mask: Source | None,
+    invert: bool = False,
 ) -> FeatureWeights | None:
     """The weights and the mask of the features of a source; None if there are neither.
+
+    Parameters
+    ----------
+    invert : whether the mask is true where features are left out
 
     Raises
     ------
@@ -178,7 +185,17 @@ def weights_of(
     for field, key in zip(fields, ("weights", "filters.mask"), strict=True):
         if field is not None:
             _check_coordinates(field, source, axis, f"preprocess.{key}")
-    return FeatureWeights(*fields) if any(fields) else None
+    of_weights, of_mask = fields
+    if of_mask is None:
+        return None if of_weights is None else FeatureWeights(of_weights)
+    return FeatureWeights(of_weights, (replace(of_mask, invert=invert),))
+
+
+def masked_by(weights: FeatureWeights | None, mask: NDArray[np.bool_], name: str) -> FeatureWeights:
+    """Weights with a further mask, (features,), of the only feature axis; `name` is that of the mask in errors."""
+    field = Field(MemorySource(mask, name=name), (0,))
+    before = weights or FeatureWeights()
+    return replace(before, masks=(*before.masks, field))
 
 
 def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str) -> None:

@@ -28,11 +28,13 @@ from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
 from dpca.sources.coordinate import PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
+from dpca.sources.genotypes import Multiallelic
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
 from dpca.sources.selection import SelectedSource
 from dpca.sources.sparse import PARTS, SparseSource, choose
+from dpca.sources.vcf_zarr import CALLS, VcfZarrSource
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
 from dpca.sources.zarr_codecs import last_codec
 from dpca.sources.zarr_store import (
@@ -353,12 +355,14 @@ def open_zarr(
     storage_options: Mapping[str, Any] | None = None,
     library: Library = "fsspec",
     column: str | None = None,
-) -> ZarrSource | SparseSource | SelectedSource:
-    """The source of an array or sparse matrix at a path or URL.
+    multiallelic: Multiallelic = "error",
+) -> ZarrSource | SparseSource | SelectedSource | VcfZarrSource:
+    """The source of an array or sparse matrix at a path or URL; of a VCF Zarr the dosages of its calls.
 
     Parameters
     ----------
     column : of AnnData's table of features, which chooses some; None for all
+    multiallelic : of a VCF Zarr, what becomes of calls of a third allele
 
     Raises
     ------
@@ -369,6 +373,12 @@ def open_zarr(
     secrets = Secrets.of(uri, storage_options)
     if array is not None and isinstance(node, zarr.Array):
         raise InputError(f"{shown}: is itself an array, so it has no array {array!r}", "Leave input.array out.")
+    if isinstance(node, zarr.Group) and array in (None, CALLS) and isinstance(calls := node.get(CALLS), zarr.Array):
+        return VcfZarrSource(
+            ZarrSource(calls, f"{shown}:{CALLS}", absent_chunks, secrets),
+            partial(_beside, node.store, node.path, shown, secrets),
+            multiallelic,
+        )
     if isinstance(node, zarr.Group) and (array is not None or Sparse.of(node) is None):
         try:
             item = node.get(array) if array is not None and not leaves(array) else None
@@ -418,6 +428,12 @@ def of_group(
 def _labels(array: zarr.Array[Any], name: str, secrets: Secrets | None) -> Vector | None:
     """Labels along an axis; None where they are neither text nor numbers."""
     return vector_of(array, name, secrets) if getattr(array.dtype, "kind", "O") in "biufUT" else None
+
+
+def _beside(store: Store, group: str, shown: str, secrets: Secrets, name: str) -> Vector | None:
+    """An array of a group, as a vector along its first axis; None where there is none."""
+    array = _node(store, f"{group}/{name}".lstrip("/"))
+    return vector_of(array, f"{shown}:{name}", secrets) if isinstance(array, zarr.Array) else None
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:

@@ -14,7 +14,7 @@ from dpca.errors import ConfigError
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.groups import Groups, names_of_sums
 from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.stored import RESERVED_DIMS
@@ -24,6 +24,16 @@ SPECTRAL = ("singular_values", "explained_variance", "explained_variance_ratio",
 SAMPLE, GROUP = "sample", "group"
 REGRESSION, REGRESSORS = "regression", "regressors"
 """What was subtracted beside means: coefficients (regressor, features...), of these regressors (sample, regressor)."""
+CONVENTION = "convention_eigenvalues"
+"""Eigenvalues as the program prints them whose convention scales dosages."""
+FAMILY = "sample_family"
+OF_VARIANTS = {
+    "variant_chromosome": "chromosomes",
+    "variant_position": "positions",
+    "variant_counted_allele": "counted",
+    "variant_other_allele": "other",
+}
+"""Arrays with a value for each variant, and the attribute of `dpca.sources.genotypes.Variants`."""
 _NAME = re.compile(r"(?!__|zarr\.)[^./][^/]*")
 """Usable names of dimensions. A coordinate is an array of that name, so it is no path, nor a name reserved by Zarr."""
 
@@ -182,11 +192,37 @@ def held_to_copy(coordinates: Mapping[str, Coordinate]) -> dict[str, int]:
     return {f"coordinate {name}, copied in pieces": coordinate.held for name, coordinate in coordinates.items()}
 
 
-def write_spectrum(outputs: Outputs, spectrum: Spectrum) -> None:
-    """Write the arrays that have neither a sample axis nor feature axes."""
+def write_spectrum(outputs: Outputs, spectrum: Spectrum, of_convention: float | None = None) -> None:
+    """Write the arrays that have neither a sample axis nor feature axes.
+
+    Parameters
+    ----------
+    of_convention : what a convention multiplies eigenvalues by; None where there is none
+    """
     for name in SPECTRAL:
         outputs.write(name, getattr(spectrum, name), ("component",))
     outputs.write("eigenvalues", spectrum.eigenvalues, ("eigenvalue",))
+    if of_convention is not None:
+        outputs.write(CONVENTION, spectrum.eigenvalues * of_convention, ("eigenvalue",))
+
+
+def write_genotypes(outputs: Outputs, source: Source, dims: Dims, of_variants: bool) -> None:
+    """The families of people, for exports, and what is known of variants, for projections and reports of their components.
+
+    Parameters
+    ----------
+    of_variants : whether it is written what is known of variants, where features are these
+    """
+    if source.families is not None:
+        families = source.families
+        outputs.write_coordinate(FAMILY, Coordinate(FAMILY, families, Parts.of(families.dtype)), dims.sample)
+    variants = source.variants if of_variants and len(dims.features) == 1 else None
+    if variants is None:
+        return
+    (dim,) = dims.features
+    for name, field in OF_VARIANTS.items():
+        values = getattr(variants, field)
+        outputs.write_coordinate(name, Coordinate(name, values, Parts.of(values.dtype)), dim)
 
 
 def write_scores(outputs: Outputs, spectrum: Spectrum, dims: Dims, whiten: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.numerics.accumulators.factors import F64
@@ -19,23 +20,30 @@ from dpca.store.results import Result
 
 MATRIX, FACTOR = "gram", "r_factor"
 MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2"
-ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2)
+SHARED = "n_shared_features"
+"""Number of features that both of two samples have, by which products were divided."""
+ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2, SHARED)
 FOLDS, PAIR = "by_fold", "pair"
 PAIRS = 2**20
 """Pairs of samples in a chunk."""
 
 
-def shapes(n_samples: int, solver: str, centered: bool, n_groups: int = 1, n_folds: int = 0) -> dict[str, list[int]]:
+def shapes(
+    n_samples: int, solver: str, centered: bool, n_groups: int = 1, n_folds: int = 0, pairs: bool = False
+) -> dict[str, list[int]]:
     """Shape of each array, by name.
 
     Parameters
     ----------
     n_groups, n_folds : the number of named groups of features, and of groups for validation
+    pairs : whether features are counted that two samples have in common
     """
     n = n_samples
     matrix = FACTOR if solver == "tsqr" else MATRIX
     columns = min(COLUMNS, n - centered)
     found = {matrix: [n, n], MEAN_PRODUCT: [n], MEAN_NORM2: [], NORMS2: [n], SKETCH: [n, columns]}
+    if pairs:
+        found[SHARED] = [n, n]
     if n_groups > 1:
         found |= {of_groups(name): [n_groups, *shape] for name, shape in found.items()}
     return found | ({f"{matrix}_{FOLDS}": [n_folds, n * (n + 1) // 2]} if n_folds else {})
@@ -64,8 +72,12 @@ def write_gram(
     if gram.sketch is not None:
         outputs.write(SKETCH, gram.sketch.product, (dims.sample, "random_column"))
         outputs.write(NORMS2, gram.norms2, (dims.sample,))
+    if gram.absent is not None:
+        outputs.write(SHARED, _shared(gram), axes)
     if groups:
-        outputs.write_stack(of_groups(name), [one.kept for one in groups], (GROUP, *axes))
+        outputs.write_stack(of_groups(name), len(groups), lambda number: groups[number].kept, (GROUP, *axes))
+        if gram.absent is not None:
+            outputs.write_stack(of_groups(SHARED), len(groups), lambda number: _shared(groups[number]), (GROUP, *axes))
         for small in (MEAN_PRODUCT, MEAN_NORM2, NORMS2):
             values = np.array([getattr(one, small.removeprefix("gram_")) for one in groups])
             outputs.write(of_groups(small), values, (GROUP, dims.sample)[: values.ndim])
@@ -73,6 +85,12 @@ def write_gram(
         outputs.write(of_groups(SKETCH), np.array(sketches), (GROUP, dims.sample, "random_column"))
     if folds:
         _write_folds(outputs, f"{name}_{FOLDS}", folds, gram.is_factor)
+
+
+def _shared(gram: GramMatrix) -> NDArray[np.int64]:
+    """Number of features that both of two samples have, (n, n)."""
+    assert gram.shared is not None
+    return gram.shared.astype(np.int64)
 
 
 def _write_folds(outputs: Outputs, name: str, folds: Sequence[F64], is_factor: bool) -> None:
@@ -129,7 +147,7 @@ def read_gram(result: Result) -> GramMatrix:
     sketch: Sketch | None = None
     if SKETCH in result.arrays:
         sketch, norms2 = (
-            Sketch(random_columns(len(kept), result.rules.center), _read(result, SKETCH)),
+            Sketch(random_columns(len(kept), result.rules.centered), _read(result, SKETCH)),
             _read(result, NORMS2),
         )
     else:  # of an earlier version: norms from products
@@ -178,7 +196,7 @@ def read_group(result: Result, number: int) -> GramMatrix:
         rung=rung,
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],
-        sketch=Sketch(random_columns(result.n_samples, result.rules.center), read(SKETCH)),
+        sketch=Sketch(random_columns(result.n_samples, result.rules.centered), read(SKETCH)),
     )
 
 

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import product
@@ -283,14 +283,20 @@ class Outputs:
             # Zeros are written too, so that a lost chunk is not taken for zeros.
             array.with_config({"write_empty_chunks": True})[...] = values
 
-    def write_stack(self, name: str, matrices: Sequence[NDArray[Any]], dims: Sequence[str]) -> None:
-        """Write matrices of one shape and type as an array with an axis more, the first; none is copied as a whole."""
-        shape, dtype = matrices[0].shape, matrices[0].dtype
-        rows = max(1, min(shape[0], TILE_BYTES // max(1, matrices[0][:1].nbytes)))
-        self.create_array(name, (len(matrices), *shape), (1, rows, *shape[1:]), dtype, dims)
+    def write_stack(self, name: str, count: int, matrix: Callable[[int], NDArray[Any]], dims: Sequence[str]) -> None:
+        """Write matrices of one shape and type as an array with an axis more, the first: only one is needed at a time.
+
+        Parameters
+        ----------
+        count, matrix : how many, and a function that gives each by its number
+        """
+        first = matrix(0)
+        rows = max(1, min(len(first), TILE_BYTES // max(1, first[:1].nbytes)))
+        self.create_array(name, (count, *first.shape), (1, rows, *first.shape[1:]), first.dtype, dims)
+        del first
         with writing(self._called(name)):
-            for number, matrix in enumerate(matrices):
-                self.array(name)[number] = matrix
+            for number in range(count):
+                self.array(name)[number] = matrix(number)
 
     def copy(self, name: str, stored: Stored, values: NDArray[Any] | None = None) -> None:
         """Copy an array of another result, chunk by chunk; an array of that name is replaced.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.panels import About, FeatureCounts, FeaturePanel, Means, Panel, Rules, SamplePanel
-from dpca.numerics.preprocess import is_constant, scale_of
+from dpca.numerics.preprocess import is_constant, places_of, scale_of
 
 F64 = NDArray[np.float64]
 
@@ -114,9 +114,7 @@ class FeatureTally:
 
     def shared(self, n_features: int) -> F64:
         """Number of features that both of two samples have, of `n_features`: d - a 1' - 1 a' + A A', (n_samples, n_samples)."""
-        alone = np.diagonal(self.absent)
-        shared: F64 = n_features - alone[:, None] - alone + self.absent
-        return shared
+        return shared_by(self.absent, n_features)
 
     @property
     def total(self) -> float:
@@ -150,19 +148,30 @@ class FeatureTally:
         return Corrections()
 
 
+def shared_by(absent: F64, n_features: int) -> F64:
+    """Number of features that both of two samples have, (n, n), from those that neither has, as in a FeatureTally."""
+    alone = np.diagonal(absent)
+    shared: F64 = n_features - alone[:, None] - alone + absent
+    return shared
+
+
 SPARSE = 0.03
 """Up to this share of missing values their products are sparse ones, which then take less time (measured)."""
 
 
 def counts_of_pairs(absent: NDArray[np.bool_]) -> NDArray[Any]:
     """A A' of a mask, (n, n): integers."""
-    if not absent.any():
+    places, (n_samples, n_features) = places_of(absent), absent.shape
+    if not places.size:
         return np.zeros(1)
-    if absent.mean() <= SPARSE:
+    if places.size <= SPARSE * absent.size:
         from scipy.sparse import csr_array  # importing SciPy is slow
 
-        mask = csr_array(absent, dtype=np.int32)
-        return np.asarray((mask @ mask.T).toarray())
+        by_feature = absent.flags.f_contiguous
+        rows, columns = (n_features, n_samples) if by_feature else (n_samples, n_features)
+        starts = np.searchsorted(places, columns * np.arange(rows + 1))
+        mask = csr_array((np.ones(places.size, np.int32), places % columns, starts), shape=(rows, columns))
+        return np.asarray((mask.T @ mask if by_feature else mask @ mask.T).toarray())
     dense = absent.astype(np.float32)  # exact: a panel has fewer than 2^24 features
     return np.asarray(dense @ dense.T)
 

@@ -1,0 +1,307 @@
+"""Genotypes as dosages: copies of one allele, 0 to 2, of each person at each variant; and what is known of the variants.
+
+Every source of genotypes looks alike: people by variants, int8, -1 for a missing call, whatever way around storage has them. Below
+-1 are codes of calls that are no dosage, which only matter where the variant is used: reading does not fail for the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+from dpca.sources.base import Reader, Source
+from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.npy import file_facts, file_state
+from dpca.sources.view import View, ViewReader
+
+MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
+"""What stands in place of a dosage."""
+Multiallelic = Literal["error", "leave_out", "count"]
+"""What becomes of variants with calls of a third allele: they are refused; have no dosage; or all alleles but the first count alike."""
+DIMS = ("sample", "variant")
+TEXT = np.dtypes.StringDType()
+Texts = NDArray[Any]
+
+_WRONG = {
+    NOT_DIPLOID: (
+        "a call with another number of alleles than 2",
+        "Leave such variants out (X, Y, MT): preprocess.filters.chromosomes: autosomes.",
+    ),
+    MULTIALLELIC: (
+        "a call of a third allele",
+        "Set input.multiallelic: leave_out, or count, which counts all alleles but the first.",
+    ),
+}
+
+
+def explained(value: float) -> tuple[str, str]:
+    """A value that is no dosage in words, and what to do."""
+    other = (
+        f"{value:g}",
+        "Give copies of one allele, from 0 to 2; name marks of missing calls in input.missing_values.",
+    )
+    return _WRONG.get(int(value), other) if value == int(value) else other
+
+
+@dataclass(frozen=True, eq=False)
+class Variants:
+    """What is known of the variants of a source, in its order."""
+
+    ids: Texts
+    """(d,)."""
+    chromosomes: Texts
+    """Names, (d,)."""
+    positions: NDArray[np.int64]
+    """In base pairs, (d,)."""
+    counted: Texts
+    """The allele whose copies are counted, (d,)."""
+    other: Texts
+    """The other one, (d,)."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def texts(values: Sequence[str] | NDArray[Any]) -> Texts:
+    """Names as an array of text of any length."""
+    return np.array(values, TEXT)
+
+
+_AUTOSOME = re.compile(r"(?:chr)?0*([1-9]|1[0-9]|2[0-2])", re.IGNORECASE)
+
+
+def plain_chromosome(name: str) -> str:
+    """The name of a chromosome without `chr` and zeros before it: chr01 is 1."""
+    return re.sub(r"^(?:chr)?0*(?=.)", "", name, flags=re.IGNORECASE).upper()
+
+
+def chosen_variants(
+    name: str,
+    variants: Variants,
+    chromosomes: Literal["autosomes"] | Sequence[int | str] | None = None,
+    ids: str | Sequence[str] | None = None,
+    min_distance: int | None = None,
+    used: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """Mask of the variants that a configuration chooses, (d,).
+
+    Parameters
+    ----------
+    name : of the data, in errors
+    chromosomes : names of chromosomes, or those whose name is a number up to 22
+    ids : of variants, or the path of a file with one a line
+    min_distance : in base pairs; of two variants of a chromosome that are closer, the later one is left out, as in plink's --bp-space
+    used : mask of those that are used by other filters, so that distances are between them; None for all
+
+    Raises
+    ------
+    InputError
+        When no variant is left, or a chromosome or an id is of none.
+    """
+    chosen = np.ones(len(variants), bool) if used is None else used.copy()
+    if chromosomes is not None:
+        chosen &= _of_chromosomes(name, variants, chromosomes)
+    if ids is not None:
+        chosen &= _of_ids(name, variants, ids)
+    if min_distance is not None:
+        chosen = _thinned(variants, chosen, min_distance)
+    if not chosen.any():
+        raise InputError(
+            f"{name}: none of {len(variants):,} variants is left by preprocess.filters",
+            "Loosen chromosomes, variants or min_distance.",
+            key="preprocess.filters",
+        )
+    return chosen
+
+
+def _of_chromosomes(name: str, variants: Variants, wanted: Literal["autosomes"] | Sequence[int | str]) -> NDArray[Any]:
+    found, numbers = np.unique(variants.chromosomes, return_inverse=True)
+    if wanted == "autosomes":
+        return np.array([_AUTOSOME.fullmatch(one) is not None for one in found])[numbers]
+    plain = [plain_chromosome(one) for one in found]
+    asked = [plain_chromosome(str(one)) for one in wanted]
+    unknown = next((str(one) for one, short in zip(wanted, asked, strict=True) if short not in plain), None)
+    if unknown is not None:
+        raise InputError(
+            f"{name}: has no variant of chromosome {unknown}; its chromosomes are {', '.join(map(str, found[:30]))}",
+            "Name some of these.",
+            key="preprocess.filters.chromosomes",
+        )
+    return np.array([one in asked for one in plain])[numbers]
+
+
+def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[np.bool_]:
+    where = ids if isinstance(ids, str) else "the list"
+    if isinstance(ids, str):
+        try:
+            with open(ids, encoding="utf-8") as file:
+                ids = [line.split()[0] for line in file if line.strip()]
+        except (OSError, UnicodeDecodeError) as cause:
+            raise InputError(
+                f"{where}: can't be read: {cause}",
+                "Give a text file with one id a line.",
+                key="preprocess.filters.variants",
+            ) from cause
+    wanted = set(ids)
+    found = np.fromiter((one in wanted for one in variants.ids.tolist()), bool, len(variants))
+    if not found.any():
+        raise InputError(
+            f"{name}: none of the {len(wanted):,} ids of {where} is one of its {len(variants):,} variants, such as {variants.ids[0]}",
+            "Check that both name variants alike.",
+            key="preprocess.filters.variants",
+        )
+    return found
+
+
+def _thinned(variants: Variants, chosen: NDArray[np.bool_], min_distance: int) -> NDArray[np.bool_]:
+    """The mask without variants that are closer than this to the one before of their chromosome that stays."""
+    thinned, last = np.zeros_like(chosen), dict[int, int]()
+    _, chromosomes = np.unique(variants.chromosomes, return_inverse=True)
+    places = np.flatnonzero(chosen)
+    order = places[np.lexsort((variants.positions[places], chromosomes[places]))]
+    for place, chromosome, position in zip(
+        order.tolist(), chromosomes[order].tolist(), variants.positions[order].tolist(), strict=True
+    ):
+        if chromosome not in last or position - last[chromosome] >= min_distance:
+            thinned[place], last[chromosome] = True, position
+    return thinned
+
+
+COLUMNS = ("id", "chromosome", "position", "counted", "other")
+"""Columns of a table of variants."""
+
+
+def read_variants(path: str) -> Variants:
+    """The variants of a file: .bim of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other.
+
+    Raises
+    ------
+    InputError
+        When it can't be read as such.
+    """
+    return _read(path, file_state(path))
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, _state: str) -> Variants:
+    try:
+        return _table(path) if path.endswith((".csv", ".tsv")) else _bim(path)
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(
+            f"{path}: can't be read: {cause}", "Give a .bim, or a table of variants.", "input.variants"
+        ) from cause
+
+
+def _bim(path: str) -> Variants:
+    with open(path, encoding="utf-8") as file:
+        fields = file.read().split()
+    with open(path, "rb") as file:
+        n_lines = sum(1 for line in file if line.strip())
+    if len(fields) != 6 * n_lines:
+        with open(path, encoding="utf-8") as file:
+            number, found = next(
+                (n, len(line.split())) for n, line in enumerate(file, 1) if len(line.split()) not in (0, 6)
+            )
+        raise InputError(
+            f"{path}: line {number} has {found} fields, but a .bim has 6: chromosome, id, centimorgans, position, counted allele, other",
+            "Write it again with plink.",
+            key="input.uri",
+        )
+    return Variants(
+        ids=texts(fields[1::6]),
+        chromosomes=texts(fields[0::6]),
+        positions=_positions(path, fields[3::6]),
+        counted=texts(fields[4::6]),
+        other=texts(fields[5::6]),
+    )
+
+
+def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
+    try:
+        return np.array(found, np.int64) if found else np.empty(0, np.int64)
+    except (ValueError, OverflowError):
+        wrong = next(one for one in found if not re.fullmatch(r"[+-]?\d+", one))
+        raise InputError(
+            f"{path}: {wrong!r} is no position in base pairs", "Give whole numbers.", "input.uri"
+        ) from None
+
+
+def _table(path: str) -> Variants:
+    with open(path, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, delimiter="," if path.endswith(".csv") else "\t")
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(
+                f"{path}: has no column {missing[0]!r}, but a table of variants has {', '.join(COLUMNS)}",
+                "Name them so in its first line.",
+                key="input.variants",
+            )
+        rows = list(reader)
+    columns: Mapping[str, list[str]] = {name: [row[name] for row in rows] for name in COLUMNS}
+    plain = {name: texts(columns[name]) for name in COLUMNS if name not in ("id", "chromosome", "position")}
+    return Variants(texts(columns["id"]), texts(columns["chromosome"]), _positions(path, columns["position"]), **plain)
+
+
+def stem_of(path: str) -> str:
+    """The path of a .bed, .bim or .fam without this suffix."""
+    return os.path.splitext(path)[0]
+
+
+class WithVariants(View):
+    """A source of which a table beside it says what variants its features are.
+
+    Parameters
+    ----------
+    axis : of the features
+    path : of the table
+
+    Raises
+    ------
+    InputError
+        When the table can't be read, or has another number of variants.
+    """
+
+    def __init__(self, source: Source, axis: int, path: str) -> None:
+        layout, dims = source.layout, list(source.layout.dims)
+        dims[axis] = DIMS[1]
+        super().__init__(source, replace(layout, dims=tuple(dims)))
+        self._axis, self._path = axis, path
+        if len(self.variants) != layout.shape[axis]:
+            raise InputError(
+                f"{path}: has {len(self.variants):,} variants, but {layout.name} has {layout.shape[axis]:,} features",
+                "Give a row for each feature, in their order.",
+                key="input.variants",
+            )
+
+    @property
+    def variants(self) -> Variants:
+        return read_variants(self._path)
+
+    def reader(self, reader: Reader) -> Reader:
+        return _WithVariantsReader(self, reader)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "variants": file_facts(self._path)}
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        """The ids, along the axis of the features."""
+        ids = self.variants.ids
+        return Coordinate(DIMS[1], ids, Parts.of(ids.dtype)) if axis == self._axis else None
+
+
+class _WithVariantsReader(ViewReader):
+    def __init__(self, source: WithVariants, reader: Reader) -> None:
+        super().__init__(source.layout, reader)
+        self._source = source
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        return self._source.coordinate(axis) or self._reader.coordinate(axis)

@@ -1,0 +1,170 @@
+"""VCF Zarr: calls of alleles, variants by samples by ploidy, as vcf2zarr writes them, read as dosages.
+
+The format is that of Czech et al. (GigaScience 14, 2025): `call_genotype` holds the numbers of the alleles of each call, -1 where one
+is missing, and -2 where a call has fewer than others; further arrays describe variants and samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.errors import InputError
+from dpca.sources.base import Reader, Region, Source, size_of
+from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.genotypes import (
+    DIMS,
+    MISSING,
+    MULTIALLELIC,
+    NOT_DIPLOID,
+    Multiallelic,
+    Texts,
+    Variants,
+    texts,
+)
+from dpca.sources.view import View, ViewReader
+
+CALLS = "call_genotype"
+PLOIDY = 2
+ABSENT = -2
+"""The number of an allele that a call does not have, as of a chromosome without a pair."""
+UNNAMED = (".", "")
+
+
+class VcfZarrSource(View):
+    """The dosages of calls: copies of all alleles but the first, which VCF calls REF.
+
+    Parameters
+    ----------
+    calls : the source of `call_genotype`
+    beside : a function that gives the vector of another array of the group; None where there is none
+    multiallelic : what becomes of calls of a third allele
+
+    Raises
+    ------
+    InputError
+        When calls are not of two alleles each.
+    """
+
+    def __init__(
+        self, calls: Source, beside: Callable[[str], Vector | None], multiallelic: Multiallelic = "error"
+    ) -> None:
+        layout = calls.layout
+        if len(layout.shape) != 3 or layout.shape[2] != PLOIDY or layout.dtype.kind != "i":
+            raise InputError(
+                f"{layout.name}: has shape {layout.shape} and dtype {layout.dtype}, but variants x samples x 2 integers are allowed: calls of "
+                "people with two sets of chromosomes",
+                "Dosages of other ploidies are analysed as an array of numbers of their own.",
+                key="input.array",
+            )
+        variants, samples, _ = layout.shape
+        by_variant, by_sample, _ = layout.chunks
+        super().__init__(
+            calls,
+            replace(
+                layout,
+                shape=(samples, variants),
+                dtype=np.dtype(np.int8),
+                chunks=(by_sample, by_variant),
+                shards=layout.shards and (layout.shards[1], layout.shards[0]),
+                divisible=False,
+                order="F",
+                dims=DIMS,
+                missing_values=(float(MISSING),),
+                stored_dtype=None,
+            ),
+        )
+        self._beside, self._multiallelic = beside, multiallelic
+
+    def behind(self, region: Region) -> Region:
+        samples, variants = region
+        return (variants, samples, slice(0, PLOIDY))
+
+    def reader(self, reader: Reader) -> Reader:
+        return _VcfReader(self, reader)
+
+    def held(self, shape: tuple[int, ...]) -> dict[str, int]:
+        return {
+            "dosages of a slab": size_of(shape, self.layout.dtype),
+            "masks of its calls": 3 * PLOIDY * size_of(shape, self.layout.dtype),
+            **super().held((shape[1], shape[0], PLOIDY)),
+        }
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "multiallelic": self._multiallelic}
+
+    @property
+    def place(self) -> tuple[str | list[str], str | None] | None:
+        return self._source.place
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to a worker: without what was read of variants and samples."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("variants", "samples")}
+
+    def dosages(self, calls: NDArray[Any], out: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Copies of all alleles but the first, (variants, samples), and codes for what is no dosage."""
+        first, second = calls[..., 0], calls[..., 1]
+        np.add(first, second, out=out, casting="same_kind")
+        if calls.size and calls.min() >= 0 and calls.max() <= 1:
+            return out
+        np.copyto(out, ((first > 0).astype(np.int8) + (second > 0)))
+        third = (first > 1) | (second > 1)
+        if self._multiallelic == "error":
+            out[third] = MULTIALLELIC
+        elif self._multiallelic == "leave_out":
+            out[third.any(axis=1)] = MISSING
+        out[(first == MISSING) | (second == MISSING)] = MISSING
+        out[(first == ABSENT) | (second == ABSENT)] = NOT_DIPLOID
+        return out
+
+    @cached_property
+    def variants(self) -> Variants | None:
+        """What the arrays beside say of the variants; None where one is missing.
+
+        The id of a variant without one is chromosome:position:first:second, the alleles last.
+        """
+        names = ("variant_contig", "contig_id", "variant_position", "variant_allele")
+        found = {name: self._beside(name) for name in names}
+        if any(one is None for one in found.values()):
+            return None
+        arrays: list[NDArray[Any]] = [np.asarray(one[...]) for one in found.values() if one is not None]
+        contig, contigs, position, alleles = arrays
+        chromosomes = texts(contigs.astype(str))[contig]
+        other, counted = texts(alleles[:, 0].astype(str)), texts(alleles[:, 1].astype(str))
+        ids = self._beside("variant_id")
+        named = chromosomes if ids is None else texts(np.asarray(ids[...]).astype(str))
+        unnamed = np.ones(len(named), bool) if ids is None else np.isin(named, texts(UNNAMED))
+        places = np.flatnonzero(unnamed)
+        named = named.copy()
+        named[places] = texts([f"{chromosomes[i]}:{position[i]}:{other[i]}:{counted[i]}" for i in places.tolist()])
+        return Variants(named, chromosomes, position.astype(np.int64), counted, other)
+
+    @cached_property
+    def samples(self) -> Texts | None:
+        """Ids of the samples."""
+        found = self._beside("sample_id")
+        return None if found is None else texts(np.asarray(found[...]).astype(str))
+
+
+class _VcfReader(ViewReader):
+    def __init__(self, source: VcfZarrSource, reader: Reader) -> None:
+        super().__init__(source.layout, reader)
+        self._source = source
+
+    def parts(self, region: Region) -> list[Region]:
+        return [self._source.behind(region)]
+
+    def _read(self, region: Region) -> NDArray[Any]:
+        calls = self._reader.read(self._source.behind(region))
+        out = self._buffer.view(calls.shape[:2], np.dtype(np.int8))
+        return self._source.dosages(calls, out).T
+
+    def coordinate(self, axis: int) -> Coordinate | None:
+        variants = self._source.variants if axis == 1 else None
+        values = self._source.samples if axis == 0 else None if variants is None else variants.ids
+        return None if values is None else Coordinate(DIMS[axis], values, Parts.of(values.dtype))
