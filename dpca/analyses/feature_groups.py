@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from dpca.derived.feature_groups import (
     Pair,
     canonical_correlations,
     maximum_covariance,
+    multiplied_by,
     p_value,
     permutations,
     shares,
@@ -50,6 +51,9 @@ class Features:
     """Reads the products of the samples in one of them."""
     divisor: float
     """Of variances of the run."""
+    shared: Callable[[str], tuple[F64, int]] | None = None
+    """Where products of two samples are divided by the number of features that both have: reads these of one of them, (n, n), and the number
+    of features that count there. What `read` gives is not divided. None for other products."""
     weights: tuple[float, ...] = ()
     """What the products of each are multiplied by; empty before any are chosen, when all count as they are."""
 
@@ -61,8 +65,38 @@ class Features:
     @property
     def products(self) -> AnyProducts:
         """The products of samples whose features are those of all groups, weighted; each is read."""
-        used = [(self.read(name), weight) for name, weight in zip(self.names, self.all_weights, strict=True) if weight]
-        return weighted_sum([one for one, _ in used], [weight for _, weight in used])
+        names = [name for name, weight in zip(self.names, self.all_weights, strict=True) if weight]
+        found = weighted_sum([self.read(name) for name in names], [weight for weight in self.all_weights if weight])
+        return found if self.ratios is None else multiplied_by(found, self.ratios)
+
+    @property
+    def each(self) -> Iterator[AnyProducts]:
+        """The products of each group as they are in the sum, without its weight."""
+        for name in self.names:
+            yield self.read(name) if self.ratios is None else multiplied_by(self.read(name), self.ratios)
+
+    @cached_property
+    def ratios(self) -> F64 | None:
+        """The number of features over that which two samples have, of the groups that count, (n, n); None where products are not divided.
+
+        Raises
+        ------
+        ConfigError
+            When groups count differently.
+        """
+        if self.shared is None:
+            return None
+        if not set(self.all_weights) <= {0.0, 1.0}:
+            raise ConfigError(
+                "features are weighted, but products were divided by the number of features that two samples have (missing: pairwise)",
+                "Leave weights and scaling out: groups can be chosen, and left out.",
+                key="features",
+            )
+        found = [self.shared(name) for name, weight in zip(self.names, self.all_weights, strict=True) if weight]
+        counts = np.sum([one for one, _ in found], axis=0)
+        total = sum(number for _, number in found)
+        ratios: F64 = np.divide(total, counts, out=np.zeros_like(counts), where=counts > 0)
+        return ratios
 
     @property
     def factors(self) -> F64 | None:
@@ -177,7 +211,7 @@ class _Sides:
 def shares_of(rows: Samples, answer: Answer) -> Answer:
     """The answer of a pca with the share of each group of features in each component, variance_share."""
     features = features_of(rows)
-    found = shares((features.read(name) for name in features.names), features.all_weights, answer.its_maps.coefficients)
+    found = shares(features.each, features.all_weights, answer.its_maps.coefficients)
     arrays = {**answer.arrays, "variance_share": Array(found, (GROUP, COMPONENT))}
     return replace(
         answer, arrays=arrays, coordinates={**answer.coordinates, GROUP: Axis(GROUP, np.array(features.names))}

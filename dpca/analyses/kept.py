@@ -15,11 +15,12 @@ from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
 from dpca.config.inputs import Input
 from dpca.derived.feature_groups import weighted_sum
-from dpca.derived.gram import AnyProducts, products_of
+from dpca.derived.gram import AnyProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
 from dpca.methods.dataset import Dataset
 from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
+from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
@@ -27,7 +28,7 @@ from dpca.sources.coordinate import difference
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
-from dpca.store.gram import keeps_gram, read_gram, read_group, rung_of
+from dpca.store.gram import SHARED, keeps_gram, read_gram, read_group, read_shared, rung_of
 from dpca.store.results import Result
 
 Time = Literal["auto", "index"]
@@ -119,7 +120,7 @@ class Kept:
         """
         found = tuple(result for _, result in results)
         for result in found:
-            _check_usable(result)
+            _check_usable(result, alone=len(found) == 1)
         _check_same_samples(found)
         parts = [
             Part(one, _joined(name if len(found) > 1 else "", one.group))
@@ -194,18 +195,35 @@ class Kept:
             parts += [first + (number if len(inputs) > 1 else 0) for number in range(len(own))]
             first += len(inputs)
         divisor = float(self.first.n_samples - int(self.first.manifest["config"]["model"]["ddof"]))
-        return Features(tuple(names), tuple(parts), self.group, divisor)
+        return Features(tuple(names), tuple(parts), self.group, divisor, self.shared if self.pairwise else None)
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether products were divided by the number of features that two samples have."""
+        return any(result.rules.missing == "pairwise" for result in self.results)
+
+    def shared(self, name: str) -> tuple[F64, int]:
+        """Number of features of a group that both of two samples have, (n, n), and how many count there."""
+        (result,) = self.results
+        return read_shared(result, result.names_of_sums.index(name))
 
     def group(self, name: str) -> AnyProducts:
         """The products of the samples in one group of features; reads its Gram matrix."""
         for prefix, result in zip(self.prefixes, self.results, strict=True):
             for number, own in enumerate(result.names_of_sums):
                 if _joined(prefix, own) == name:
-                    return products_of(_alike(result, read_group(result, number)))
+                    gram = _alike(result, read_group(result, number))
+                    if result.rules.missing == "pairwise":  # as it was before it was divided
+                        counts, total = read_shared(result)
+                        gram = replace(gram, kept=gram.kept * (counts / total), sketch=None)
+                    return products_of(gram)
         raise KeyError(name)
 
     def products(self) -> AnyProducts:
         """The products of the samples; reads the Gram matrices, and no data."""
+        if self.pairwise:
+            gram = _gram_of(self.first)
+            return Products(gram.matrix, np.zeros(gram.n_samples), 0.0, gram.rounding)
         products = [products_of(_gram_of(result)) for result in self.results]
         return weighted_sum(products, [1.0] * len(products))
 
@@ -262,7 +280,7 @@ def _joined(name: str, group: str) -> str:
     return "_".join(filter(None, (name, group)))
 
 
-def _check_usable(result: Result) -> None:
+def _check_usable(result: Result, alone: bool) -> None:
     config = result.manifest["config"]
     if config["model"].get("kernel") in ("precomputed", ["precomputed"]):
         raise InputError(
@@ -270,10 +288,10 @@ def _check_usable(result: Result) -> None:
             "Run on the samples themselves.",
             key="from",
         )
-    if config["preprocess"].get("missing") == "pairwise":
+    if config["preprocess"].get("missing") == "pairwise" and not (alone and SHARED in result.arrays):
         raise InputError(
-            f"{result.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own: it is "
-            "that of no samples, and operators along samples can't act on it",
+            f"{result.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own, and "
+            + ("is beside others" if not alone else "an earlier version kept no counts"),
             "Run again with preprocess.missing: mean.",
             key="from",
         )

@@ -105,14 +105,20 @@ class Samples:
     @property
     def centred(self) -> Samples:
         """The same about the mean of all rows; a filter or a difference leaves one, though it removes that of the samples."""
+        if self.of_pairs:
+            return self
         last = self.chain.operators[-1] if self.chain.operators else None
         about_mean = isinstance(last, Weights | Between) or (isinstance(last, Remainder) and last.removes_mean)
         return self if about_mean else self._centred
 
+    @property
+    def of_pairs(self) -> bool:
+        """Whether products are divided by the number of features that two samples have: they are those of no samples."""
+        return self.features is not None and self.features.shared is not None
+
     @cached_property
-    def _centred(
-        self,
-    ) -> Samples:  # never these rows themselves: products in a cycle of references would stay for a while
+    def _centred(self) -> Samples:
+        # Never these rows themselves: products in a cycle of references would stay for a while.
         return self.center()
 
     def of_features(
@@ -129,6 +135,13 @@ class Samples:
     # Operators.
 
     def _then(self, operator: Operator, words: str, by: By | None = None) -> Samples:
+        if self.of_pairs:
+            raise ConfigError(
+                f"{self.known.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own: it is that of "
+                f"no samples, and operators along samples ({words}) can't act on it",
+                "Run again with preprocess.missing: mean.",
+                key="steps",
+            )
         if self.weights is not None:
             raise ConfigError(
                 f"weights of samples are followed by another operator ({words})", "Put weights last.", key="weights"

@@ -422,7 +422,7 @@ def report(
 @click.option(
     "--to",
     required=True,
-    type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata"]),
+    type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]),
     help="csv: the scores, with the samples' names, and the spectrum, as tables.",
 )
 @click.option("--out", type=PATH, help="The file; beside the result if left out.")

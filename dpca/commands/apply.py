@@ -21,6 +21,7 @@ from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
+from dpca.methods.alleles import shrinkage_of, variants_of
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
     ByComponents,
@@ -40,6 +41,7 @@ from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
 from dpca.slabs import TILE_BYTES, Cuts
 from dpca.sources import Source, expanded, list_arrays
+from dpca.sources.aligned import AlignedSource
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, check_same_samples
@@ -110,7 +112,7 @@ def transform(
     """
     fit = open_result(result)
     wheres = _inputs_of(fit, given)
-    groups = tuple(_new_samples(where, name) for where, name in zip(wheres, fit.groups, strict=True))
+    groups = tuple(_new_samples(where, one) for where, one in zip(wheres, fit.each, strict=True))
     check_same_samples(groups)
     covariates = next((where.covariates for where in wheres if where.covariates is not None), None)
     regressors = regressors_of(fit, groups, covariates)
@@ -150,6 +152,7 @@ def transform(
         written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated)
         written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
         write_coordinates(outputs, of_names.source, dims, axis)
+        said = _shrinkage(fit, outputs)
         _project(projectors, written, Runner(executor, progress, ledger))
         if differences(identity, fingerprint(groups)) or ledger.stale(sources):
             aside.forget()
@@ -162,7 +165,7 @@ def transform(
     notes = [note for group in groups for note in group.source.notes]
     notes += [f"coordinate left out: {reason}" for reason in left_out]
     shape = groups[0].n_samples, projectors[0].n_components
-    return Applied(Path(out), shape, (*dict.fromkeys(notes), *_of_no_value(sorted(written.zero))))
+    return Applied(Path(out), shape, (*dict.fromkeys(notes), *said, *_of_no_value(sorted(written.zero))))
 
 
 def _project(projectors: Sequence[Projector], written: _WrittenScores, runner: Runner) -> None:
@@ -185,11 +188,34 @@ def _projected(projector: Projector, written: _WrittenScores, runner: Runner) ->
         projector.project(runner, written.receive)
 
 
-def _new_samples(where: Input, name: str) -> FeatureGroup:
-    """New samples, of which there is at least one."""
+def _new_samples(where: Input, fit: Result) -> FeatureGroup:
+    """New samples, of which there is at least one; genotypes in the variants of the fit."""
     source = where.open()
     axis, _ = _samples_of(source, where)
-    return FeatureGroup(source, axis, name)
+    reference = variants_of(fit)
+    if reference is not None and source.variants is not None:
+        if axis != 0:
+            raise InputError(
+                f"{source.layout.name}: people lie along axis {axis}, but variants are matched by id along it",
+                "Leave samples_axis out, or input.variants, where variants are those of the fit.",
+                key="input.samples_axis",
+            )
+        source = AlignedSource(source, reference, fit.name)
+    return FeatureGroup(source, axis, fit.group)
+
+
+def _shrinkage(fit: Result, outputs: Outputs) -> list[str]:
+    """Write how much smaller projected scores of genotypes are than those of the fit, and say it."""
+    found = shrinkage_of(fit)
+    if found is None:
+        return []
+    outputs.write("shrinkage", found, ("component",))
+    return [
+        "scores of people who were not in the fit are closer to 0 than they would be in it, by factors of about "
+        + ", ".join(f"{value:.3f}" for value in found[:10].tolist())
+        + (" ..." if len(found) > 10 else "")
+        + " (array shrinkage): divide scores by these to compare them"
+    ]
 
 
 def _samples_of(source: Source, where: Input) -> tuple[int, int]:
@@ -361,7 +387,10 @@ def _projector(
     if fit.kind != "kernel_pca":
         _refuse_of_kernels(fit, case, training)
         check_features(fit, source, axis, in_files=True)
-        return ByComponents(fit.fitted, fit.rules, source, axis, stage_of("transform", group.name), regressors)
+        rules = fit.rules
+        if isinstance(source, AlignedSource):  # variants that new people lack are missing, whatever the fit allowed
+            rules = replace(rules, missing="mean")
+        return ByComponents(fit.fitted, rules, source, axis, stage_of("transform", group.name), regressors)
     kernel = KernelFit.of(fit, case)
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)

@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.commands.export_genotypes import grm_files, plink_files
 from dpca.config.inputs import Input
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.slabs import split
@@ -34,8 +35,9 @@ from dpca.system import durable
 from dpca.system.machine import memory_budget
 from dpca.units import describe_memory
 
-Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata"]
-SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "csv": "", "npz": ".npz", "anndata": ".h5ad"}
+Format = Literal["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]
+SUFFIXES: dict[Format, str] = {"netcdf": ".nc", "hdf5": ".h5", "npz": ".npz", "anndata": ".h5ad"}
+"""Of formats of one file; those of others end as what is in them does."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """The first characters of texts that a spreadsheet would compute."""
 NAME_BYTES = 200
@@ -54,8 +56,9 @@ def export(
         that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
         and of features of one axis as obs_names and var_names, made unique as AnnData does where some are the same. As scanpy
-        has it, features that input.features did not choose have components of zeros, by the table of the input
-    out : the file; for csv the beginning of both names, without .csv; beside the result if None
+        has it, features that input.features did not choose have components of zeros, by the table of the input. plink is .eigenvec
+        and .eigenval, grm the genetic relationship matrix of GCTA (`dpca.commands.export_genotypes`)
+    out : the file; for csv, plink and grm the beginning of all names, without .csv; beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata; those in the result if None
 
     Returns
@@ -72,23 +75,16 @@ def export(
         When AnnData would take more memory than half of what is free.
     """
     labels = result.labels if labels is None else labels
-    place = result.place.with_name(result.place.name + SUFFIXES[to]) if out is None else out
-    if to == "csv" and place.suffix == ".csv":
-        place = place.with_suffix("")
-    files = (
-        [place] if to != "csv" else [place.with_name(f"{place.name}-{table}.csv") for table in ("scores", "spectrum")]
-    )
+    place = result.place.with_name(result.place.name + SUFFIXES.get(to, "")) if out is None else out
+    written = _files(result, to, place, labels)
+    files = [file for file, _ in written]
     for file in files:
         if file.is_dir():
             raise OutputExistsError(f"{file}: is a directory", "Name a file with --out.")
         if file.exists() and not overwrite:
             raise _exists(file)
-    writers: list[Callable[[Path], None]] = [lambda aside: _WRITERS[to](result, aside, labels)]
-    if to == "csv":
-        tables = (_scores(result, labels), _spectrum(result))
-        writers = [partial(_write_table, rows) for rows in tables]
     try:
-        for file, write in zip(files, writers, strict=True):
+        for file, write in written:
             _put(file, write, overwrite)
     except ImportError as cause:
         raise InputError(
@@ -102,6 +98,23 @@ def export(
             "Export it as npz and csv, which hold any text.",
         ) from cause
     return files
+
+
+def _files(
+    result: Result, to: Format, place: Path, labels: NDArray[Any] | None
+) -> list[tuple[Path, Callable[[Path], None]]]:
+    """The files of a format, each with what writes it."""
+    if to == "plink":
+        return plink_files(result, place)
+    if to == "grm":
+        return grm_files(result, place)
+    if to == "csv":
+        place = place.with_suffix("") if place.suffix == ".csv" else place
+        tables = {"scores": _scores(result, labels), "spectrum": _spectrum(result)}
+        return [
+            (place.with_name(f"{place.name}-{name}.csv"), partial(_write_table, rows)) for name, rows in tables.items()
+        ]
+    return [(place, lambda aside: _WRITERS[to](result, aside, labels))]
 
 
 def _put(file: Path, write: Callable[[Path], None], overwrite: bool) -> None:

@@ -35,6 +35,12 @@ def weighted_sum(parts: Sequence[AnyProducts], weights: Sequence[float]) -> AnyP
     return Products(matrix, r, c, rounding)
 
 
+def multiplied_by(products: AnyProducts, ratios: F64) -> Products:
+    """Products about the mean, each multiplied by a number of its own, (n, n): those of no samples, which have no mean to be put back."""
+    matrix = matrix_of(products)
+    return Products(matrix * ratios, np.zeros(len(matrix)), 0.0, products.rounding)
+
+
 def shares(groups: Iterator[AnyProducts], weights: Sequence[float], coefficients: Matrix) -> F64:
     """The share of each group in the variance of each component, (groups, k): w_g c^H X_g X_g' c, for X_g' c its part of the component.
 

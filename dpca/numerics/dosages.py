@@ -13,17 +13,18 @@ two people have in common, as for plink 2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
-from dpca.numerics.preprocess import NotFinite, in_memory_order, not_lost, places_of
+from dpca.numerics.preprocess import NotFinite, cleared, in_memory_order, not_lost, places_of, sums
+from dpca.sources.genotypes import COPIES
 
 F64 = NDArray[np.float64]
-
-COPIES = 2
-"""Largest dosage: one copy on each of two chromosomes."""
 
 
 class NotDosage(Exception):
@@ -64,6 +65,21 @@ def of_convention(convention: Convention, n_samples: int, n_counted: int, total:
 class DosagePanels(FeaturePanels):
     """Panels of dosages. They lie close to 0, so that one subtraction of the mean loses nothing."""
 
+    def _blocks(
+        self, raw: NDArray[Any], masked: NDArray[np.bool_] | None = None
+    ) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
+        """As of a Standardizer, with 0 in place of missing values; refuses what is no dosage."""
+        for start, stop, block, missing in super()._blocks(raw, masked):
+            if not np.isfinite(sums(block)).all():
+                missing = self._missing(block, missing)
+            if missing is not None:
+                if self._rules.missing == "error":
+                    raise NotFinite
+                cleared(block, missing)
+            if block.min() < 0 or block.max() > COPIES:
+                raise NotDosage
+            yield start, stop, block, missing
+
     def _standardize(
         self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None
     ) -> FeaturePanel:
@@ -73,19 +89,9 @@ class DosagePanels(FeaturePanels):
         masked = np.zeros(width, bool) if weights is None else np.isnan(weights)
         reference = np.ones(n) if self._reference is None else self._reference
         total = reference @ block
-        if not np.isfinite(total).all():
-            missing = self._missing(block, missing)
-        if missing is not None:
-            if rules.missing == "error":
-                raise NotFinite
-            places = places_of(missing)
-            in_memory_order(block)[places] = 0.0
-            total = reference @ block
-        if block.min() < 0 or block.max() > COPIES:
-            raise NotDosage
         n_missing = n_absent = np.zeros(width, np.int64)
         if missing is not None:
-            by_feature = missing.flags.f_contiguous
+            places, by_feature = places_of(missing), missing.flags.f_contiguous
             of_feature = places // n if by_feature else places % width
             n_missing = n_absent = np.bincount(of_feature, minlength=width)
             if self._reference is not None:

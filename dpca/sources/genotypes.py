@@ -23,6 +23,8 @@ from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.view import View, ViewReader
 
+COPIES = 2
+"""Largest dosage: one copy on each of two chromosomes."""
 MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
 """What stands in place of a dosage."""
 Multiallelic = Literal["error", "leave_out", "count"]

@@ -22,6 +22,8 @@ MATRIX, FACTOR = "gram", "r_factor"
 MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2"
 SHARED = "n_shared_features"
 """Number of features that both of two samples have, by which products were divided."""
+COUNTED = "n_counted_features"
+"""Number of features of a group that count among those that two samples have."""
 ALL = (MATRIX, FACTOR, MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2, SHARED)
 FOLDS, PAIR = "by_fold", "pair"
 PAIRS = 2**20
@@ -77,6 +79,7 @@ def write_gram(
     if groups:
         outputs.write_stack(of_groups(name), len(groups), lambda number: groups[number].kept, (GROUP, *axes))
         if gram.absent is not None:
+            outputs.write(of_groups(COUNTED), np.array([one.features.counted for one in groups]), (GROUP,))
             outputs.write_stack(of_groups(SHARED), len(groups), lambda number: _shared(groups[number]), (GROUP, *axes))
         for small in (MEAN_PRODUCT, MEAN_NORM2, NORMS2):
             values = np.array([getattr(one, small.removeprefix("gram_")) for one in groups])
@@ -105,6 +108,20 @@ def _write_folds(outputs: Outputs, name: str, folds: Sequence[F64], is_factor: b
             start = row * (row + 1) // 2
             half[start : start + row + 1] = matrix[: row + 1, row] if is_factor else matrix[row, : row + 1]
         array[number] = half
+
+
+def read_shared(result: Result, group: int | None = None) -> tuple[F64, int]:
+    """Number of features that both of two samples have, (n, n), and the number that count among these; of all, or of a named group.
+
+    Raises
+    ------
+    InputError
+        When they were not kept.
+    """
+    if group is None or len(result.names_of_sums) == 1:
+        return _read(result, SHARED), result.n_features - FeatureCounts.of(result.manifest["counts"]).uncounted
+    counted = np.asarray(result.arrays[of_groups(COUNTED)][...])
+    return np.asarray(result.arrays[of_groups(SHARED)][group], np.float64), int(counted[group])
 
 
 def read_folds(result: Result) -> list[F64]:

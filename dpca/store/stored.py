@@ -28,7 +28,13 @@ RESERVED_DIMS = frozenset(
     | {"kernel", "gamma", "degree", "coef0", "kernel_mean", "n_components", "variance_captured", "components_95"}
     | {"effective_rank", "neighbour_accuracy", LABELS}
     | {"rotated_component", "rotated_component_b", "rotated_components", "rotated_scores", "rotation_matrix"}
-    | {"convention_eigenvalues", "n_shared_features", "variant_chromosome", "variant_position"}
+    | {
+        "convention_eigenvalues",
+        "n_shared_features",
+        "n_counted_features_by_group",
+        "variant_chromosome",
+        "variant_position",
+    }
     | {"variant_counted_allele", "variant_other_allele", "sample_family"}
     | {"rotated_explained_variance", "rotated_explained_variance_ratio", "factor_correlation"}
 )

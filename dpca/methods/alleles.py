@@ -1,0 +1,40 @@
+"""What a result of genotypes says of its variants, and of people who were not in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpca.numerics.accumulators.factors import F64
+from dpca.sources.genotypes import Variants, texts
+from dpca.store.arrays import CONVENTION, OF_VARIANTS
+from dpca.store.gram import NORMS2
+from dpca.store.results import Result
+
+
+def variants_of(result: Result) -> Variants | None:
+    """The variants of the components of a result; None where its features are none."""
+    if len(result.dims.features) != 1 or not all(name in result.arrays for name in OF_VARIANTS):
+        return None
+    ids = result.coordinate(result.dims.features[0])
+    if ids is None or not ids.text:
+        return None
+    known = {field: np.asarray(result.arrays[name][...]) for name, field in OF_VARIANTS.items()}
+    positions = known.pop("positions").astype(np.int64)
+    return Variants(texts(ids.values[...]), positions=positions, **{name: texts(one) for name, one in known.items()})
+
+
+def shrinkage_of(result: Result) -> F64 | None:
+    """An estimate of how much smaller scores of new people are than those of the fit, (n_components,); None where it can't be told.
+
+    With far more variants than people, an eigenvector fits the noise of its own people (Lee, Zou and Wright, Annals of Statistics 38,
+    2010). The row i of K v = lambda v says (lambda - K_ii) v_i = sum of K_ij v_j over the others: what the others alone predict of the
+    score of i is 1 - K_ii / lambda of it, where leaving i out hardly turns v. The estimate is the mean of that, weighted by v_i^2.
+    """
+    if CONVENTION not in result.arrays or NORMS2 not in result.arrays or result.arrays["scores"].ndim != 2:
+        return None
+    scores, norms2 = (np.asarray(result.arrays[name][...], np.float64) for name in ("scores", NORMS2))
+    eigenvalues = np.asarray(result.arrays["singular_values"][...], np.float64) ** 2
+    lengths2 = np.einsum("nk,nk->k", scores, scores)
+    shares = np.divide(scores**2, lengths2, out=np.zeros_like(scores), where=lengths2 > 0)
+    found: F64 = 1.0 - np.divide(norms2 @ shares, eigenvalues, out=np.ones_like(eigenvalues), where=eigenvalues > 0)
+    return np.clip(found, 0.0, 1.0)
