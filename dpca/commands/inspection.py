@@ -75,6 +75,7 @@ def inspect(
             stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
         latitudes : name of the feature axis that has latitudes, null if there is none, or more than one
         samples_a_year : of samples along time, over two years or more; else null
+        genotypes : whether features are variants, of which it is known where they lie
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
 
@@ -139,6 +140,7 @@ def inspect(
         "values": values,
         "latitudes": _latitudes(source, axis),
         "samples_a_year": _samples_a_year(source, axis),
+        "genotypes": source.variants is not None,
     }
     run_plan: RunPlan | None = None
     try:

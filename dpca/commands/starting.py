@@ -70,6 +70,12 @@ def _of_one(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str
         "preprocess.missing": "Chosen here since values are missing: error would refuse them." * _misses(facts),
         "preprocess.weights": _reason_of_weights(facts),
     }
+    if facts["genotypes"]:
+        chosen |= {"preprocess.scale": {"binomial": "plink2"}, "preprocess.missing": "pairwise"}
+        reasons["preprocess.scale"] = (
+            "Chosen here since features are variants: as plink2 --pca does, with missing: pairwise."
+        )
+        reasons["preprocess.missing"] = "Chosen here as plink2 --pca does."
     lines = [
         f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,}{of_stored(facts['n_stored'])} samples of {facts['n_features']:,} features",
         f"# (samples: {facts['samples_axis_reason']}).",

@@ -14,6 +14,7 @@ from dpca.errors import InputError
 from dpca.methods.record import left_out
 from dpca.report import figures, findings
 from dpca.report.findings import MOST_POINTS
+from dpca.report.genotypes import chromosomes_of, of_genotypes
 from dpca.report.rendering import as_yaml, memory_of, write_page
 from dpca.report.rotation import of_rotation
 from dpca.store.directory import REPORT
@@ -31,7 +32,7 @@ def write_report(
     ----------
     labels : (n_samples,), which colour the samples; those in the result if None
     out : the file; report.html in the directory of the result if None
-    groups : (n_features,), consecutive labels that divide the one axis of features, such as chromosomes
+    groups : (n_features,), consecutive labels that divide the one axis of features; of genotypes their chromosomes if None
 
     Returns
     -------
@@ -42,6 +43,7 @@ def write_report(
     InputError
         When groups are given, but the result has no components with a single feature axis.
     """
+    groups = chromosomes_of(result) if groups is None else groups
     contents = document(result, result.labels if labels is None else labels, groups)
     return write_page("page.html.j2", contents, result.place / REPORT if out is None else out)
 
@@ -77,6 +79,7 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         "extreme_samples": _extremes(result, shown.scores, labels),
         "groups": _groups(result),
         **_components(result, scree, groups),
+        "genotypes": of_genotypes(result),
         "rotation": of_rotation(result),
         "quality": _quality(result, shown),
         "seconds": _time(manifest),

@@ -30,6 +30,8 @@ MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
 Multiallelic = Literal["error", "leave_out", "count"]
 """What becomes of variants with calls of a third allele: they are refused; have no dosage; or all alleles but the first count alike."""
 DIMS = ("sample", "variant")
+CALLS = "call_genotype"
+"""The array of a VCF Zarr that holds its calls."""
 TEXT = np.dtypes.StringDType()
 Texts = NDArray[Any]
 
@@ -75,7 +77,8 @@ class Variants:
 
 def texts(values: Sequence[str] | NDArray[Any]) -> Texts:
     """Names as an array of text of any length."""
-    return np.array(values, TEXT)
+    found = np.asarray(values)
+    return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).astype(TEXT)
 
 
 _AUTOSOME = re.compile(r"(?:chr)?0*([1-9]|1[0-9]|2[0-2])", re.IGNORECASE)

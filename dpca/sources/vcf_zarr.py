@@ -29,7 +29,6 @@ from dpca.sources.genotypes import (
 )
 from dpca.sources.view import View, ViewReader
 
-CALLS = "call_genotype"
 PLOIDY = 2
 ABSENT = -2
 """The number of an allele that a call does not have, as of a chromosome without a pair."""
@@ -134,10 +133,10 @@ class VcfZarrSource(View):
             return None
         arrays: list[NDArray[Any]] = [np.asarray(one[...]) for one in found.values() if one is not None]
         contig, contigs, position, alleles = arrays
-        chromosomes = texts(contigs.astype(str))[contig]
-        other, counted = texts(alleles[:, 0].astype(str)), texts(alleles[:, 1].astype(str))
+        chromosomes = texts(contigs)[contig]
+        other, counted = texts(alleles[:, 0]), texts(alleles[:, 1])
         ids = self._beside("variant_id")
-        named = chromosomes if ids is None else texts(np.asarray(ids[...]).astype(str))
+        named = chromosomes if ids is None else texts(ids[...])
         unnamed = np.ones(len(named), bool) if ids is None else np.isin(named, texts(UNNAMED))
         places = np.flatnonzero(unnamed)
         named = named.copy()
@@ -148,7 +147,7 @@ class VcfZarrSource(View):
     def samples(self) -> Texts | None:
         """Ids of the samples."""
         found = self._beside("sample_id")
-        return None if found is None else texts(np.asarray(found[...]).astype(str))
+        return None if found is None else texts(found[...])
 
 
 class _VcfReader(ViewReader):

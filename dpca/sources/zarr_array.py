@@ -28,13 +28,13 @@ from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
 from dpca.sources.coordinate import PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
-from dpca.sources.genotypes import Multiallelic
+from dpca.sources.genotypes import CALLS, Multiallelic
 from dpca.sources.npy import file_state
 from dpca.sources.retries import tried_again
 from dpca.sources.runs import read_block
 from dpca.sources.selection import SelectedSource
 from dpca.sources.sparse import PARTS, SparseSource, choose
-from dpca.sources.vcf_zarr import CALLS, VcfZarrSource
+from dpca.sources.vcf_zarr import VcfZarrSource
 from dpca.sources.zarr_chunks import ChunkFiles, codecs_of, key_of, order_of
 from dpca.sources.zarr_codecs import last_codec
 from dpca.sources.zarr_store import (
@@ -431,9 +431,15 @@ def _labels(array: zarr.Array[Any], name: str, secrets: Secrets | None) -> Vecto
 
 
 def _beside(store: Store, group: str, shown: str, secrets: Secrets, name: str) -> Vector | None:
-    """An array of a group, as a vector along its first axis; None where there is none."""
+    """An array of a group, read in parts along its first axis; None where there is none."""
     array = _node(store, f"{group}/{name}".lstrip("/"))
-    return vector_of(array, f"{shown}:{name}", secrets) if isinstance(array, zarr.Array) else None
+    if not isinstance(array, zarr.Array):
+        return None
+    if array.ndim == 1:
+        return vector_of(array, f"{shown}:{name}", secrets)
+    watching, _ = watched(array)
+    parts = Parts.of(array.dtype, math.prod(array.chunks))
+    return Vector(f"{shown}:{name}", array.shape, array.dtype, lambda piece: watching[piece], parts, secrets)
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:

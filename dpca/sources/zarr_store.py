@@ -22,6 +22,7 @@ from dpca.errors import InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, without_parts
 from dpca.sources.cf import described_by
 from dpca.sources.credentials import Secrets, without_credentials
+from dpca.sources.genotypes import CALLS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 
 Library = Literal["fsspec", "obstore"]
@@ -313,9 +314,9 @@ def leaves(path: str) -> bool:
 def list_zarr(
     uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
 ) -> list[tuple[str, tuple[int, ...], str, set[str]]]:
-    """Path, shape and dtype of every array at a path or URL, and names of those that describe it; empty if an array itself is there."""
+    """Path, shape and dtype of every array at a path or URL, and names of those that describe it; empty if one array is there, or a VCF Zarr."""
     node = open_node(uri, storage_options, library)
-    if isinstance(node, zarr.Array):
+    if isinstance(node, zarr.Array) or CALLS in node:  # what describes the calls of a VCF Zarr is no data
         return []
     return [
         (path, item.shape, str(item.dtype), described_by(getattr(item, "attrs", {})))
