@@ -35,9 +35,9 @@ lint: $(READY)
 looks: $(VENV)/.report $(VENV)/.figures
 	$(BIN)/python -m pytest -m looks
 
-## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn (two minutes, with the installation)
+## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready
-	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py
+	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py tests/genotypes/test_peers.py
 
 ## bench: dpca beside its peers and the floor of this machine, case by case (an hour; needs 16 GB of disk)
 bench: $(VENV)/.benchmarks

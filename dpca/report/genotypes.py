@@ -139,7 +139,7 @@ def _relatives(result: Result) -> dict[str, Any]:
         for pair in pairs
     ]
     said = (
-        f"{len(order):,} pair{'s' * (len(order) != 1)} of people {'are' if len(order) != 1 else 'is'} more alike than {least:.2f}"
+        f"{len(order):,} pair{'s' * (len(order) != 1)} of people {'are' if len(order) != 1 else 'is'} more alike than {least:.3g}"
         + (f", of which {MOST_PAIRS} are shown" if len(order) > MOST_PAIRS else "")
         + f": correlations of what {removed} component{'s' * (removed != 1)} of {BROAD} people or more leave of relationships"
     )
