@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -83,6 +83,22 @@ brains: $(VENV)/.figures
 	$(BIN)/dpca run configs/brains.yaml --overwrite
 	$(BIN)/python -m workflows.brains.draw results/brains results/brains.png
 	$(BIN)/python -m workflows.brains.to_nifti results/brains dpca-brains/brain_mask.h5 results/brains-nifti
+
+## genotypes: 600 people, 60,000 variants, as .bed and as VCF Zarr: components, new people, a chromosome left out, and a figure (half a minute; 200 MB of disk)
+genotypes: $(VENV)/.report $(VENV)/.figures
+	$(BIN)/python -m workflows.genotypes.make dpca-genotypes
+	$(BIN)/dpca run configs/genotypes.yaml --overwrite
+	$(BIN)/dpca run configs/genotypes.yaml --overwrite --set input.uri=dpca-genotypes/cohort.vcz --set output.path=results/genotypes-vcf
+	$(BIN)/dpca transform results/genotypes dpca-genotypes/new.bed --out results/genotypes-new.zarr --overwrite
+	$(BIN)/dpca derive configs/genotypes-derived.yaml --overwrite
+	$(BIN)/dpca export results/genotypes --to plink --overwrite
+	$(BIN)/dpca export results/genotypes --to grm --overwrite
+	$(BIN)/python -m workflows.genotypes.draw results/genotypes results/genotypes-new.zarr dpca-genotypes/new.csv results/genotypes.png
+
+## genotypes_benchmark: 2000 people, 500,000 variants, beside plink2 (ten minutes; needs plink2; 1 GB of memory, 0.3 GB of disk)
+genotypes_benchmark: $(READY)
+	$(BIN)/python -m workflows.genotypes.products
+	$(BIN)/python -m workflows.genotypes.benchmark
 
 ## climate_eof: EOFs of temperature and pressure together, 40 years of months, and a figure (half a minute; 40 MB of disk)
 climate_eof: $(VENV)/.figures
@@ -162,4 +178,4 @@ $(VENV)/.figures: $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate dpca-one-read results
+	rm -rf $(VENV) $(PEERS) dpca-demo dpca-memory dpca-bench dpca-shells dpca-fields dpca-solvers dpca-faces dpca-wake dpca-brains dpca-climate dpca-genotypes dpca-one-read results

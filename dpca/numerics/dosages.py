@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
 from dpca.numerics.preprocess import NotFinite, cleared, in_memory_order, not_lost, places_of, sums
-from dpca.sources.genotypes import COPIES
+from dpca.sources.genotypes import COPIES, MISSING
 
 F64 = NDArray[np.float64]
 
@@ -69,16 +69,24 @@ class DosagePanels(FeaturePanels):
         self, raw: NDArray[Any], masked: NDArray[np.bool_] | None = None
     ) -> Iterator[tuple[int, int, F64, NDArray[np.bool_] | None]]:
         """As of a Standardizer, with 0 in place of missing values; refuses what is no dosage."""
+        # What integers are is seen before they are copied, a chunk of them at once.
+        whole = raw.dtype.kind in "iub" and self._packing == (1.0, 0.0) and raw.size > 0
+        plain = whole and raw.max() <= COPIES and (raw.min() >= 0 or (raw.min() == MISSING and self._marks_missing))
         for start, stop, block, missing in super()._blocks(raw, masked):
-            if not np.isfinite(sums(block)).all():
+            if not whole and not np.isfinite(sums(block)).all():
                 missing = self._missing(block, missing)
             if missing is not None:
                 if self._rules.missing == "error":
                     raise NotFinite
                 cleared(block, missing)
-            if block.min() < 0 or block.max() > COPIES:
+            if not plain and (block.min() < 0 or block.max() > COPIES):
                 raise NotDosage
             yield start, stop, block, missing
+
+    @property
+    def _marks_missing(self) -> bool:
+        """Whether -1 marks a missing call."""
+        return float(MISSING) in self._missing_values
 
     def _standardize(
         self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None

@@ -55,7 +55,7 @@ def test_every_key_has_a_default_but_two():
         ("model:\n  n_components: 0\n", "c.yaml:6:17: model.n_components is 0, but an integer of 1 or more, a share", ""),
         ("model:\n  n_components: true\n", "c.yaml:6:17: model.n_components is True, but an integer of 1 or more, a share", ""),
         ("model: {whiten: 1}\n", "c.yaml:5:17: model.whiten is 1, but true or false (yes and no are text in YAML 1.2) is allowed", ""),
-        ("preprocess:\n  scale: auto\n", "c.yaml:6:10: preprocess.scale is 'auto', but 'none', 'std', 'pareto' or 'range' is allowed", ""),
+        ("preprocess:\n  scale: auto\n", "c.yaml:6:10: preprocess.scale is 'auto', but none, std, pareto, range, or {binomial: plink2}, {binomial: smartpca}, {binomial: snprelate} is allowed", ""),
         ("compute:\n  cluster: slurm\n", "c.yaml:6:12: compute.cluster is 'slurm', but local, {scheduler: ADDRESS}, {scheduler_file: PATH}, {slurm: ...} or {slurm_runner: ...} is allowed", "Write slurm: {cores: 8, "),
         ("compute:\n  cluster: {scheduler: 3}\n", "compute.cluster.scheduler is 3, but text is allowed", ""),
         ("compute:\n  cluster: {schedular: x}\n", "c.yaml:6:13: unknown key compute.cluster.schedular", "Did you mean compute.cluster.scheduler?"),

@@ -1,7 +1,8 @@
 """A simulated cohort of three populations as PLINK files, and as VCF Zarr: people, calls and missing ones like those of a genotyping array.
 
 Each variant has an ancestral frequency, from which those of the populations drift apart (Balding and Nichols, Genetica 96, 1995).
-Among the people are a person who is there twice under two names, and a parent with a child.
+Among the people are a person who is there twice under two names, and a child with both parents. Further people of the same populations are in
+files of their own, in which a tenth of the variants is absent and of a third of them the other allele is counted.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def parts(
     """
     rng = np.random.default_rng(seed)
     population = populations(n_people)
-    for start in range(0, n_variants, TOGETHER):
+    for number, start in enumerate(range(0, n_variants, TOGETHER)):
         count = min(TOGETHER, n_variants - start)
-        of_people = frequencies(rng, count, F_ST).astype(np.float32)[:, population]
+        of_populations = frequencies(np.random.default_rng([seed, number]), count, F_ST)
+        of_people = of_populations.astype(np.float32)[:, population]
         copies = [rng.random(of_people.shape, dtype=np.float32) < of_people for _ in range(2)]
         if relatives:
             for side, parent in zip(copies, (1, 2), strict=True):
@@ -76,20 +78,53 @@ def populations(n_people: int) -> NDArray[np.int64]:
 def write_bed(stem: Path, n_people: int, n_variants: int, missing: float, seed: int, relatives: bool = True) -> None:
     """Write STEM.bed, STEM.bim and STEM.fam, and STEM.csv with the population of each person."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{stem}.bed", "wb") as bed:
+    with open(f"{stem}.bed", "wb") as bed, open(f"{stem}.bim", "w", encoding="utf-8") as bim:
         bed.write(b"\x6c\x1b\x01")
+        first = 0
         for dosages in parts(n_people, n_variants, missing, seed, relatives):
             bed.write(bed_bytes(dosages))
-    with open(f"{stem}.bim", "w", encoding="utf-8") as bim:
-        for number in range(n_variants):
-            chromosome, position = place(number, n_variants)
-            counted, other = ALLELES[number % len(ALLELES)]
-            bim.write(f"{chromosome}\trs{number}\t0\t{position}\t{counted}\t{other}\n")
+            bim.writelines(_line(number, n_variants) for number in range(first, first + len(dosages)))
+            first += len(dosages)
+    _write_people(stem, "person", populations(n_people))
+
+
+def write_new(stem: Path, n_people: int, n_variants: int, missing: float, seed: int) -> None:
+    """Write further people of the same populations as STEM.bed, STEM.bim, STEM.fam and STEM.csv."""
+    population = np.sort(np.arange(n_people) % len(POPULATIONS))
+    rng = np.random.default_rng(seed + 1)
+    with open(f"{stem}.bed", "wb") as bed, open(f"{stem}.bim", "w", encoding="utf-8") as bim:
+        bed.write(b"\x6c\x1b\x01")
+        for number, frequency in enumerate(_of_seed(seed, n_variants)):
+            calls = rng.binomial(2, frequency[population]).astype(np.int8)
+            calls[rng.random(n_people) < missing] = -1
+            if number % 10 == 9:
+                continue
+            if swapped := number % 3 == 1:
+                calls = np.where(calls < 0, calls, 2 - calls).astype(np.int8)
+            bed.write(bed_bytes(calls[None]))
+            bim.write(_line(number, n_variants, swapped))
+    _write_people(stem, "new", population)
+
+
+def _of_seed(seed: int, n_variants: int) -> Iterator[NDArray[np.float64]]:
+    """The frequencies of each variant of a cohort in its populations."""
+    for number, start in enumerate(range(0, n_variants, TOGETHER)):
+        yield from frequencies(np.random.default_rng([seed, number]), min(TOGETHER, n_variants - start), F_ST)
+
+
+def _line(number: int, n_variants: int, swapped: bool = False) -> str:
+    """The line of a variant in a .bim."""
+    chromosome, position = place(number, n_variants)
+    counted, other = ALLELES[number % len(ALLELES)][:: -1 if swapped else 1]
+    return f"{chromosome}\trs{number}\t0\t{position}\t{counted}\t{other}\n"
+
+
+def _write_people(stem: Path, name: str, population: NDArray[np.int64]) -> None:
     with open(f"{stem}.fam", "w", encoding="utf-8") as fam, open(f"{stem}.csv", "w", encoding="utf-8") as table:
         table.write("person,population\n")
-        for number, population in enumerate(populations(n_people)):
-            fam.write(f"{POPULATIONS[population]}\tperson{number}\t0\t0\t0\t-9\n")
-            table.write(f"person{number},{POPULATIONS[population]}\n")
+        for number, one in enumerate(population):
+            fam.write(f"{POPULATIONS[one]}\t{name}{number}\t0\t0\t0\t-9\n")
+            table.write(f"{name}{number},{POPULATIONS[one]}\n")
 
 
 def place(number: int, n_variants: int) -> tuple[int, int]:
@@ -144,8 +179,10 @@ def main() -> None:
     how = (asked.people, asked.variants, asked.missing, asked.seed)
     write_bed(asked.folder / "cohort", *how)
     write_vcf_zarr(asked.folder / "cohort.vcz", *how)
+    n_new = asked.people // 10
+    write_new(asked.folder / "new", n_new, *how[1:])
     print(
-        f"{asked.folder / 'cohort'}.bed, .bim, .fam, .csv and .vcz: {asked.people:,} people, {asked.variants:,} variants"
+        f"{asked.folder}: cohort.bed and cohort.vcz, {asked.people:,} people, {asked.variants:,} variants; new.bed, {n_new:,} people"
     )
 
 
