@@ -21,7 +21,7 @@ from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.execution.watching import keep_to, vitals_of
-from dpca.methods.alleles import shrinkage_of, variants_of
+from dpca.methods.alleles import found_shares, shrinkage_of, variants_of
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
     ByComponents,
@@ -152,7 +152,7 @@ def transform(
         written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated)
         written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
         write_coordinates(outputs, of_names.source, dims, axis)
-        said = _shrinkage(fit, outputs)
+        said = _shrinkage(fit, groups[0].source, outputs)
         _project(projectors, written, Runner(executor, progress, ledger))
         if differences(identity, fingerprint(groups)) or ledger.stale(sources):
             aside.forget()
@@ -204,11 +204,13 @@ def _new_samples(where: Input, fit: Result) -> FeatureGroup:
     return FeatureGroup(source, axis, fit.group)
 
 
-def _shrinkage(fit: Result, outputs: Outputs) -> list[str]:
+def _shrinkage(fit: Result, source: Source, outputs: Outputs) -> list[str]:
     """Write how much smaller projected scores of genotypes are than those of the fit, and say it."""
     found = shrinkage_of(fit)
     if found is None:
         return []
+    if isinstance(source, AlignedSource) and "components" in fit.arrays:
+        found *= found_shares(fit, source.matching.places >= 0)
     outputs.write("shrinkage", found, ("component",))
     return [
         "scores of people who were not in the fit are closer to 0 than they would be in it, by factors of about "

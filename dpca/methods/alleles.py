@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import F64
 from dpca.sources.genotypes import Variants, texts
 from dpca.store.arrays import CONVENTION, OF_VARIANTS
 from dpca.store.gram import NORMS2
 from dpca.store.results import Result
+
+TOGETHER = 2**21
+"""Loadings that are read at a time."""
 
 
 def variants_of(result: Result) -> Variants | None:
@@ -21,6 +25,26 @@ def variants_of(result: Result) -> Variants | None:
     known = {field: np.asarray(result.arrays[name][...]) for name, field in OF_VARIANTS.items()}
     positions = known.pop("positions").astype(np.int64)
     return Variants(texts(ids.values[...]), positions=positions, **{name: texts(one) for name, one in known.items()})
+
+
+def found_shares(result: Result, found: NDArray[np.bool_]) -> F64:
+    """The share of the squared loadings of each component in the variants that new people have, (n_components,).
+
+    Others are given the mean, and add nothing to scores, which become smaller by this factor. Reads the components once.
+
+    Parameters
+    ----------
+    found : mask of these variants, (d,)
+    """
+    array = result.arrays["components"]
+    k, step = array.shape[0], max(1, TOGETHER // array.shape[0])
+    sums, totals = np.zeros(k), np.zeros(k)
+    for start in range(0, len(found), step):
+        piece = slice(start, min(start + step, len(found)))
+        squares = np.nan_to_num(np.asarray(array[slice(0, k), piece], np.float64)) ** 2
+        sums += squares @ found[piece]
+        totals += squares.sum(axis=1)
+    return np.divide(sums, totals, out=np.ones(k), where=totals > 0)
 
 
 def shrinkage_of(result: Result) -> F64 | None:

@@ -56,7 +56,10 @@ def test_a_run_with_weights_masks_and_weights_of_samples(here, capsys):
     counts = json.loads(Path("r/manifest.json").read_text())["counts"]
     assert counts["masked_features"] == (~MASK).sum()
     assert counts["incomplete_features"] == (1 if MASK[3, 3] else 0)
-    assert f"{(~MASK).sum()} features were left out by the filters (mask, chromosomes, variants, min_distance), and are NaN in the result" in capsys.readouterr().err
+    assert (
+        f"{(~MASK).sum()} features were left out by the filters (mask, chromosomes, variants, min_distance), and are NaN in the result"
+        in capsys.readouterr().err
+    )
     # The same samples, as new ones, and back.
     assert dpca("transform", "r", "x.zarr", "--out", "scores.zarr") == 0
     np.testing.assert_allclose(zarr.open_array("scores.zarr/scores")[...], result.scores, atol=1e-9)

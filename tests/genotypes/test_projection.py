@@ -79,6 +79,21 @@ def test_swapped_alleles_other_orders_and_missing_variants(people, capsys):
     assert "For the other 510 everyone was given the mean of the reference" in said
 
 
+def test_variants_that_are_missing_shrink_scores_by_their_squared_loadings(people):
+    _, others = people
+    write_plink(others, "new")
+    whole = projected()
+    full = zarr.open_group("new.zarr", mode="r")["shrinkage"][...]
+    write_plink(some(others, variants=range(0, 2000, 2)), "new")
+    half = projected()
+    found = zarr.open_group("new.zarr", mode="r")["shrinkage"][...]
+    components = np.nan_to_num(zarr.open_group("result/result.zarr", mode="r")["components"][...])
+    shares = (components[:, ::2] ** 2).sum(axis=1) / (components**2).sum(axis=1)
+    np.testing.assert_allclose(found, full * shares, rtol=1e-12)
+    slopes = (whole * half).sum(axis=0) / (whole**2).sum(axis=0)
+    np.testing.assert_allclose(slopes[:2], shares[:2], atol=0.05)
+
+
 def test_an_allele_that_nobody_has_is_unknown(people):
     reference, others = people
     new = some(others)

@@ -20,7 +20,7 @@ COMPONENTS = 2
 def draw(result: xr.Dataset, projected: xr.Dataset, populations: list[str], path: str) -> None:
     """Write the figure."""
     figure, axes = plt.subplots(1 + COMPONENTS, 1, figsize=(7.5, 8), layout="constrained", height_ratios=(3, 1, 1))
-    labels = result["labels"].values.astype(str)
+    labels = np.array(result["labels"].values.tolist())
     divided = projected["scores"].values / projected["shrinkage"].values
     for colour, name in zip(COLOURS, np.unique(labels), strict=False):
         own, theirs = result["scores"].values[labels == name], divided[np.array(populations) == name]
@@ -28,7 +28,7 @@ def draw(result: xr.Dataset, projected: xr.Dataset, populations: list[str], path
         axes[0].scatter(theirs[:, 0], theirs[:, 1], s=36, facecolors="none", edgecolors=colour, label=f"{name}, new")
     axes[0].set(xlabel="score 1", ylabel="score 2")
     axes[0].legend(frameon=False, fontsize=8)
-    chromosomes = result["variant_chromosome"].values.astype(str)
+    chromosomes = np.array(result["variant_chromosome"].values.tolist())
     starts = np.flatnonzero(np.r_[True, chromosomes[1:] != chromosomes[:-1]])
     for number, axis in enumerate(axes[1:]):
         loadings = np.abs(result["components"].values[number])
