@@ -241,7 +241,7 @@ def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | 
         return of_ranges(asked.ranges, shape, axis, layout.name)
     if asked.by is not None:
         key = "output.groups.by"
-        chromosomes = _variants_of(group, key).chromosomes
+        chromosomes = _variants_of(group, key).chromosomes[...]
         return of_labels(chromosomes, shape, axis, layout.name, f"{layout.name}, its chromosomes", key)
     assert asked.labels is not None
     key = "output.groups.labels"

@@ -6,10 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import F64
-from dpca.sources.genotypes import Variants, texts
+from dpca.sources.coordinate import Vector
+from dpca.sources.genotypes import Variants
 from dpca.store.arrays import CONVENTION, OF_VARIANTS
 from dpca.store.gram import NORMS2
 from dpca.store.results import Result
+from dpca.store.stored import Stored
 
 TOGETHER = 2**21
 """Loadings that are read at a time."""
@@ -22,9 +24,13 @@ def variants_of(result: Result) -> Variants | None:
     ids = result.coordinate(result.dims.features[0])
     if ids is None or not ids.text:
         return None
-    known = {field: np.asarray(result.arrays[name][...]) for name, field in OF_VARIANTS.items()}
-    positions = known.pop("positions").astype(np.int64)
-    return Variants(texts(ids.values[...]), positions=positions, **{name: texts(one) for name, one in known.items()})
+    fields = {field: _vector(result.arrays[name]) for name, field in OF_VARIANTS.items()}
+    return Variants(_vector(result.arrays[result.dims.features[0]]), **fields)
+
+
+def _vector(array: Stored) -> Vector:
+    """An array of a result along one axis, read in parts."""
+    return Vector(array.name, array.shape, array.dtype, lambda piece: array[piece], array.as_coordinate.parts)
 
 
 def found_shares(result: Result, found: NDArray[np.bool_]) -> F64:

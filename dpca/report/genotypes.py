@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.methods.alleles import variants_of
 from dpca.report import findings
-from dpca.sources.genotypes import Variants
+from dpca.sources.genotypes import Variants, numbered
 from dpca.store.arrays import CONVENTION
 from dpca.store.gram import keeps_gram, read_products
 from dpca.store.names import sample_names
@@ -97,8 +97,8 @@ def _warning(region: Region) -> str:
 
 def regions_of(result: Result, variants: Variants) -> list[Region]:
     """For each of the leading components the region with the largest share of its squared loadings; reads these once."""
-    names, chromosomes = np.unique(variants.chromosomes, return_inverse=True)
-    windows, window = np.unique(np.stack([chromosomes, variants.positions // REGION]), axis=1, return_inverse=True)
+    names, chromosomes = numbered(variants.chromosomes[...])
+    windows, window = np.unique(np.stack([chromosomes, variants.positions[...] // REGION]), axis=1, return_inverse=True)
     window = window.reshape(-1)
     array = result.arrays["components"]
     k = min(array.shape[0], findings.SHOWN_COMPONENTS)
@@ -115,7 +115,7 @@ def regions_of(result: Result, variants: Variants) -> list[Region]:
         at = int(np.argmax(sums[number]))
         chromosome, place = windows[:, at]
         share, of_variants = float(sums[number, at] / totals[number]), float(counts[at] / counts.sum())
-        found.append(Region(number, str(names[chromosome]), int(place) * REGION, share, of_variants))
+        found.append(Region(number, names[chromosome], int(place) * REGION, share, of_variants))
     return found
 
 

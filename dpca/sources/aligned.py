@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Reader, Region, Source, size_of
-from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.genotypes import COPIES, DIMS, MISSING, Variants
 from dpca.sources.view import View, ViewReader
 
@@ -40,23 +40,41 @@ class Matching:
 
     @classmethod
     def of(cls, reference: Variants, other: Variants) -> Matching:
-        """Variants are the same where their ids and their two alleles are; where one allele is unknown, the other one has to be."""
-        at = dict[str, list[int]]()
-        for number, one in enumerate(other.ids.tolist()):
-            at.setdefault(one, []).append(number)
-        theirs = list(zip(other.counted.tolist(), other.other.tolist(), strict=True))
+        """Variants are the same where their ids and their two alleles are; where one allele is unknown, the other one has to be.
+
+        Ids are compared by hashes of 64 bits, which take less memory than names.
+        """
+        hashes = _hashes(other.ids)
+        order = np.argsort(hashes, kind="stable")
+        hashes, theirs = hashes[order], (other.counted[...], other.other[...])
         places, swapped, n_other = np.full(len(reference), -1, np.int64), np.zeros(len(reference), bool), 0
-        alleles = zip(reference.ids.tolist(), reference.counted.tolist(), reference.other.tolist(), strict=True)
-        for number, (one, counted, rest) in enumerate(alleles):
-            candidates = at.get(one, ())
-            for place in candidates:
-                turned = _swapped((counted, rest), theirs[place])
-                if turned is not None:
-                    places[number], swapped[number] = place, turned
-                    break
-            else:
-                n_other += bool(candidates)
-        return cls(places, swapped, n_other)
+        for piece, ids in Coordinate(DIMS[1], reference.ids, reference.ids.parts).pieces():
+            wanted = _hash(ids)
+            firsts, lasts = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
+            ours = zip(reference.counted[piece].tolist(), reference.other[piece].tolist(), strict=True)
+            for number, (pair, first, last) in enumerate(
+                zip(ours, firsts.tolist(), lasts.tolist(), strict=True), piece.start
+            ):
+                for place in order[first:last].tolist():
+                    turned = _swapped(pair, (str(theirs[0][place]), str(theirs[1][place])))
+                    if turned is not None:
+                        places[number], swapped[number] = place, turned
+                        break
+                else:
+                    n_other += last > first
+        return cls(places, swapped, int(n_other))
+
+
+def _hash(names: NDArray[Any]) -> NDArray[np.int64]:
+    return np.fromiter(map(hash, names.tolist()), np.int64, len(names))
+
+
+def _hashes(ids: Vector) -> NDArray[np.int64]:
+    """Of each name, in this process."""
+    found = np.empty(ids.shape[0], np.int64)
+    for piece, names in Coordinate(DIMS[1], ids, ids.parts).pieces():
+        found[piece] = _hash(names)
+    return found
 
 
 def _swapped(ours: tuple[str, str], theirs: tuple[str, str]) -> bool | None:
@@ -90,7 +108,7 @@ class AlignedSource(View):
         found = Matching.of(reference, theirs)
         if not found.n_found:
             raise InputError(
-                f"{layout.name}: has no variant of {name}, whose ids are such as {reference.ids[0]}; its own are such as {theirs.ids[0]}"
+                f"{layout.name}: has no variant of {name}, whose ids are such as {reference.ids[0:1][0]}; its own are such as {theirs.ids[0:1][0]}"
                 + (f" ({found.n_other:,} have the same id and other alleles)" if found.n_other else ""),
                 "Name variants alike in both (plink2 --set-all-var-ids), and give alleles of the same strand.",
                 key="input.uri",
@@ -177,4 +195,4 @@ class _AlignedReader(ViewReader):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         ids = self._source.variants.ids
-        return Coordinate(DIMS[1], ids, Parts.of(ids.dtype)) if axis == 1 else self._reader.coordinate(axis)
+        return Coordinate(DIMS[1], ids, ids.parts) if axis == 1 else self._reader.coordinate(axis)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Reader, Source
-from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.view import View, ViewReader
 
@@ -58,26 +58,32 @@ def explained(value: float) -> tuple[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """What is known of the variants of a source, in its order."""
+    """What is known of the variants of a source, in its order; read in parts, by indexing."""
 
-    ids: Texts
+    ids: Vector
     """(d,)."""
-    chromosomes: Texts
+    chromosomes: Vector
     """Names, (d,)."""
-    positions: NDArray[np.int64]
+    positions: Vector
     """In base pairs, (d,)."""
-    counted: Texts
+    counted: Vector
     """The allele whose copies are counted, (d,)."""
-    other: Texts
+    other: Vector
     """The other one, (d,)."""
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return int(self.ids.shape[0])
+
+
+def vector(name: str, length: int, read: Callable[[slice], Any], dtype: Any = None) -> Vector:
+    """A vector of text, or of numbers of a type, that a function reads in parts."""
+    kind = TEXT if dtype is None else np.dtype(dtype)
+    return Vector(name, (length,), kind, read, Parts.of(kind))
 
 
 def texts(values: Sequence[str] | NDArray[Any]) -> Texts:
     """Names as an array of text of any length."""
-    found = np.asarray(values)
+    found = np.asarray(values) if len(values) else np.empty(0, TEXT)
     return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).astype(TEXT)
 
 
@@ -128,8 +134,15 @@ def chosen_variants(
     return chosen
 
 
+def numbered(values: Texts) -> tuple[list[str], NDArray[np.int64]]:
+    """The different ones of some names, in the order of the first of each, and the number of each name among them."""
+    numbers: dict[str, int] = {}
+    found = np.fromiter((numbers.setdefault(one, len(numbers)) for one in values.tolist()), np.int64, len(values))
+    return list(numbers), found
+
+
 def _of_chromosomes(name: str, variants: Variants, wanted: Literal["autosomes"] | Sequence[int | str]) -> NDArray[Any]:
-    found, numbers = np.unique(variants.chromosomes, return_inverse=True)
+    found, numbers = numbered(variants.chromosomes[...])
     if wanted == "autosomes":
         return np.array([_AUTOSOME.fullmatch(one) is not None for one in found])[numbers]
     plain = [plain_chromosome(one) for one in found]
@@ -137,7 +150,7 @@ def _of_chromosomes(name: str, variants: Variants, wanted: Literal["autosomes"] 
     unknown = next((str(one) for one, short in zip(wanted, asked, strict=True) if short not in plain), None)
     if unknown is not None:
         raise InputError(
-            f"{name}: has no variant of chromosome {unknown}; its chromosomes are {', '.join(map(str, found[:30]))}",
+            f"{name}: has no variant of chromosome {unknown}; its chromosomes are {', '.join(found[:30])}",
             "Name some of these.",
             key="preprocess.filters.chromosomes",
         )
@@ -156,11 +169,12 @@ def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[
                 "Give a text file with one id a line.",
                 key="preprocess.filters.variants",
             ) from cause
-    wanted = set(ids)
-    found = np.fromiter((one in wanted for one in variants.ids.tolist()), bool, len(variants))
+    wanted, found = set(ids), np.zeros(len(variants), bool)
+    for piece, names in Coordinate(DIMS[1], variants.ids, variants.ids.parts).pieces():
+        found[piece] = [one in wanted for one in names.tolist()]
     if not found.any():
         raise InputError(
-            f"{name}: none of the {len(wanted):,} ids of {where} is one of its {len(variants):,} variants, such as {variants.ids[0]}",
+            f"{name}: none of the {len(wanted):,} ids of {where} is one of its {len(variants):,} variants, such as {variants.ids[0:1][0]}",
             "Check that both name variants alike.",
             key="preprocess.filters.variants",
         )
@@ -169,12 +183,11 @@ def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[
 
 def _thinned(variants: Variants, chosen: NDArray[np.bool_], min_distance: int) -> NDArray[np.bool_]:
     """The mask without variants that are closer than this to the one before of their chromosome that stays."""
-    thinned, last = np.zeros_like(chosen), dict[int, int]()
-    _, chromosomes = np.unique(variants.chromosomes, return_inverse=True)
-    places = np.flatnonzero(chosen)
-    order = places[np.lexsort((variants.positions[places], chromosomes[places]))]
+    thinned, last, places = np.zeros_like(chosen), dict[int, int](), np.flatnonzero(chosen)
+    positions, (_, chromosomes) = variants.positions[...], numbered(variants.chromosomes[...])
+    order = places[np.lexsort((positions[places], chromosomes[places]))]
     for place, chromosome, position in zip(
-        order.tolist(), chromosomes[order].tolist(), variants.positions[order].tolist(), strict=True
+        order.tolist(), chromosomes[order].tolist(), positions[order].tolist(), strict=True
     ):
         if chromosome not in last or position - last[chromosome] >= min_distance:
             thinned[place], last[chromosome] = True, position
@@ -191,43 +204,62 @@ def read_variants(path: str) -> Variants:
     Raises
     ------
     InputError
-        When it can't be read as such.
+        When it can't be read as such; of a line, when its part is read.
     """
-    return _read(path, file_state(path))
+    return _table(path, file_state(path)) if path.endswith((".csv", ".tsv")) else _bim(path, file_state(path))
+
+
+LINES = 2**13
+"""Lines of a .bim of which it is known where they begin."""
+OF_BIM = {"chromosomes": 0, "ids": 1, "positions": 3, "counted": 4, "other": 5}
+FIELDS = 6
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, _state: str) -> Variants:
-    try:
-        return _table(path) if path.endswith((".csv", ".tsv")) else _bim(path)
-    except (OSError, UnicodeDecodeError) as cause:
-        raise InputError(
-            f"{path}: can't be read: {cause}", "Give a .bim, or a table of variants.", "input.variants"
-        ) from cause
+def _bim(path: str, _state: str) -> Variants:
+    starts, n = _lines_of(path)
 
-
-def _bim(path: str) -> Variants:
-    with open(path, encoding="utf-8") as file:
-        fields = file.read().split()
-    with open(path, "rb") as file:
-        n_lines = sum(1 for line in file if line.strip())
-    if len(fields) != 6 * n_lines:
-        with open(path, encoding="utf-8") as file:
-            number, found = next(
-                (n, len(line.split())) for n, line in enumerate(file, 1) if len(line.split()) not in (0, 6)
+    def column(number: int, piece: slice) -> list[str]:
+        first, last = piece.start // LINES, -(-piece.stop // LINES)
+        with open(path, "rb") as file:
+            file.seek(starts[first])
+            text = file.read(starts[last] - starts[first])
+        lines = text.decode().splitlines()[piece.start - first * LINES : piece.stop - first * LINES]
+        rows = [line.split() for line in lines]
+        wrong = next((at for at, row in enumerate(rows) if len(row) != FIELDS), None)
+        if wrong is not None:
+            raise InputError(
+                f"{path}: line {piece.start + wrong + 1} has {len(rows[wrong])} fields, but a .bim has {FIELDS}: chromosome, id, "
+                "centimorgans, position, counted allele, other",
+                "Write it again with plink.",
+                key="input.uri",
             )
-        raise InputError(
-            f"{path}: line {number} has {found} fields, but a .bim has 6: chromosome, id, centimorgans, position, counted allele, other",
-            "Write it again with plink.",
-            key="input.uri",
-        )
-    return Variants(
-        ids=texts(fields[1::6]),
-        chromosomes=texts(fields[0::6]),
-        positions=_positions(path, fields[3::6]),
-        counted=texts(fields[4::6]),
-        other=texts(fields[5::6]),
-    )
+        return [row[number] for row in rows]
+
+    def read(field: str, piece: slice) -> NDArray[Any]:
+        found = column(OF_BIM[field], piece)
+        return _positions(path, found) if field == "positions" else texts(found)
+
+    kinds = {field: np.int64 if field == "positions" else None for field in OF_BIM}
+    return Variants(**{field: vector(path, n, partial(read, field), kind) for field, kind in kinds.items()})
+
+
+def count_lines(path: str) -> int:
+    """Number of lines of a file."""
+    return _lines_of(path)[1]
+
+
+def _lines_of(path: str) -> tuple[list[int], int]:
+    """Where each LINES-th line of a file begins, and the end of the file; and the number of lines."""
+    starts, n, at, last = [0], 0, 0, b"\n"
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            numbers = n + 1 + np.arange(len(ends))
+            starts += (at + 1 + ends[numbers % LINES == 0]).tolist()
+            n, at, last = n + len(ends), at + len(block), block[-1:]
+    n += last != b"\n"
+    return [*starts[: -(-n // LINES)], at], n
 
 
 def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
@@ -240,20 +272,45 @@ def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
         ) from None
 
 
-def _table(path: str) -> Variants:
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, delimiter="," if path.endswith(".csv") else "\t")
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(
-                f"{path}: has no column {missing[0]!r}, but a table of variants has {', '.join(COLUMNS)}",
-                "Name them so in its first line.",
-                key="input.variants",
-            )
-        rows = list(reader)
-    columns: Mapping[str, list[str]] = {name: [row[name] for row in rows] for name in COLUMNS}
-    plain = {name: texts(columns[name]) for name in COLUMNS if name not in ("id", "chromosome", "position")}
-    return Variants(texts(columns["id"]), texts(columns["chromosome"]), _positions(path, columns["position"]), **plain)
+@lru_cache(maxsize=4)
+def _table(path: str, _state: str) -> Variants:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, delimiter="," if path.endswith(".csv") else "\t")
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(
+                    f"{path}: has no column {missing[0]!r}, but a table of variants has {', '.join(COLUMNS)}",
+                    "Name them so in its first line.",
+                    key="input.variants",
+                )
+            rows = [[row[name] for name in COLUMNS] for row in reader]
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(
+            f"{path}: can't be read: {cause}", "Give a .bim, or a table of variants.", "input.variants"
+        ) from cause
+    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else [()] * len(COLUMNS), strict=True))
+    return of_arrays(
+        path,
+        ids=texts(columns["id"]),
+        chromosomes=texts(columns["chromosome"]),
+        positions=_positions(path, columns["position"]),
+        counted=texts(columns["counted"]),
+        other=texts(columns["other"]),
+    )
+
+
+def of_arrays(name: str, **arrays: NDArray[Any]) -> Variants:
+    """The variants of arrays in memory; `name` is theirs in errors."""
+
+    def read(values: NDArray[Any], piece: slice) -> NDArray[Any]:
+        return values[piece]
+
+    vectors = {
+        field: Vector(name, values.shape, values.dtype, partial(read, values), Parts.of(values.dtype))
+        for field, values in arrays.items()
+    }
+    return Variants(**vectors)
 
 
 def stem_of(path: str) -> str:
@@ -300,7 +357,7 @@ class WithVariants(View):
     def coordinate(self, axis: int) -> Coordinate | None:
         """The ids, along the axis of the features."""
         ids = self.variants.ids
-        return Coordinate(DIMS[1], ids, Parts.of(ids.dtype)) if axis == self._axis else None
+        return Coordinate(DIMS[1], ids, ids.parts) if axis == self._axis else None
 
 
 class _WithVariantsReader(ViewReader):

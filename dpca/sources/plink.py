@@ -17,7 +17,7 @@ from dpca.errors import InputError, StorageError
 from dpca.slabs import PANEL_WIDTH, SLAB_BYTES
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate, Parts
-from dpca.sources.genotypes import DIMS, MISSING, Texts, Variants, read_variants, stem_of, texts
+from dpca.sources.genotypes import DIMS, MISSING, Texts, Variants, count_lines, read_variants, stem_of, texts
 from dpca.sources.npy import file_facts, file_state
 
 MAGIC, BY_VARIANT = b"\x6c\x1b", 1
@@ -103,8 +103,11 @@ class _BedReader(Reader):
         return out.view(np.int8)[:, people].T
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        values = read_people(self._source.fam).names if axis == 0 else self._source.variants.ids
-        return Coordinate(DIMS[axis], values, Parts.of(values.dtype))
+        if axis == 1:
+            ids = self._source.variants.ids
+            return Coordinate(DIMS[1], ids, ids.parts)
+        names = read_people(self._source.fam).names
+        return Coordinate(DIMS[0], names, Parts.of(names.dtype))
 
 
 class BedSource(Source):
@@ -124,7 +127,7 @@ class BedSource(Source):
                 raise InputError(
                     f"{beside}: is not there, beside {self._path}", "A .bed has a .bim and a .fam.", "input.uri"
                 )
-        n, d = len(read_people(self.fam).names), _count_lines(self.bim)
+        n, d = len(read_people(self.fam).names), count_lines(self.bim)
         self.row_bytes = -(-n // IN_A_BYTE)
         """Bytes of a variant."""
         self._check(n, d)
@@ -201,13 +204,3 @@ def _together(n_people: int) -> int:
     """Number of variants that are read together: a power of two, so that products are of as many."""
     fitting = max(1, SLAB_BYTES // max(1, n_people))
     return int(min(PANEL_WIDTH, 2 ** (fitting.bit_length() - 1)))
-
-
-def _count_lines(path: str) -> int:
-    """Number of lines that are not empty."""
-    count, last = 0, b"\n"
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from dpca.sources.genotypes import (
     Texts,
     Variants,
     texts,
+    vector,
 )
 from dpca.sources.view import View, ViewReader
 
@@ -102,8 +103,8 @@ class VcfZarrSource(View):
         return self._source.place
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to a worker: without what was read of variants and samples."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("variants", "samples")}
+        """What is sent to a worker: without what was read of samples."""
+        return {name: value for name, value in self.__dict__.items() if name != "samples"}
 
     def dosages(self, calls: NDArray[Any], out: NDArray[np.int8]) -> NDArray[np.int8]:
         """Copies of all alleles but the first, (variants, samples), and codes for what is no dosage."""
@@ -121,27 +122,43 @@ class VcfZarrSource(View):
         out[(first == ABSENT) | (second == ABSENT)] = NOT_DIPLOID
         return out
 
-    @cached_property
+    @property
     def variants(self) -> Variants | None:
         """What the arrays beside say of the variants; None where one is missing.
 
         The id of a variant without one is chromosome:position:first:second, the alleles last.
         """
         names = ("variant_contig", "contig_id", "variant_position", "variant_allele")
-        found = {name: self._beside(name) for name in names}
-        if any(one is None for one in found.values()):
+        found = [self._beside(name) for name in names]
+        if any(one is None for one in found):
             return None
-        arrays: list[NDArray[Any]] = [np.asarray(one[...]) for one in found.values() if one is not None]
-        contig, contigs, position, alleles = arrays
-        chromosomes = texts(contigs)[contig]
-        other, counted = texts(alleles[:, 0]), texts(alleles[:, 1])
-        ids = self._beside("variant_id")
-        named = chromosomes if ids is None else texts(ids[...])
-        unnamed = np.ones(len(named), bool) if ids is None else np.isin(named, texts(UNNAMED))
-        places = np.flatnonzero(unnamed)
-        named = named.copy()
-        named[places] = texts([f"{chromosomes[i]}:{position[i]}:{other[i]}:{counted[i]}" for i in places.tolist()])
-        return Variants(named, chromosomes, position.astype(np.int64), counted, other)
+        contig, contigs, position, alleles = (one for one in found if one is not None)
+        names_of_contigs, given = texts(contigs[...]), self._beside("variant_id")
+
+        def chromosomes(piece: slice) -> Texts:
+            return np.asarray(names_of_contigs[contig[piece]])
+
+        def allele(number: int, piece: slice) -> Texts:
+            return texts(alleles[piece][:, number])
+
+        def ids(piece: slice) -> Texts:
+            named = texts(["."] * (piece.stop - piece.start) if given is None else given[piece])
+            unnamed = np.flatnonzero(np.isin(named, texts(UNNAMED)))
+            if unnamed.size:
+                parts = (chromosomes(piece), position[piece], allele(0, piece), allele(1, piece))
+                columns = [part[unnamed].tolist() for part in parts]
+                named = named.copy()
+                named[unnamed] = texts([":".join(map(str, row)) for row in zip(*columns, strict=True)])
+            return named
+
+        n, name = self.layout.shape[1], self.layout.name
+        return Variants(
+            ids=vector(name, n, ids),
+            chromosomes=vector(name, n, chromosomes),
+            positions=vector(name, n, lambda piece: position[piece].astype(np.int64), np.int64),
+            counted=vector(name, n, partial(allele, 1)),
+            other=vector(name, n, partial(allele, 0)),
+        )
 
     @cached_property
     def samples(self) -> Texts | None:
@@ -164,6 +181,8 @@ class _VcfReader(ViewReader):
         return self._source.dosages(calls, out).T
 
     def coordinate(self, axis: int) -> Coordinate | None:
-        variants = self._source.variants if axis == 1 else None
-        values = self._source.samples if axis == 0 else None if variants is None else variants.ids
-        return None if values is None else Coordinate(DIMS[axis], values, Parts.of(values.dtype))
+        if axis == 1:
+            variants = self._source.variants
+            return None if variants is None else Coordinate(DIMS[1], variants.ids, variants.ids.parts)
+        names = self._source.samples
+        return None if names is None else Coordinate(DIMS[0], names, Parts.of(names.dtype))

@@ -222,7 +222,7 @@ def write_genotypes(outputs: Outputs, source: Source, dims: Dims, of_variants: b
     (dim,) = dims.features
     for name, field in OF_VARIANTS.items():
         values = getattr(variants, field)
-        outputs.write_coordinate(name, Coordinate(name, values, Parts.of(values.dtype)), dim)
+        outputs.write_coordinate(name, Coordinate(name, values, values.parts), dim)
 
 
 def write_scores(outputs: Outputs, spectrum: Spectrum, dims: Dims, whiten: bool) -> None:

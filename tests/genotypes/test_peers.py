@@ -205,11 +205,11 @@ def test_vcf_zarr_as_vcf2zarr_writes_it(zarr_format):
     source = open_source("x.vcz", multiallelic="count")
     with source.open() as reader:
         values = reader.read((slice(0, 3), slice(0, 5)))
-        assert reader.coordinate(0).values.tolist() == ["s1", "s2", "s3"]
-        assert reader.coordinate(1).values.tolist() == ["rs1", "1:200:C:T", "rs3", "rs5", "rs4"]
+        assert reader.coordinate(0).values[...].tolist() == ["s1", "s2", "s3"]
+        assert reader.coordinate(1).values[...].tolist() == ["rs1", "1:200:C:T", "rs3", "rs5", "rs4"]
     assert values.tolist() == [[0, 2, 2, 1, -2], [1, 1, 1, 2, 1], [-1, -1, 0, 0, 0]]
-    assert source.variants.counted.tolist() == ["G", "T", "T", "A", "T"]
-    assert source.variants.chromosomes.tolist() == ["1", "1", "1", "1", "X"]
+    assert source.variants.counted[...].tolist() == ["G", "T", "T", "A", "T"]
+    assert source.variants.chromosomes[...].tolist() == ["1", "1", "1", "1", "X"]
     leave_out = run(
         "x.vcz",
         missing="mean",

@@ -19,6 +19,7 @@ import zarr
 
 from dpca.planning.footprint import LIBRARIES_BYTES
 from dpca.system.machine import private_bytes
+from workflows.genotypes.make import write_bed, write_vcf_zarr
 
 pytestmark = pytest.mark.long
 
@@ -186,6 +187,26 @@ def test_inputs_side_by_side_take_no_more_memory_than_planned(solver, n):
         np.save(f"{name}.npy", values((n, d), "f4"))
     how = [f"input=[{', '.join(inputs)}]", f"model.svd_solver={solver}", "preprocess.block_scaling=first_eigenvalue"]
     peak, planned, _ = measured_run("a.npy", "1 GiB", *(word for one in how for word in ("--set", one)))
+    assert_kept(peak, idle_bytes(), planned)
+
+
+GENOTYPES = {
+    "bed": (1200, 30_000, "cohort.bed", ()),
+    "bed, by chromosome": (500, 40_000, "cohort.bed", ("output.groups={by: chromosome}",)),
+    "vcf zarr": (300, 60_000, "cohort.vcz", ()),
+    "some people of a bed": (600, 60_000, "cohort.bed", ("input.samples={step: 2}",)),
+    "bed, few people": (40, 600_000, "cohort.bed", ("preprocess.filters={chromosomes: autosomes, min_distance: 2}",)),
+}
+
+
+@pytest.mark.parametrize("case", GENOTYPES)
+def test_genotypes_take_no_more_memory_than_planned(case):
+    """Counts of the variants that two people have, and what is known of variants, beside all else."""
+    n, d, uri, keys = GENOTYPES[case]
+    write = write_bed if uri.endswith(".bed") else write_vcf_zarr
+    write(Path("cohort" if uri.endswith(".bed") else uri), n, d, 0.02, seed=0)
+    how = ["preprocess.scale={binomial: plink2}", "preprocess.missing=pairwise", *keys]
+    peak, planned, _ = measured_run(uri, "2 GiB", *(word for one in how for word in ("--set", one)))
     assert_kept(peak, idle_bytes(), planned)
 
 
