@@ -10,6 +10,7 @@ import xarray as xr
 from tests.commands.calls import dpca
 from workflows.genotypes.make import write_bed, write_new, write_vcf_zarr
 
+pytestmark = pytest.mark.long
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 

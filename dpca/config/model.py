@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +24,13 @@ from dpca.slabs import Side
 MOST_ROTATED = 100
 """Components that can be rotated together: their moments, as a matrix of pairs, take 200 MB."""
 Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
+
+
+def _refuse(what: str, key: str, reasons: Mapping[str, str | bool], remedy: str) -> None:
+    """Raise for the first of the things with a reason that `what` is not defined with."""
+    for beside, reason in reasons.items():
+        if reason:
+            raise ConfigError(f"{what} is not defined with {beside}: {reason}", remedy, key)
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,12 @@ class Model:
             self._check_pairwise()
         if self.rules.convention is not None:
             self._check_binomial(self.rules.convention)
+        elif self.rules.min_minor_allele_frequency > 0:
+            raise ConfigError(
+                f"min_minor_allele_frequency is {self.rules.min_minor_allele_frequency:g}, but features are not scaled as dosages of alleles",
+                "Set preprocess.scale: {binomial: plink2}, or leave it out.",
+                key="preprocess.filters.min_minor_allele_frequency",
+            )
         if self.rotation is not None:
             self._check_rotation(self.rotation, name, self.most_components(n_samples, n_features))
         if self.sample_weights is not None:
@@ -152,13 +166,7 @@ class Model:
             and "min_minor_allele_frequency says the same of dosages",
             "svd_solver: covariance_eigh": self.solver == "covariance_eigh" and "samples stream by there",
         }
-        for what, reason in reasons.items():
-            if reason:
-                raise ConfigError(
-                    f"{key} is {{binomial: {convention}}}, which is not defined with {what}: {reason}",
-                    "Leave one of the two out.",
-                    key,
-                )
+        _refuse(f"{key}: {{binomial: {convention}}}", key, reasons, "Leave one of the two out.")
 
     def _check_pairwise(self) -> None:
         """Refuse what is not defined for a matrix that is changed entry by entry."""
@@ -183,13 +191,7 @@ class Model:
             f"n_components: {self.n_components}": self.n_components in ("mle", "gavish_donoho", "marchenko_pastur")
             and "a rule for noise in as many directions as there are samples, of which a regression takes some",
         }
-        for what, reason in reasons.items():
-            if reason:
-                raise ConfigError(
-                    f"{key} is not defined with {what}: {reason}",
-                    "Leave one of the two out (missing: mean is allowed).",
-                    key,
-                )
+        _refuse(key, key, reasons, "Leave one of the two out (missing: mean is allowed).")
         _ = design.regression
 
     def _check_rotation(self, rotation: Rotating, name: str, most: int) -> None:

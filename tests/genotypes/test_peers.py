@@ -22,7 +22,7 @@ from tests.genotypes.cohorts import (
 )
 from tests.genotypes.test_scales import run
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 K = 10
 TEN = {"n_components": K}
 

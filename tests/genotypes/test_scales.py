@@ -279,6 +279,15 @@ def test_what_is_not_defined_for_dosages(given_keys, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_frequencies_are_of_dosages(capsys):
+    np.save("x.npy", np.random.default_rng(0).standard_normal((5, 40)))
+    filters = {"min_minor_allele_frequency": 0.1}
+    config = {"input": {"uri": "x.npy"}, "preprocess": {"filters": filters}, "output": {"path": "result"}}
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    assert dpca("run", "config.yaml") == 2
+    assert "features are not scaled as dosages of alleles" in capsys.readouterr().err
+
+
 def test_fewer_variants_than_people_are_scaled_the_same():
     of = cohort(n=60, d=30, special=False)
     arrays = run(write_plink(of, "cohort"), "smartpca", "mean")
