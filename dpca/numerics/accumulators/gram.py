@@ -92,6 +92,7 @@ class Gram:
     def close(self) -> Self:
         """End a span: release the buffer of products."""
         self._product = None
+        self.tally.close()
         return self
 
     def merge(self, other: Gram) -> Self:

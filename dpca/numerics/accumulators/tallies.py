@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,10 @@ class Tally(Protocol):
         """Add the tally of another span; also returns corrections."""
         ...
 
+    def close(self) -> None:
+        """End a span: complete what was counted."""
+        ...
+
     sketch: F64
     """Sketch of the matrix, as in `dpca.numerics.sketch`, (m, t)."""
 
@@ -98,6 +102,8 @@ class FeatureTally:
     varies: bool = False
     """Whether samples differ by more than rounding."""
     counts: Counts = field(default_factory=Counts)
+    _upper: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32), repr=False, compare=False)
+    """Of the span in hand, counts that are not in `absent` yet: above the diagonal, flattened. Empty if there are none."""
 
     @classmethod
     def empty(cls, n_samples: int, n_columns: int = 0, pairs: bool = False) -> Self:
@@ -131,9 +137,43 @@ class FeatureTally:
         self.counts.n_missing += panel.n_missing
         self.features.merge(panel.features)
         if panel.absent is not None:
-            self.absent += counts_of_pairs(panel.absent)
+            self._count(panel.absent)
         self.varies |= panel.varies
         return Corrections()
+
+    def _count(self, absent: NDArray[np.bool_]) -> None:
+        """Count where both of two samples have no value, (n_samples, features)."""
+        n_samples, n_features = absent.shape
+        places = places_of(absent)
+        if places.size > SPARSE * absent.size:
+            dense = absent.astype(np.float32)  # exact: a panel has fewer than 2^24 features
+            self.absent += dense @ dense.T
+            return
+        if not places.size:
+            return
+        if absent.flags.f_contiguous:
+            features, samples = places // n_samples, places % n_samples
+        else:
+            order = np.argsort(places % n_features, kind="stable")
+            features, samples = (places % n_features)[order], (places // n_features)[order]
+        self.absent[np.diag_indices(n_samples)] += np.bincount(samples, minlength=n_samples)
+        if not self._upper.size:
+            self._upper = np.zeros(n_samples**2, np.int32)
+        # Each with the one behind it of the same feature, with the one after that, and so on: samples ascend.
+        behind = np.cumsum(np.bincount(features))[features] - np.arange(len(features))
+        distance, first = 1, np.flatnonzero(behind > 1)
+        while first.size:
+            np.add.at(self._upper, samples[first] * n_samples + samples[first + distance], np.int32(1))
+            distance += 1
+            first = first[behind[first] > distance]
+
+    def close(self) -> None:
+        """End a span: add what was counted above the diagonal."""
+        if self._upper.size:
+            upper = self._upper.reshape(self.absent.shape)
+            self.absent += upper
+            self.absent += upper.T
+            self._upper = np.zeros(0, np.int32)
 
     def merge(self, other: Self) -> Corrections:
         """Add the tally of another span."""
@@ -156,24 +196,7 @@ def shared_by(absent: F64, n_features: int) -> F64:
 
 
 SPARSE = 0.03
-"""Up to this share of missing values their products are sparse ones, which then take less time (measured)."""
-
-
-def counts_of_pairs(absent: NDArray[np.bool_]) -> NDArray[Any]:
-    """A A' of a mask, (n, n): integers."""
-    places, (n_samples, n_features) = places_of(absent), absent.shape
-    if not places.size:
-        return np.zeros(1)
-    if places.size <= SPARSE * absent.size:
-        from scipy.sparse import csr_array  # importing SciPy is slow
-
-        by_feature = absent.flags.f_contiguous
-        rows, columns = (n_features, n_samples) if by_feature else (n_samples, n_features)
-        starts = np.searchsorted(places, columns * np.arange(rows + 1))
-        mask = csr_array((np.ones(places.size, np.int32), places % columns, starts), shape=(rows, columns))
-        return np.asarray((mask.T @ mask if by_feature else mask @ mask.T).toarray())
-    dense = absent.astype(np.float32)  # exact: a panel has fewer than 2^24 features
-    return np.asarray(dense @ dense.T)
+"""Up to this share of missing values their pairs are counted one by one, which then takes less time than products (measured)."""
 
 
 @dataclass
@@ -239,6 +262,9 @@ class Moments:
         lacks = self._join(other.count, other)
         self.sketch += other.sketch
         return self._corrected(lacks)
+
+    def close(self) -> None:
+        """End a span: there is nothing to complete."""
 
     def _corrected(self, lacks: F64 | None, exceeds: F64 | None = None) -> Corrections:
         """The corrections of the matrix; the sketch is corrected here."""
