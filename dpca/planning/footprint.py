@@ -144,7 +144,7 @@ class Footprints:
         if plan.keeps == "samples":
             first |= self._held_apart(plan)
         if self._counts_pairs:
-            pairs = (8 * cells + 8) * m * m
+            pairs = (12 * cells + 4) * m * m  # the sums, those of the span in hand, and one product
             first["pairs of missing values, and where a panel has them"] = pairs + 6 * m * plan.panel_width
         copy = run.only.copy
         tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
