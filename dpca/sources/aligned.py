@@ -190,7 +190,8 @@ class _AlignedReader(ViewReader):
             values = self._reader.read((region[0], variants))
             out[wanted] = values.T[places[wanted] - variants.start]
         turned = out[swapped]
-        out[swapped] = np.where(self._source._source.layout.marked(turned), turned, COPIES - turned)
+        dosage = (turned >= 0) & (turned <= COPIES) & ~self._source._source.layout.marked(turned)
+        out[swapped] = np.where(dosage, COPIES - turned, turned)
         return out.T
 
     def coordinate(self, axis: int) -> Coordinate | None:

@@ -224,7 +224,7 @@ def _bim(path: str, _state: str) -> Variants:
         with open(path, "rb") as file:
             file.seek(starts[first])
             text = file.read(starts[last] - starts[first])
-        lines = text.decode().splitlines()[piece.start - first * LINES : piece.stop - first * LINES]
+        lines = text.split(b"\n")[piece.start - first * LINES : piece.stop - first * LINES]
         rows = [line.split() for line in lines]
         wrong = next((at for at, row in enumerate(rows) if len(row) != FIELDS), None)
         if wrong is not None:
@@ -234,7 +234,10 @@ def _bim(path: str, _state: str) -> Variants:
                 "Write it again with plink.",
                 key="input.uri",
             )
-        return [row[number] for row in rows]
+        try:
+            return [row[number].decode() for row in rows]
+        except UnicodeDecodeError as cause:
+            raise InputError(f"{path}: is not UTF-8: {cause}", "Write it again in UTF-8.", "input.uri") from None
 
     def read(field: str, piece: slice) -> NDArray[Any]:
         found = column(OF_BIM[field], piece)

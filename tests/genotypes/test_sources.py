@@ -53,6 +53,16 @@ def test_what_is_known_of_a_bed():
     assert source.families.tolist() == of.families
 
 
+def test_ids_of_any_characters():
+    of = cohort(n=6, d=30)
+    of.ids[3], of.ids[7] = "a\x85b", "1:55:A:<DEL>é\u2028"
+    assert open_source(write_plink(of, "x")).variants.ids[...].tolist() == of.ids
+    bim = Path("x.bim")
+    bim.write_bytes(bim.read_bytes().replace("é".encode(), b"\xe9"))
+    with pytest.raises(InputError, match=r"x\.bim: is not UTF-8"):
+        open_source("x.bed").variants.ids[...]
+
+
 def test_ids_that_repeat_in_other_families_are_told_apart():
     of = cohort(n=6, d=30)
     of.people = ["a", "b", "a", "c", "d", "e"]
