@@ -178,7 +178,7 @@ class Kept:
     def samples(self, time: Time = "auto") -> Samples:
         """The samples as the runs had them; the Gram matrices are read when they are first needed."""
         unread = Unread(self.first.n_samples, self.products)
-        return Samples.of(unread, self.axis(time), self.known, self.features)
+        return Samples.of(unread, self.axis(time), self.known, self.features, self.rules.of_reference)
 
     @property
     def sizes(self) -> tuple[str, int]:

@@ -193,7 +193,13 @@ def _new_samples(where: Input, fit: Result) -> FeatureGroup:
     source = where.open()
     axis, _ = _samples_of(source, where)
     reference = variants_of(fit)
-    if reference is not None and source.variants is not None:
+    if source.variants is not None:
+        if reference is None:
+            raise InputError(
+                f"{fit.name}: keeps no record of the alleles of its variants, so that it can't be told whether {source.layout.name} counts the same",
+                "Fit the genotypes as one input with output.components: true.",
+                key="input.uri",
+            )
         if axis != 0:
             raise InputError(
                 f"{source.layout.name}: people lie along axis {axis}, but variants are matched by id along it",
@@ -397,6 +403,12 @@ def _projector(
     if kernel.kernel.name == "precomputed":
         _refuse_training(fit, training)
         return ByMatrix(kernel, source, axis)
+    if isinstance(source, AlignedSource) and (n := source.matching.n_found) < (d := len(source.matching.places)):
+        raise InputError(
+            f"{source.layout.name}: has {n:,} of {d:,} variants of {fit.name}, but a kernel needs all of them",
+            "Give data with all variants, or fit a PCA.",
+            key="input.uri",
+        )
     check_features(fit, source, axis, in_files=True)
     trained = training_of(fit, _training(fit, training))
     return ByKernel(fit.fitted, fit.rules, kernel, trained, source, axis, (fit.regressors, regressors))

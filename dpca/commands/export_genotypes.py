@@ -53,6 +53,8 @@ def grm_files(result: Result, place: Path) -> list[tuple[Path, Write]]:
     ------
     InputError
         When the result keeps no Gram matrix, or its data were not scaled as genotypes.
+
+    Groups have files of their own where the numbers of variants that two people have were kept, as with missing: pairwise.
     """
     check_keeps_matrix(result)
     if CONVENTION not in result.arrays:
@@ -61,7 +63,7 @@ def grm_files(result: Result, place: Path) -> list[tuple[Path, Write]]:
             "Run it with preprocess.scale: {binomial: plink2} and missing: pairwise.",
         )
     found = _of_one(result, place, partial(_relationships, result), partial(_shared, result))
-    if of_groups(SHARED) in result.arrays:
+    if of_groups(SHARED) in result.arrays:  # of plink2's convention, by which parts are scaled as the whole
         for number, name in enumerate(result.names_of_sums):
             own = place.with_name(f"{place.name}-{name if name.startswith('chr') else f'chr{name}'}")
             found += _of_one(result, own, partial(_of_group, result, number), partial(_shared_of_group, result, number))
@@ -89,8 +91,10 @@ def people_of(result: Result) -> list[tuple[str, str]]:
     if FAMILY not in result.arrays:
         return [(UNKNOWN_FAMILY, name) for name in names]
     families = [str(family) for family in np.asarray(result.arrays[FAMILY][...]).tolist()]
-    # Where ids repeat in several families, names are family:id.
-    return [(family, name.removeprefix(f"{family}:")) for family, name in zip(families, names, strict=True)]
+    # Where ids repeat in several families, names are family:id; one that has a colon of its own stays.
+    ids = [name.removeprefix(f"{family}:") for family, name in zip(families, names, strict=True)]
+    made = all(one != name for one, name in zip(ids, names, strict=True)) and len(set(ids)) < len(ids)
+    return list(zip(families, ids if made else names, strict=True))
 
 
 def _eigenvectors(result: Result) -> Iterator[str]:

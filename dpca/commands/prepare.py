@@ -15,7 +15,7 @@ from dpca.config.derive import Derive
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import DEFAULT_COMPONENTS, Binomial, Config, FeatureGroups, Filters, SampleWeightsFile
+from dpca.config.schema import DEFAULT_COMPONENTS, FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
 from dpca.config.together import folds_of
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -35,7 +35,7 @@ from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
 from dpca.sources.choice import chosen_samples
 from dpca.sources.feature_labels import FeatureLabels, of_labels, of_ranges
-from dpca.sources.genotypes import Variants, chosen_variants
+from dpca.sources.genotypes import Variants, chosen_variants, n_listed, not_autosomal, numbered
 from dpca.sources.groups import FeatureGroup, Groups, alone, check_same_samples
 from dpca.sources.labels import LABELS, labels_of, open_values
 from dpca.sources.weights import FeatureWeights, masked_by, weights_of
@@ -175,18 +175,36 @@ def groups_of(config: Config) -> Groups:
                 None if mask is None else mask.open(),
                 mask is not None and mask.invert,
             )
-            of_features = _of_variants(config.preprocess.filters, group, of_features)
+            of_features, notes = _of_variants(config, group, of_features)
+            group.source.notes = (*group.source.notes, *notes)
             groups.append(replace(group, weights=of_features, labels=_labels_of_features(config, group)))
     check_same_samples(groups)
     return tuple(groups)
 
 
-def _of_variants(filters: Filters, group: FeatureGroup, weights: FeatureWeights | None) -> FeatureWeights | None:
-    """The weights of the features of an input, with the variants left out that filters by their place or id leave out."""
+def _of_variants(
+    config: Config, group: FeatureGroup, weights: FeatureWeights | None
+) -> tuple[FeatureWeights | None, list[str]]:
+    """The weights of the features of an input, with the variants left out that filters by their place or id leave out.
+
+    Also what has to be known of them. With a scale of dosages, variants of autosomes are used unless chromosomes are named.
+    """
+    filters, scale, notes = config.preprocess.filters, config.preprocess.scale, list[str]()
     asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "min_distance")}
     first = next((name for name, value in asked.items() if value is not None), None)
+    if isinstance(scale, Binomial) and asked["chromosomes"] is None and (known := group.source.variants) is not None:
+        others = not_autosomal(known.chromosomes)
+        if others:
+            asked["chromosomes"], first = (
+                [name for name in numbered(known.chromosomes)[0] if name not in others],
+                "chromosomes",
+            )
+            notes.append(
+                f"{group.layout.name}: variants of chromosomes {', '.join(others)} were left out, which are no autosomes, as the programs of "
+                "genotypes do: preprocess.filters.chromosomes: all uses them"
+            )
     if first is None:
-        return weights
+        return weights, notes
     variants = _variants_of(group, f"preprocess.filters.{first}")
     used = None
     if weights is not None and weights.masks:
@@ -196,7 +214,16 @@ def _of_variants(filters: Filters, group: FeatureGroup, weights: FeatureWeights 
     chosen = chosen_variants(
         group.layout.name, variants, asked["chromosomes"], asked["variants"], asked["min_distance"], used
     )
-    return masked_by(weights, chosen, "preprocess.filters")
+    if filters.variants is not None:
+        notes.append(
+            f"{group.layout.name}: {n_listed(variants, filters.variants)} of preprocess.filters.variants are there"
+        )
+    if filters.min_distance is not None and (filters.min_minor_allele_frequency > 0 or filters.max_missing < 1):
+        notes.append(
+            "preprocess.filters.min_distance was applied before the filters by frequency and missing calls (plink applies it after these): name "
+            "the variants that are left by these in preprocess.filters.variants to have it so"
+        )
+    return masked_by(weights, chosen, "preprocess.filters"), notes
 
 
 def _variants_of(group: FeatureGroup, key: str) -> Variants:
@@ -241,7 +268,8 @@ def _labels_of_features(config: Config, group: FeatureGroup) -> FeatureLabels | 
         return of_ranges(asked.ranges, shape, axis, layout.name)
     if asked.by is not None:
         key = "output.groups.by"
-        chromosomes = _variants_of(group, key).chromosomes[...]
+        called, numbers = numbered(_variants_of(group, key).chromosomes)
+        chromosomes = np.array(called)[numbers]
         return of_labels(chromosomes, shape, axis, layout.name, f"{layout.name}, its chromosomes", key)
     assert asked.labels is not None
     key = "output.groups.labels"
@@ -355,8 +383,26 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
 
 def _reference_of(scale: str | Binomial, of: FeatureGroup) -> NDArray[np.float64] | None:
     """1 for the samples whose means and frequencies are taken, else 0, (n_samples,); None for all."""
-    if isinstance(scale, str) or scale.reference is None:
+    if isinstance(scale, str):
         return None
+    founders = of.source.founders
+    if scale.reference is None:
+        if scale.binomial == "plink2" and founders is not None and not founders.all():
+            note = (
+                f"{int((~founders).sum()):,} people have parents in the .fam; frequencies are those of all people, where plink2 takes those "
+                f"of founders: preprocess.scale.reference: {FOUNDERS}"
+            )
+            of.source.notes = (*of.source.notes, note)
+        return None
+    if scale.reference == FOUNDERS:
+        if founders is None or not founders.any():
+            raise ConfigError(
+                f"preprocess.scale.reference is {FOUNDERS}, but of the samples of {of.layout.name} "
+                + ("no parents are known" if founders is None else "none is one"),
+                "Name samples.",
+                key="preprocess.scale.reference",
+            )
+        return founders.astype(np.float64)
     given = scale.reference
     samples = slice(*given.model_dump().values()) if isinstance(given, Range) else given
     reference = np.zeros(of.n_samples)

@@ -213,8 +213,8 @@ class Input(Section):
     multiallelic: Annotated[
         Multiallelic,
         Field(
-            description="Of a VCF Zarr, variants with calls of a third allele. error: refuse them where they are used; leave_out: without dosages; "
-            "count: dosages of all alleles but the first together."
+            description="Of a VCF Zarr, variants of more than two alleles. error: refuse calls of a third one where a variant is used; leave_out: "
+            "without dosages; count: dosages of all alleles but the first together."
         ),
     ] = "error"
     absent_chunks: Annotated[

@@ -165,6 +165,9 @@ class Model:
             "preprocess.filters.min_variance": rules.min_variance > 0
             and "min_minor_allele_frequency says the same of dosages",
             "svd_solver: covariance_eigh": self.solver == "covariance_eigh" and "samples stream by there",
+            "preprocess.missing: pairwise": rules.missing == "pairwise"
+            and convention != "plink2"
+            and f"{convention} fills missing calls with the mean, so use missing: mean",
         }
         _refuse(f"{key}: {{binomial: {convention}}}", key, reasons, "Leave one of the two out.")
 

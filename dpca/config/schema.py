@@ -63,6 +63,10 @@ class SampleWeightsFile(ArrayFile):
     ] = "frequency"
 
 
+FOUNDERS = "founders"
+"""The people of a .fam whose parents are both 0."""
+
+
 class Binomial(Section):
     """The scale of dosages (0 to 2 copies of an allele), by the allele's frequency."""
 
@@ -70,15 +74,16 @@ class Binomial(Section):
         Convention,
         Field(
             description="As which program: plink2 divides by sqrt(2p(1-p)), as GCTA does (with missing: pairwise, as both do); snprelate by "
-            "sqrt(p(1-p)), smartpca by sqrt(q(1-q)) with q = (1 + copies) / (2 + 2 people), both with missing: mean. p is half the mean of the present "
-            "values. convention_eigenvalues of the result are scaled as the program prints them."
+            "sqrt(p(1-p)), smartpca by sqrt(q(1-q)) with q = (1 + copies) / (2 + 2 people), as it does with altnormstyle: NO (its default is "
+            "snprelate's), both with missing: mean. p is half the mean of the present values. convention_eigenvalues of the result are scaled as "
+            "the program prints them. Where chromosomes are known, variants of autosomes are used, unless filters.chromosomes says otherwise."
         ),
     ]
     reference: Annotated[
         Text | list[int | Label] | Range | None,
         Field(
-            description="The samples whose means and frequencies are taken, given as input.samples, of the chosen samples; null: all. Scores of "
-            "all are then about the mean of these."
+            description="The samples whose means and frequencies are taken, given as input.samples, of the chosen samples; founders: people without "
+            "parents in the .fam, as plink2 takes; null: all. Scores of all are then about the mean of these."
         ),
     ] = None
 
@@ -110,9 +115,10 @@ class Filters(Section):
         ),
     ] = 0.0
     chromosomes: Annotated[
-        Literal["autosomes"] | Annotated[list[int | Text], Field(min_length=1)] | None,
+        Literal["autosomes", "all"] | Annotated[list[int | Text], Field(min_length=1)] | None,
         Field(
-            description="Of variants: a list of names of chromosomes, with or without chr; autosomes: those whose name is a number up to 22; null: all."
+            description="Of variants: a list of names of chromosomes, with or without chr; autosomes: those whose name is a number up to 22; all; "
+            "null: all, but with scale: {binomial: ...} without X, Y, XY, MT, PAR1, PAR2 and 0 (of people 23 to 26, too)."
         ),
     ] = None
     variants: Annotated[
@@ -124,7 +130,8 @@ class Filters(Section):
     min_distance: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Field(
-            description="Least distance in base pairs to the variant before, of the same chromosome, that is used: closer ones are left out; null: any."
+            description="Least distance in base pairs to the variant before, of the same chromosome, that is used: closer ones are left out, before filters by "
+            "frequency and missing calls; null: any."
         ),
     ] = None
 

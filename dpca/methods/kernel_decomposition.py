@@ -35,7 +35,7 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.sources import Source
 from dpca.sources.groups import Groups
-from dpca.store.arrays import create_outputs, dims_of, write_coordinates
+from dpca.store.arrays import create_outputs, dims_of, write_coordinates, write_genotypes
 from dpca.store.gram import ALL, write_gram
 from dpca.store.outputs import Outputs
 
@@ -101,6 +101,7 @@ def decompose_kernels(
     copied_absent, dims, source = 0, dims_of(groups)[0][0], groups[0].source
     if kept is None and not kernels.precomputed:
         create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
+        write_genotypes(outputs, source, dims, of_variants=True)
     else:
         outputs.create(attributes)
     if kernels.precomputed:

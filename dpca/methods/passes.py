@@ -26,7 +26,7 @@ from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.division import WHOLE, Along, Division, of_features
-from dpca.numerics.dosages import DosagePanels, NotDosage
+from dpca.numerics.dosages import ROUNDING, DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
@@ -500,10 +500,10 @@ def _not_dosage(work: Pass, raw: NDArray[Any], region: Region) -> DataError:
     layout = work.source.layout
     factor, offset = layout.packing
     values = raw * factor + offset
-    wrong = ((values < 0) | (values > COPIES)) & ~layout.marked(raw)
+    wrong = ((values < -ROUNDING) | (values > COPIES + ROUNDING)) & ~layout.marked(raw)
     first = np.unravel_index(int(np.argmax(wrong)), raw.shape)
     index = [int(position) + piece.start for position, piece in zip(first, region, strict=True)]
-    what, remedy = explained(values[first])
+    what, remedy = explained(float(values[first]), layout.of_calls)
     return DataError(
         f"{layout.name}: {int(wrong.sum())} values in region {describe(region)} are no dosages from 0 to {COPIES}, the first at index "
         f"{index} (sample {index[work.plan.samples_axis]}): {what}",

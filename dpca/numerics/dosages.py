@@ -5,7 +5,8 @@ divides by
 
 plink2 : sqrt(2 p (1 - p)) (Yang et al., American Journal of Human Genetics 88, 2011, eq. 3, which GCTA and plink 2 follow)
 snprelate : sqrt(p (1 - p)) (Zheng et al., Bioinformatics 28, 2012)
-smartpca : sqrt(q (1 - q)) with q = (1 + sum of g) / (2 + 2 n) (Patterson, Price and Reich, PLoS Genetics 2:e190, 2006, eq. 3)
+smartpca : sqrt(q (1 - q)) with q = (1 + sum of g) / (2 + 2 n) (Price et al., Nature Genetics 38, 2006; of smartpca with
+    altnormstyle: NO. Its default, of Patterson, Price and Reich, PLoS Genetics 2:e190, 2006, eq. 3, is snprelate's formula)
 
 A variant of which all people have the same homozygous genotype tells nothing and is left out. It still counts among the variants that
 two people have in common, as for plink 2.
@@ -25,6 +26,10 @@ from dpca.numerics.preprocess import NotFinite, cleared, in_memory_order, not_lo
 from dpca.sources.genotypes import COPIES, MISSING
 
 F64 = NDArray[np.float64]
+
+
+ROUNDING = 1e-6
+"""Dosages that were packed or imputed may be so much below 0 or above 2."""
 
 
 class NotDosage(Exception):
@@ -79,7 +84,7 @@ class DosagePanels(FeaturePanels):
                 if self._rules.missing == "error":
                     raise NotFinite
                 cleared(block, missing)
-            if not plain and (block.min() < 0 or block.max() > COPIES):
+            if not plain and (block.min() < -ROUNDING or block.max() > COPIES + ROUNDING):
                 raise NotDosage
             yield start, stop, block, missing
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.methods.alleles import variants_of
 from dpca.report import findings
-from dpca.sources.genotypes import Variants, numbered
+from dpca.sources.genotypes import Variants, numbered, whole
 from dpca.store.arrays import CONVENTION
 from dpca.store.gram import keeps_gram, read_products
 from dpca.store.names import sample_names
@@ -33,6 +33,8 @@ REGION = 2_000_000
 """Base pairs of a region."""
 DOMINANT_SHARE, DOMINANT_RATIO = 0.05, 10.0
 """A region dominates a component with this share of its squared loadings, and so many times the share of its variants."""
+SAMPLED = 2**22
+"""Correlations that tell how far they scatter, about."""
 TOGETHER = 2**20
 """Variants whose loadings are read at a time."""
 
@@ -78,12 +80,12 @@ def of_genotypes(result: Result) -> dict[str, Any] | None:
 
 def chromosomes_of(result: Result) -> NDArray[Any] | None:
     """The chromosome of each variant, where these follow each other by chromosome; None for other features."""
-    name = "variant_chromosome"
-    if name not in result.arrays or "components" not in result.arrays:
+    variants = variants_of(result) if "components" in result.arrays else None
+    if variants is None:
         return None
-    labels = np.asarray(result.arrays[name][...])
-    changes = int((labels[1:] != labels[:-1]).sum())
-    return np.array(labels.tolist()) if changes < len(np.unique(labels)) else None
+    names, numbers = numbered(variants.chromosomes)
+    changes = int((numbers[1:] != numbers[:-1]).sum())
+    return np.array(names)[numbers] if changes < len(names) else None
 
 
 def _warning(region: Region) -> str:
@@ -97,9 +99,10 @@ def _warning(region: Region) -> str:
 
 def regions_of(result: Result, variants: Variants) -> list[Region]:
     """For each of the leading components the region with the largest share of its squared loadings; reads these once."""
-    names, chromosomes = numbered(variants.chromosomes[...])
-    windows, window = np.unique(np.stack([chromosomes, variants.positions[...] // REGION]), axis=1, return_inverse=True)
-    window = window.reshape(-1)
+    names, chromosomes = numbered(variants.chromosomes)
+    code = chromosomes.astype(np.int64) << 32 | (whole(variants.positions) // REGION)
+    codes, window = np.unique(code, return_inverse=True)
+    windows = np.stack([codes >> 32, codes & (2**32 - 1)])
     array = result.arrays["components"]
     k = min(array.shape[0], findings.SHOWN_COMPONENTS)
     sums, counts = np.zeros((k, windows.shape[1])), np.zeros(windows.shape[1])
@@ -124,12 +127,14 @@ def _relatives(result: Result) -> dict[str, Any]:
     if not keeps_gram(result):
         return {"pairs": [], "pairs_said": "The result keeps no Gram matrix, which would tell relatives."}
     correlations, removed = residual_correlations(result)
-    upper = correlations[np.triu_indices(len(correlations), 1)]
-    noise = float(np.sqrt(np.median(upper**2)) / 0.6745) if upper.size else 0.0
-    least = max(KINDS[-1][0], CERTAIN * noise)
-    first, second = np.nonzero(np.triu(correlations, 1) > least)
-    order = np.argsort(-correlations[first, second])
-    pairs = [(int(first[one]), int(second[one])) for one in order[:MOST_PAIRS]]
+    least = max(KINDS[-1][0], CERTAIN * noise_of(correlations))
+    found = [
+        (row, row + 1 + int(at))
+        for row in range(len(correlations))
+        for at in np.flatnonzero(correlations[row, row + 1 :] > least)
+    ]
+    order = sorted(found, key=lambda pair: -correlations[pair])
+    pairs = order[:MOST_PAIRS]
     rows = [
         [
             *sample_names(result, pair),
@@ -144,6 +149,14 @@ def _relatives(result: Result) -> dict[str, Any]:
         + f": correlations of what {removed} component{'s' * (removed != 1)} of {BROAD} people or more leave of relationships"
     )
     return {"pairs": rows, "pairs_said": f"{said}."}
+
+
+def noise_of(correlations: F64) -> float:
+    """The standard deviation of correlations of people who are not related, by the median of squares of those of some rows."""
+    n = len(correlations)
+    every = -(-(n**2) // SAMPLED)
+    some = np.concatenate([np.delete(correlations[row], row) for row in range(0, n, every)])
+    return float(np.sqrt(np.median(some**2)) / 0.6745) if some.size else 0.0
 
 
 def residual_correlations(result: Result) -> tuple[F64, int]:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.sources.base import Reader, Region, Source, size_of
+from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate, Vector
-from dpca.sources.genotypes import COPIES, DIMS, MISSING, Variants
+from dpca.sources.genotypes import COPIES, DIMS, MISSING, Variants, numbered, plain_chromosome, whole
+from dpca.sources.missing import EVERY
 from dpca.sources.view import View, ViewReader
 
 UNKNOWN = ("0", ".", "")
@@ -42,12 +43,16 @@ class Matching:
     def of(cls, reference: Variants, other: Variants) -> Matching:
         """Variants are the same where their ids and their two alleles are; where one allele is unknown, the other one has to be.
 
-        Ids are compared by hashes of 64 bits, which take less memory than names.
+        Of an id that repeats, chromosome and position have to be the same, too. A variant is the same as one other at most. Ids are
+        compared by hashes of 64 bits, which take less memory than names.
         """
-        hashes = _hashes(other.ids)
+        hashes, repeated = _hashes(other.ids), _repeated(_hashes(reference.ids))
+        repeated |= _repeated(hashes)
         order = np.argsort(hashes, kind="stable")
-        hashes, theirs = hashes[order], (other.counted[...], other.other[...])
-        places, swapped, n_other = np.full(len(reference), -1, np.int64), np.zeros(len(reference), bool), 0
+        hashes, theirs = hashes[order], (whole(other.counted), whole(other.other))
+        placed = _Placed(reference, other) if repeated else None
+        taken, n_other = np.zeros(len(hashes), bool), 0
+        places, swapped = np.full(len(reference), -1, np.int64), np.zeros(len(reference), bool)
         for piece, ids in Coordinate(DIMS[1], reference.ids, reference.ids.parts).pieces():
             wanted = _hash(ids)
             firsts, lasts = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
@@ -56,13 +61,37 @@ class Matching:
                 zip(ours, firsts.tolist(), lasts.tolist(), strict=True), piece.start
             ):
                 for place in order[first:last].tolist():
+                    if taken[place] or (placed and int(hashes[first]) in repeated and not placed.same(number, place)):
+                        continue
                     turned = _swapped(pair, (str(theirs[0][place]), str(theirs[1][place])))
                     if turned is not None:
-                        places[number], swapped[number] = place, turned
+                        places[number], swapped[number], taken[place] = place, turned, True
                         break
                 else:
                     n_other += last > first
         return cls(places, swapped, int(n_other))
+
+
+class _Placed:
+    """Where variants lie."""
+
+    def __init__(self, *both: Variants) -> None:
+        self._positions = [whole(variants.positions) for variants in both]
+        self._chromosomes = list[tuple[list[str], NDArray[np.int32]]](numbered(one.chromosomes) for one in both)
+
+    def same(self, ours: int, theirs: int) -> bool:
+        """Whether a variant of the first lies where one of the second does."""
+        names = [
+            plain_chromosome(called[codes[at]])
+            for (called, codes), at in zip(self._chromosomes, (ours, theirs), strict=True)
+        ]
+        return names[0] == names[1] and bool(self._positions[0][ours] == self._positions[1][theirs])
+
+
+def _repeated(hashes: NDArray[np.int64]) -> set[int]:
+    """Those that are there more than once."""
+    ordered = np.sort(hashes)
+    return set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
 
 
 def _hash(names: NDArray[Any]) -> NDArray[np.int64]:
@@ -80,11 +109,21 @@ def _hashes(ids: Vector) -> NDArray[np.int64]:
 def _swapped(ours: tuple[str, str], theirs: tuple[str, str]) -> bool | None:
     """Whether two variants count different alleles; None where they have other alleles."""
     for turned, pair in ((False, theirs), (True, theirs[::-1])):
-        same = [a == b for a, b in zip(ours, pair, strict=True)]
         known = [not (a in UNKNOWN or b in UNKNOWN) for a, b in zip(ours, pair, strict=True)]
-        if all(same) or (any(same) and not all(known)):
+        same = [both and a == b for a, b, both in zip(ours, pair, known, strict=True)]
+        if any(same) and all(one or not both for one, both in zip(same, known, strict=True)):
             return turned
     return None
+
+
+def _encoding(layout: Layout) -> dict[str, Any]:
+    """How dosages are given: as they are stored, with a mark for a variant that is absent; as numbers, NaN where they are packed."""
+    kind = layout.dtype.kind
+    if kind == "i" and layout.packing == (1.0, 0.0) and layout.valid_range == EVERY:
+        own = float(MISSING)
+        mark = own if own in layout.missing_values else float(np.iinfo(layout.dtype).min)
+        return {"missing_values": (*(one for one in layout.missing_values if one != mark), mark)}
+    return {"dtype": np.dtype(np.float64), "packing": (1.0, 0.0), "missing_values": (), "valid_range": EVERY}
 
 
 class AlignedSource(View):
@@ -113,10 +152,8 @@ class AlignedSource(View):
                 "Name variants alike in both (plink2 --set-all-var-ids), and give alleles of the same strand.",
                 key="input.uri",
             )
-        marks = tuple(dict.fromkeys((*layout.missing_values, float(MISSING))))
-        super().__init__(
-            source, replace(layout, shape=(layout.shape[0], len(reference)), dims=DIMS, missing_values=marks)
-        )
+        shape = (layout.shape[0], len(reference))
+        super().__init__(source, replace(layout, shape=shape, dims=DIMS, stored_dtype=None, **_encoding(layout)))
         self._reference, self.matching, self._first = reference, found, 0
         n, d = found.n_found, len(reference)
         self.notes += (
@@ -153,7 +190,7 @@ class AlignedSource(View):
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         inside = self._source.held((shape[0], min(SPREAD * shape[1], self._source.layout.shape[1])))
         return {
-            "dosages by the variants of the reference": 2 * size_of(shape, self.layout.dtype),
+            "dosages by the variants of the reference": 4 * size_of(shape, self.layout.dtype),
             "places of variants": 9 * len(self.matching.places),
             **{f"{name}, of new people": size for name, size in inside.items()},
         }
@@ -184,13 +221,16 @@ class _AlignedReader(ViewReader):
     def _read(self, region: Region) -> NDArray[Any]:
         places, swapped = self._source._of(region)
         people, width = region[0].stop - region[0].start, region[1].stop - region[1].start
-        out = self._buffer.view((width, people), self.layout.dtype)
-        out[...] = MISSING
+        out, stored = self._buffer.view((width, people), self.layout.dtype), self._reader.layout
+        out[...] = self.layout.missing_values[-1] if self.layout.missing_values else np.nan
         for variants, wanted in self._source.reads(region):
-            values = self._reader.read((region[0], variants))
-            out[wanted] = values.T[places[wanted] - variants.start]
+            values = self._reader.read((region[0], variants)).T[places[wanted] - variants.start]
+            if not self.layout.missing_values:
+                factor, offset = stored.packing
+                values = np.where(stored.marked(values), np.nan, values * factor + offset)
+            out[wanted] = values
         turned = out[swapped]
-        dosage = (turned >= 0) & (turned <= COPIES) & ~self._source._source.layout.marked(turned)
+        dosage = (turned >= 0) & (turned <= COPIES) & ~self.layout.marked(turned)
         out[swapped] = np.where(dosage, COPIES - turned, turned)
         return out.T
 

@@ -80,6 +80,8 @@ class Layout:
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
     units: str = ""
     """Units of the values, by the source's own attributes."""
+    of_calls: bool = False
+    """Whether values are dosages of calls of alleles, with codes below -1 for calls that are none."""
     remarks: tuple[str, ...] = ()
     """What to know of its storage before a run, in sentences."""
     n_stored: int | None = None
@@ -381,6 +383,11 @@ class Source(ABC):
     @property
     def variants(self) -> Variants | None:
         """What is known of its variants, where features are these."""
+        return None
+
+    @property
+    def founders(self) -> NDArray[np.bool_] | None:
+        """Mask of the people without parents in the data's own records, where these are known, (n_samples,)."""
         return None
 
     @property

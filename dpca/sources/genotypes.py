@@ -28,7 +28,7 @@ COPIES = 2
 MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
 """What stands in place of a dosage."""
 Multiallelic = Literal["error", "leave_out", "count"]
-"""What becomes of variants with calls of a third allele: they are refused; have no dosage; or all alleles but the first count alike."""
+"""Calls of a third allele are refused; variants with more than two alleles have no dosage; or all alleles but the first count alike."""
 DIMS = ("sample", "variant")
 CALLS = "call_genotype"
 """The array of a VCF Zarr that holds its calls."""
@@ -47,13 +47,18 @@ _WRONG = {
 }
 
 
-def explained(value: float) -> tuple[str, str]:
-    """A value that is no dosage in words, and what to do."""
+def explained(value: float, of_calls: bool) -> tuple[str, str]:
+    """A value that is no dosage in words, and what to do.
+
+    Parameters
+    ----------
+    of_calls : whether it may stand for a call of alleles
+    """
     other = (
-        f"{value:g}",
+        f"{value!r}",
         "Give copies of one allele, from 0 to 2; name marks of missing calls in input.missing_values.",
     )
-    return _WRONG.get(int(value), other) if value == int(value) else other
+    return _WRONG.get(int(value), other) if of_calls and value == int(value) else other
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +92,31 @@ def texts(values: Sequence[str] | NDArray[Any]) -> Texts:
     return (np.char.decode(found, "utf-8") if found.dtype.kind == "S" else found).astype(TEXT)
 
 
+Chromosomes = Literal["autosomes", "all"] | Sequence[int | str]
 _AUTOSOME = re.compile(r"(?:chr)?0*([1-9]|1[0-9]|2[0-2])", re.IGNORECASE)
+
+
+UNNAMED = (".", "")
+"""Ids of variants that have none."""
+
+
+def named_by_place(names: Texts, chromosomes: Texts, positions: NDArray[Any], other: Texts, counted: Texts) -> Texts:
+    """Ids, where a variant without one is called chromosome:position:other:counted, as the alleles of a VCF follow each other."""
+    unnamed = np.flatnonzero(np.isin(names, texts(UNNAMED)))
+    if not unnamed.size:
+        return names
+    columns = [part[unnamed].tolist() for part in (chromosomes, positions, other, counted)]
+    found = names.copy()
+    found[unnamed] = texts([":".join(map(str, row)) for row in zip(*columns, strict=True)])
+    return found
+
+
+def whole(vector: Vector) -> NDArray[Any]:
+    """All of a vector, which is read in pieces: text takes many times as much memory while it is read."""
+    found = np.empty(vector.shape, vector.dtype)
+    for piece, values in Coordinate(DIMS[1], vector, vector.parts).pieces():
+        found[piece] = values
+    return found
 
 
 def plain_chromosome(name: str) -> str:
@@ -95,10 +124,24 @@ def plain_chromosome(name: str) -> str:
     return re.sub(r"^(?:chr)?0*(?=.)", "", name, flags=re.IGNORECASE).upper()
 
 
+_NOT_AUTOSOMES = ("X", "Y", "XY", "M", "MT", "PAR1", "PAR2", "0")
+_OF_PLINK = ("23", "24", "25", "26")
+"""How plink numbers X, Y, XY and MT of people."""
+
+
+def not_autosomal(chromosomes: Vector) -> list[str]:
+    """The names of the chromosomes that are known to be no autosomes: of sex, of mitochondria, or not known."""
+    names = {name: plain_chromosome(name) for name in numbered(chromosomes)[0]}
+    of_people = not any(plain.isdigit() and int(plain) > int(_OF_PLINK[-1]) for plain in names.values())
+    others = (*_NOT_AUTOSOMES, *(_OF_PLINK if of_people else ()))
+    found = [name for name, plain in names.items() if plain in others]
+    return found if len(found) < len(names) else []
+
+
 def chosen_variants(
     name: str,
     variants: Variants,
-    chromosomes: Literal["autosomes"] | Sequence[int | str] | None = None,
+    chromosomes: Chromosomes | None = None,
     ids: str | Sequence[str] | None = None,
     min_distance: int | None = None,
     used: NDArray[np.bool_] | None = None,
@@ -134,15 +177,30 @@ def chosen_variants(
     return chosen
 
 
-def numbered(values: Texts) -> tuple[list[str], NDArray[np.int64]]:
-    """The different ones of some names, in the order of the first of each, and the number of each name among them."""
-    numbers: dict[str, int] = {}
-    found = np.fromiter((numbers.setdefault(one, len(numbers)) for one in values.tolist()), np.int64, len(values))
-    return list(numbers), found
+def numbered(chromosomes: Vector) -> tuple[list[str], NDArray[np.int32]]:
+    """The different chromosomes, as the first variant of each calls it, and the number of each variant's among them, (d,).
+
+    Names of one chromosome, such as 1 and chr1, have one number.
+    """
+    plain, called, found = dict[str, int](), list[str](), np.empty(chromosomes.shape, np.int32)
+    for piece, names in Coordinate(DIMS[1], chromosomes, chromosomes.parts).pieces():
+        different, firsts, codes = np.unique(np.array(names.tolist()), return_index=True, return_inverse=True)
+        numbers = np.empty(len(different), np.int32)
+        for at in np.argsort(firsts).tolist():
+            name = str(different[at])
+            short = plain_chromosome(name)
+            if short not in plain:
+                plain[short] = len(plain)
+                called.append(name)
+            numbers[at] = plain[short]
+        found[piece] = numbers[codes]
+    return called, found
 
 
-def _of_chromosomes(name: str, variants: Variants, wanted: Literal["autosomes"] | Sequence[int | str]) -> NDArray[Any]:
-    found, numbers = numbered(variants.chromosomes[...])
+def _of_chromosomes(name: str, variants: Variants, wanted: Chromosomes) -> NDArray[Any]:
+    found, numbers = numbered(variants.chromosomes)
+    if wanted == "all":
+        return np.ones(len(variants), bool)
     if wanted == "autosomes":
         return np.array([_AUTOSOME.fullmatch(one) is not None for one in found])[numbers]
     plain = [plain_chromosome(one) for one in found]
@@ -157,19 +215,32 @@ def _of_chromosomes(name: str, variants: Variants, wanted: Literal["autosomes"] 
     return np.array([one in asked for one in plain])[numbers]
 
 
+def _listed(ids: str | Sequence[str]) -> set[str]:
+    """Ids of variants, or those of a file."""
+    if not isinstance(ids, str):
+        return set(ids)
+    try:
+        with open(ids, encoding="utf-8") as file:
+            return {line.split()[0] for line in file if line.strip()}
+    except (OSError, UnicodeDecodeError) as cause:
+        raise InputError(
+            f"{ids}: can't be read: {cause}",
+            "Give a text file with one id a line.",
+            key="preprocess.filters.variants",
+        ) from cause
+
+
+def n_listed(variants: Variants, ids: str | Sequence[str]) -> str:
+    """How many of some ids are there, in words."""
+    wanted, there = _listed(ids), set[str]()
+    for _, names in Coordinate(DIMS[1], variants.ids, variants.ids.parts).pieces():
+        there |= wanted.intersection(names.tolist())
+    return f"{len(there):,} of {len(wanted):,} ids"
+
+
 def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[np.bool_]:
     where = ids if isinstance(ids, str) else "the list"
-    if isinstance(ids, str):
-        try:
-            with open(ids, encoding="utf-8") as file:
-                ids = [line.split()[0] for line in file if line.strip()]
-        except (OSError, UnicodeDecodeError) as cause:
-            raise InputError(
-                f"{where}: can't be read: {cause}",
-                "Give a text file with one id a line.",
-                key="preprocess.filters.variants",
-            ) from cause
-    wanted, found = set(ids), np.zeros(len(variants), bool)
+    wanted, found = _listed(ids), np.zeros(len(variants), bool)
     for piece, names in Coordinate(DIMS[1], variants.ids, variants.ids.parts).pieces():
         found[piece] = [one in wanted for one in names.tolist()]
     if not found.any():
@@ -184,7 +255,7 @@ def _of_ids(name: str, variants: Variants, ids: str | Sequence[str]) -> NDArray[
 def _thinned(variants: Variants, chosen: NDArray[np.bool_], min_distance: int) -> NDArray[np.bool_]:
     """The mask without variants that are closer than this to the one before of their chromosome that stays."""
     thinned, last, places = np.zeros_like(chosen), dict[int, int](), np.flatnonzero(chosen)
-    positions, (_, chromosomes) = variants.positions[...], numbered(variants.chromosomes[...])
+    positions, (_, chromosomes) = whole(variants.positions), numbered(variants.chromosomes)
     order = places[np.lexsort((positions[places], chromosomes[places]))]
     for place, chromosome, position in zip(
         order.tolist(), chromosomes[order].tolist(), positions[order].tolist(), strict=True
@@ -219,7 +290,7 @@ FIELDS = 6
 def _bim(path: str, _state: str) -> Variants:
     starts, n = _lines_of(path)
 
-    def column(number: int, piece: slice) -> list[str]:
+    def columns(piece: slice, *numbers: int) -> list[list[str]]:
         first, last = piece.start // LINES, -(-piece.stop // LINES)
         with open(path, "rb") as file:
             file.seek(starts[first])
@@ -235,13 +306,18 @@ def _bim(path: str, _state: str) -> Variants:
                 key="input.uri",
             )
         try:
-            return [row[number].decode() for row in rows]
+            return [[row[number].decode() for row in rows] for number in numbers]
         except UnicodeDecodeError as cause:
             raise InputError(f"{path}: is not UTF-8: {cause}", "Write it again in UTF-8.", "input.uri") from None
 
     def read(field: str, piece: slice) -> NDArray[Any]:
-        found = column(OF_BIM[field], piece)
-        return _positions(path, found) if field == "positions" else texts(found)
+        if field != "ids":
+            (found,) = columns(piece, OF_BIM[field])
+            return _positions(path, found) if field == "positions" else texts(found)
+        ids, chromosomes, positions, other, counted = columns(
+            piece, *(OF_BIM[name] for name in ("ids", "chromosomes", "positions", "other", "counted"))
+        )
+        return named_by_place(texts(ids), texts(chromosomes), np.array(positions), texts(other), texts(counted))
 
     kinds = {field: np.int64 if field == "positions" else None for field in OF_BIM}
     return Variants(**{field: vector(path, n, partial(read, field), kind) for field, kind in kinds.items()})
@@ -255,7 +331,13 @@ def count_lines(path: str) -> int:
 def _lines_of(path: str) -> tuple[list[int], int]:
     """Where each LINES-th line of a file begins, and the end of the file; and the number of lines."""
     starts, n, at, last = [0], 0, 0, b"\n"
-    with open(path, "rb") as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except OSError as cause:
+        raise InputError(
+            f"{path}: can't be read: {cause.strerror}", "Name a .bim, or a table of variants.", "input.uri"
+        ) from None
+    with file:
         while block := file.read(2**20):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
             numbers = n + 1 + np.arange(len(ends))
@@ -269,7 +351,7 @@ def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
     try:
         return np.array(found, np.int64) if found else np.empty(0, np.int64)
     except (ValueError, OverflowError):
-        wrong = next(one for one in found if not re.fullmatch(r"[+-]?\d+", one))
+        wrong = next((one for one in found if not re.fullmatch(r"[+-]?\d{1,18}", one)), "")
         raise InputError(
             f"{path}: {wrong!r} is no position in base pairs", "Give whole numbers.", "input.uri"
         ) from None
@@ -287,7 +369,15 @@ def _table(path: str, _state: str) -> Variants:
                     "Name them so in its first line.",
                     key="input.variants",
                 )
-            rows = [[row[name] for name in COLUMNS] for row in reader]
+            rows = []
+            for row in reader:
+                rows.append([row[name] for name in COLUMNS])
+                if None in rows[-1]:
+                    raise InputError(
+                        f"{path}: line {reader.line_num} has no {COLUMNS[rows[-1].index(None)]}",
+                        f"Give {', '.join(COLUMNS)} in each line.",
+                        key="input.variants",
+                    )
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(
             f"{path}: can't be read: {cause}", "Give a .bim, or a table of variants.", "input.variants"

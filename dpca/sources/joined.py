@@ -23,6 +23,7 @@ from dpca.slabs import placed, split
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.genotypes import Variants
 
 KEPT_OPEN, KEPT_BYTES = 128, 2**27
 """Most files that a reader keeps open, and most memory that they take; others are opened for each read (1.5 ms in HDF5)."""
@@ -213,6 +214,16 @@ class JoinedSource(Source):
         paths = [place[0] for place in places if place is not None and isinstance(place[0], str)]
         arrays = {place[1] for place in places if place is not None}
         return (paths, arrays.pop()) if len(paths) == len(places) and len(arrays) == 1 else None
+
+    @property
+    def variants(self) -> Variants | None:
+        """Those of the first file; the others count the same alleles."""
+        return self._members[0].source.variants
+
+    @property
+    def families(self) -> NDArray[Any] | None:
+        found = [member.source.families for member in self._members]
+        return None if any(one is None for one in found) else np.concatenate([one for one in found if one is not None])
 
     def fingerprint(self) -> dict[str, Any]:
         names = _short([member.source.layout.name for member in self._members])

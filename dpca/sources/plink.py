@@ -23,6 +23,8 @@ from dpca.sources.npy import file_facts, file_state
 MAGIC, BY_VARIANT = b"\x6c\x1b", 1
 HEADER_BYTES = 3
 IN_A_BYTE = 4
+NOBODY = "0"
+"""What stands for a parent who is not known."""
 DOSAGES = np.array([2, MISSING, 1, 0], np.int8)
 """Copies of the first allele of the .bim by code: 00, 01, 10, 11 (PLINK 1.9 file format reference, .bed)."""
 TABLE = DOSAGES[(np.arange(256)[:, None] >> np.array([0, 2, 4, 6])) & 3].copy().view(np.uint32)[:, 0]
@@ -39,6 +41,8 @@ class People:
     """Ids within the family, (n,)."""
     names: Texts
     """What tells people apart: their ids; where these repeat in several families, family:id, (n,)."""
+    founders: NDArray[np.bool_]
+    """Whose father and mother are both 0, (n,)."""
 
 
 def read_people(path: str) -> People:
@@ -75,7 +79,8 @@ def _people(path: str, _state: str) -> People:
             "Give each another id.",
             "input.uri",
         )
-    return People(texts(families), texts(ids), texts(names))
+    founders = np.array([all(parent == NOBODY for parent in row[2:4]) for row in rows], bool)
+    return People(texts(families), texts(ids), texts(names), founders)
 
 
 class _BedReader(Reader):
@@ -98,9 +103,20 @@ class _BedReader(Reader):
             raise StorageError(
                 f"{self.layout.name}: ends within variant {variants.start + len(packed) // step}", "Restore it."
             )
+        self._check_padding(np.frombuffer(packed, np.uint8)[step - 1 :: step], variants.start)
         out = self._buffer.view((count, step), np.dtype(np.uint32))
         np.take(TABLE, np.frombuffer(packed, np.uint8).reshape(count, step), out=out, mode="clip")
         return out.view(np.int8)[:, people].T
+
+    def _check_padding(self, last: NDArray[np.uint8], first_variant: int) -> None:
+        """Refuse bits behind the last person that are not 0: there are more people than the .fam has lines."""
+        n = self._source.layout.shape[0]
+        if n % IN_A_BYTE and (more := last >> (2 * (n % IN_A_BYTE))).any():
+            raise StorageError(
+                f"{self.layout.name}: has genotypes of more people than {self._source.fam} has lines ({n:,}), the first at variant "
+                f"{first_variant + int(np.argmax(more > 0))}",
+                "The three files belong together: write them again.",
+            )
 
     def coordinate(self, axis: int) -> Coordinate | None:
         if axis == 1:
@@ -180,6 +196,10 @@ class BedSource(Source):
     @property
     def variants(self) -> Variants:
         return read_variants(self.bim)
+
+    @property
+    def founders(self) -> NDArray[np.bool_]:
+        return read_people(self.fam).founders
 
     @property
     def families(self) -> Texts:

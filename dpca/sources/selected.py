@@ -110,6 +110,11 @@ class SelectedSource(View):
         whole = self._source.families
         return None if whole is None else whole[self.chosen]
 
+    @property
+    def founders(self) -> NDArray[np.bool_] | None:
+        whole = self._source.founders
+        return None if whole is None else whole[self.chosen]
+
     def stored_bytes(self) -> int | None:
         return None
 

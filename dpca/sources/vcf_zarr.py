@@ -22,9 +22,11 @@ from dpca.sources.genotypes import (
     MISSING,
     MULTIALLELIC,
     NOT_DIPLOID,
+    UNNAMED,
     Multiallelic,
     Texts,
     Variants,
+    named_by_place,
     texts,
     vector,
 )
@@ -33,7 +35,6 @@ from dpca.sources.view import View, ViewReader
 PLOIDY = 2
 ABSENT = -2
 """The number of an allele that a call does not have, as of a chromosome without a pair."""
-UNNAMED = (".", "")
 
 
 class VcfZarrSource(View):
@@ -77,9 +78,16 @@ class VcfZarrSource(View):
                 dims=DIMS,
                 missing_values=(float(MISSING),),
                 stored_dtype=None,
+                of_calls=True,
             ),
         )
         self._beside, self._multiallelic = beside, multiallelic
+        if multiallelic == "leave_out" and beside("variant_allele") is None:
+            raise InputError(
+                f"{layout.name}: has no variant_allele beside it, which tells variants of more than two alleles",
+                "Set input.multiallelic: error, or count.",
+                key="input.multiallelic",
+            )
 
     def behind(self, region: Region) -> Region:
         samples, variants = region
@@ -106,21 +114,37 @@ class VcfZarrSource(View):
         """What is sent to a worker: without what was read of samples."""
         return {name: value for name, value in self.__dict__.items() if name != "samples"}
 
-    def dosages(self, calls: NDArray[Any], out: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Copies of all alleles but the first, (variants, samples), and codes for what is no dosage."""
+    def dosages(self, calls: NDArray[Any], first_variant: int, out: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Copies of all alleles but the first, (variants, samples), and codes for what is no dosage.
+
+        Parameters
+        ----------
+        first_variant : the number of the first of these variants
+        """
         first, second = calls[..., 0], calls[..., 1]
         np.add(first, second, out=out, casting="same_kind")
-        if calls.size and calls.min() >= 0 and calls.max() <= 1:
-            return out
-        np.copyto(out, ((first > 0).astype(np.int8) + (second > 0)))
-        third = (first > 1) | (second > 1)
-        if self._multiallelic == "error":
-            out[third] = MULTIALLELIC
-        elif self._multiallelic == "leave_out":
-            out[third.any(axis=1)] = MISSING
-        out[(first == MISSING) | (second == MISSING)] = MISSING
-        out[(first == ABSENT) | (second == ABSENT)] = NOT_DIPLOID
+        plain = calls.size > 0 and calls.min() >= 0 and calls.max() <= 1
+        if not plain:
+            self._decode(first, second, out)
+        if self._multiallelic == "leave_out":
+            out[self._has_third(slice(first_variant, first_variant + len(out)))] = MISSING
         return out
+
+    def _decode(self, first: NDArray[Any], second: NDArray[Any], out: NDArray[np.int8]) -> None:
+        np.copyto(out, ((first > 0).astype(np.int8) + (second > 0)))
+        if self._multiallelic == "error":
+            out[(first > 1) | (second > 1)] = MULTIALLELIC
+        out[(first == MISSING) | (second == MISSING)] = MISSING
+        out[((first == ABSENT) & (second >= 0)) | ((first >= 0) & (second == ABSENT))] = NOT_DIPLOID
+        out[(first < 0) & (second < 0)] = MISSING  # as of a lone dot
+
+    def _has_third(self, variants: slice) -> NDArray[np.bool_]:
+        """Mask of the variants with more than two alleles, which does not depend on the samples in hand."""
+        alleles = self._beside("variant_allele")
+        assert alleles is not None
+        further = texts(np.asarray(alleles[variants])[:, PLOIDY:].reshape(-1))
+        named = ~np.isin(further, texts(UNNAMED)).reshape(variants.stop - variants.start, -1)
+        return np.asarray(named.any(axis=1))
 
     @property
     def variants(self) -> Variants | None:
@@ -139,17 +163,14 @@ class VcfZarrSource(View):
             return np.asarray(names_of_contigs[contig[piece]])
 
         def allele(number: int, piece: slice) -> Texts:
-            return texts(alleles[piece][:, number])
+            some = np.asarray(alleles[piece])
+            return texts(some[:, number] if number < some.shape[1] else [""] * len(some))
 
         def ids(piece: slice) -> Texts:
             named = texts(["."] * (piece.stop - piece.start) if given is None else given[piece])
-            unnamed = np.flatnonzero(np.isin(named, texts(UNNAMED)))
-            if unnamed.size:
-                parts = (chromosomes(piece), position[piece], allele(0, piece), allele(1, piece))
-                columns = [part[unnamed].tolist() for part in parts]
-                named = named.copy()
-                named[unnamed] = texts([":".join(map(str, row)) for row in zip(*columns, strict=True)])
-            return named
+            if not np.isin(named, texts(UNNAMED)).any():
+                return named
+            return named_by_place(named, chromosomes(piece), position[piece], allele(0, piece), allele(1, piece))
 
         n, name = self.layout.shape[1], self.layout.name
         return Variants(
@@ -178,7 +199,7 @@ class _VcfReader(ViewReader):
     def _read(self, region: Region) -> NDArray[Any]:
         calls = self._reader.read(self._source.behind(region))
         out = self._buffer.view(calls.shape[:2], np.dtype(np.int8))
-        return self._source.dosages(calls, out).T
+        return self._source.dosages(calls, region[1].start, out).T
 
     def coordinate(self, axis: int) -> Coordinate | None:
         if axis == 1:

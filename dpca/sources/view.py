@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Layout, Reader, Region, Source
@@ -84,6 +85,10 @@ class View(Source):
     @property
     def variants(self) -> Variants | None:
         return self._source.variants
+
+    @property
+    def founders(self) -> NDArray[np.bool_] | None:
+        return self._source.founders
 
     @property
     def families(self) -> NDArray[Any] | None:
