@@ -178,7 +178,7 @@ class Kept:
     def samples(self, time: Time = "auto") -> Samples:
         """The samples as the runs had them; the Gram matrices are read when they are first needed."""
         unread = Unread(self.first.n_samples, self.products)
-        return Samples.of(unread, self.axis(time), self.known, self.features, self.rules.of_reference)
+        return Samples.of(unread, self.axis(time), self.known, self.features)
 
     @property
     def sizes(self) -> tuple[str, int]:
@@ -293,6 +293,12 @@ def _check_usable(result: Result, alone: bool) -> None:
             f"{result.name}: ran with missing: pairwise, which divides each entry of the Gram matrix by a count of its own, and "
             + ("is beside others" if not alone else "an earlier version kept no counts"),
             "Run again with preprocess.missing: mean.",
+            key="from",
+        )
+    if result.rules.of_reference and result.rules.missing != "pairwise":
+        raise InputError(
+            f"{result.name}: is about the mean of some people (preprocess.scale.reference), where derived analyses are about that of all",
+            "Run again without the reference, or with missing: pairwise.",
             key="from",
         )
     if not keeps_gram(result):

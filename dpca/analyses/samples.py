@@ -77,28 +77,11 @@ class Samples:
     """The groups of features that the products are the sum of, where they are known."""
     by: tuple[By | None, ...] = ()
     """What each operator goes by, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
-    of_reference: bool = False
-    """Whether the run subtracted the means of some samples only: then its own components are not about the mean of all either."""
 
     @classmethod
-    def of(
-        cls,
-        products: AnyProducts | Unread,
-        axis: Axis,
-        known: Known,
-        features: Features | None = None,
-        of_reference: bool = False,
-    ) -> Samples:
+    def of(cls, products: AnyProducts | Unread, axis: Axis, known: Known, features: Features | None = None) -> Samples:
         """The samples as the run had them."""
-        return cls(
-            products,
-            known,
-            Chain(products.n),
-            axis,
-            np.arange(products.n),
-            features=features,
-            of_reference=of_reference,
-        )
+        return cls(products, known, Chain(products.n), axis, np.arange(products.n), features=features)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed: the products of rows are as large as K."""
@@ -122,7 +105,7 @@ class Samples:
     @property
     def centred(self) -> Samples:
         """The same about the mean of all rows; a filter or a difference leaves one, though it removes that of the samples."""
-        if self.of_pairs or (self.of_reference and not self.chain.operators):
+        if self.of_pairs:
             return self
         last = self.chain.operators[-1] if self.chain.operators else None
         about_mean = isinstance(last, Weights | Between) or (isinstance(last, Remainder) and last.removes_mean)

@@ -152,17 +152,17 @@ def test_frequencies_of_founders(capsys):
     founders = np.arange(60) % 3 > 0
     z, _ = standardized(of.dosages, "plink2", founders)
     assert_decomposes(run(uri, reference="founders"), z @ z.T / len(of.dosages))
-    run(uri, missing="mean", reference="founders")
-    analyses = [{"name": "again", "model": {"kind": "pca", "n_components": K}}]
-    asked = {
-        "from": "result",
-        "analyses": analyses,
-        "components": False,
-        "output": {"path": "derived", "report": False},
-    }
+    run(uri, missing="mean", reference="founders", output={"groups": {"by": "chromosome"}})
+    analyses = [{"name": "loco", "features": {"leave_out": ["3"]}, "model": {"kind": "pca", "n_components": K}}]
+    asked = {"from": "result", "analyses": analyses, "components": False, "output": {"path": "derived"}}
     Path("d.yaml").write_text(yaml.safe_dump(asked))
+    capsys.readouterr()
+    assert dpca("derive", "d.yaml") == 2
+    assert "is about the mean of some people" in capsys.readouterr().err
+    run(uri, reference="founders", output={"groups": {"by": "chromosome"}})
     assert dpca("derive", "d.yaml") == 0
-    derived = zarr.open_group("derived/result.zarr", mode="r")["again/singular_values"][...]
+    z = z * (np.array(of.chromosomes) != "3")
+    derived = zarr.open_group("derived/result.zarr", mode="r")["loco/singular_values"][...]
     np.testing.assert_allclose(derived**2, decomposed(z @ z.T, K)[0], rtol=1e-9)
 
 
