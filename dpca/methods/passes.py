@@ -26,7 +26,7 @@ from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.division import WHOLE, Along, Division, of_features
-from dpca.numerics.dosages import ROUNDING, DosagePanels, NotDosage
+from dpca.numerics.dosages import DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
@@ -36,7 +36,7 @@ from dpca.numerics.sketch import random_columns
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
-from dpca.sources.genotypes import COPIES, explained
+from dpca.sources.genotypes import COPIES, ROUNDING, explained
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs

@@ -23,13 +23,9 @@ from numpy.typing import NDArray
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
 from dpca.numerics.preprocess import NotFinite, cleared, in_memory_order, not_lost, places_of, sums
-from dpca.sources.genotypes import COPIES, MISSING
+from dpca.sources.genotypes import COPIES, MISSING, ROUNDING
 
 F64 = NDArray[np.float64]
-
-
-ROUNDING = 1e-6
-"""Dosages that were packed or imputed may be so much below 0 or above 2."""
 
 
 class NotDosage(Exception):

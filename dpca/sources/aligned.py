@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
 from dpca.sources.coordinate import Coordinate, Vector
-from dpca.sources.genotypes import COPIES, DIMS, MISSING, Variants, numbered, plain_chromosome, whole
+from dpca.sources.genotypes import COPIES, DIMS, MISSING, ROUNDING, Variants, numbered, plain_chromosome, whole
 from dpca.sources.missing import EVERY
 from dpca.sources.view import View, ViewReader
 
@@ -230,7 +230,7 @@ class _AlignedReader(ViewReader):
                 values = np.where(stored.marked(values), np.nan, values * factor + offset)
             out[wanted] = values
         turned = out[swapped]
-        dosage = (turned >= 0) & (turned <= COPIES) & ~self.layout.marked(turned)
+        dosage = (turned >= -ROUNDING) & (turned <= COPIES + ROUNDING) & ~self.layout.marked(turned)
         out[swapped] = np.where(dosage, COPIES - turned, turned)
         return out.T
 

@@ -25,6 +25,8 @@ from dpca.sources.view import View, ViewReader
 
 COPIES = 2
 """Largest dosage: one copy on each of two chromosomes."""
+ROUNDING = 1e-6
+"""Dosages that were packed or imputed may be so much below 0 or above 2."""
 MISSING, NOT_DIPLOID, MULTIALLELIC = -1, -2, -3
 """What stands in place of a dosage."""
 Multiallelic = Literal["error", "leave_out", "count"]
