@@ -32,7 +32,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 ## looks: figures of workflows, and reports in a browser (a minute; needs chromium)
-looks: $(VENV)/.report $(VENV)/.figures
+looks: $(VENV)/.looks
 	$(BIN)/python -m pytest -m looks
 
 ## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader (two minutes, with the installation; needs plink2 and eigensoft)
@@ -171,6 +171,10 @@ $(PEERS)/.ready: pyproject.toml
 
 $(VENV)/.report: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report]'
+	touch $@
+
+$(VENV)/.looks: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report,looks,figures,nifti]'
 	touch $@
 
 $(VENV)/.figures: $(READY)

@@ -400,9 +400,7 @@ def report(
         from dpca.report.derived import write_derived_report
         from dpca.report.page import write_report
     except ImportError as cause:
-        raise InputError(
-            f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
-        ) from cause
+        raise InputError(f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh.") from cause
     _check_with(
         ("--labels-array", labels_array, "--labels", labels),
         ("--labels-column", labels_column, "--labels", labels),

@@ -16,7 +16,7 @@ def write_beside(place: Path, progress: Progress) -> None:
         from dpca.report.derived import write_derived_report
         from dpca.report.page import write_report
     except ImportError:
-        progress.say("no report.html: what draws it is not installed (pip install jinja2 matplotlib)")
+        progress.say("no report.html: what draws it is not installed (pip install jinja2 bokeh)")
         return
     progress.say("drawing report.html")
     try:

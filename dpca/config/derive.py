@@ -290,7 +290,7 @@ class DerivedOutput(Section):
     """Where the result goes."""
 
     path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
-    report: Annotated[bool, Field(description="Write report.html, if jinja2 and matplotlib are installed.")] = True
+    report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True
 
 
 class Derive(Section):

@@ -463,7 +463,7 @@ class Output(Section):
             "Inputs of a list are groups in any case. Each takes memory for one more n x n matrix."
         ),
     ] = None
-    report: Annotated[bool, Field(description="Write report.html, if jinja2 and matplotlib are installed.")] = True
+    report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True
 
 
 class Config(Section):

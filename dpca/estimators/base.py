@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, get_args
@@ -207,10 +208,22 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             from dpca.report.page import write_report
         except ImportError as cause:
             raise InputError(
-                f"a report needs {cause.name}, which is not installed", "pip install jinja2 matplotlib."
+                f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh."
             ) from cause
         result = in_memory(self._result, self._changeable) if self._in_memory else self._result
         return write_report(result, None if labels is None else np.asarray(labels), Path(path))
+
+    def _repr_html_(self) -> str:
+        """In a cell of a notebook: the fit in short; without one, the parameters, as scikit-learn shows them."""
+        parameters = str(super()._repr_html_())
+        if not hasattr(self, "_result"):
+            return parameters
+        from dpca.report.short import as_html
+
+        try:
+            return parameters + as_html(self._result)
+        except DpcaError as error:  # its directory is gone, or damaged
+            return f"{parameters}<p>{escape(str(error))}</p>"
 
     @property
     def _changeable(self) -> dict[str, NDArray[Any]]:

@@ -16,12 +16,14 @@ from dpca.report import derived_resampling as resampling
 from dpca.report import derived_statistics as statistics
 from dpca.report import findings, rotation
 from dpca.report.derived_findings import Lead, Unit
-from dpca.report.figures import of_component, of_group_shares, of_order
+from dpca.report.figures import POSITION, identified, of_component, of_group_shares, of_order, scale_of, score
 from dpca.report.findings import MOST_POINTS, SHOWN_SCORES, TOP, Component
+from dpca.report.marks import Figure, Table
 from dpca.report.rendering import as_yaml, link_to, memory_of, write_page
 from dpca.store.arrays import of_group
 from dpca.store.derived import Analysis, DerivedResult
 from dpca.store.directory import REPORT
+from dpca.store.names import names_along
 from dpca.units import by, describe_bytes
 
 KINDS = {
@@ -49,7 +51,9 @@ def write_derived_report(result: DerivedResult, out: Path | None = None) -> Path
     -------
     The file, which needs no other files and no network
     """
-    return write_page("derived.html.j2", document(result), result.path / REPORT if out is None else out)
+    contents = document(result)
+    tables = {one["rows"].word: one["rows"] for one in contents["analyses"] if one["rows"] is not None}
+    return write_page("derived.html.j2", contents, result.path / REPORT if out is None else out, tables)
 
 
 def document(result: DerivedResult) -> dict[str, Any]:
@@ -97,7 +101,7 @@ class _View:
 
     def id(self, *words: str) -> str:
         """An id that no other figure has."""
-        return figures.identifier(self.analysis.name, *words)
+        return identified(self.analysis.name, *words)
 
 
 def _views(analyses: dict[str, Analysis]) -> list[_View]:
@@ -142,7 +146,7 @@ def _section(view: _View) -> dict[str, Any]:
     }.get(analysis.kind, _components)
     contents, captions = tell(view)
     if not view.drawn:
-        contents |= {"figures": [], "scores": ""}
+        contents |= {"figures": [], "scores": None}
     verdict = document["verdict"]
     return {
         "id": analysis.name,
@@ -151,6 +155,7 @@ def _section(view: _View) -> dict[str, Any]:
         "told": f"{document['rows']:,} rows" + (f": {operators}" if operators else "") + f". {verdict}.",
         "caveat": f"{document['caveat']}." if document["caveat"] else "",
         "beside": [],
+        "rows": None,
         **contents,
         **_maps(view, captions),
     }
@@ -178,7 +183,7 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         for number in derived.rows_shown(range(len(shares)))
     ]
     turn = " A turn is that of the score in the complex plane, on average: the period of what propagates."
-    intervals, drawn, grouped = None if draws is None else draws.shares, list[str](), ""
+    intervals, drawn, grouped = None if draws is None else draws.shares, list[Figure](), ""
     if view.drawn:
         drawn.append(figures.of_spectrum(found, view.id("spectrum"), intervals))
         drawn += [] if draws is None else [resampling.of_angles(draws, view.id("angles"))]
@@ -309,7 +314,7 @@ def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
         for at in peaks
     ]
     blocks, drawn = analysis["scores"], sorted(peaks[: derived.MOST_MAPS])
-    scores = ""
+    scores: Figure | None = None
     if view.drawn and drawn:
         sizes = np.stack([np.abs(np.asarray(blocks[at, :, 0])) for at in drawn], axis=1)
         axis = findings.axis_of(analysis, blocks.dims[1], "block")
@@ -329,18 +334,20 @@ def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
     return contents, about
 
 
-def _scores(view: _View, numbers: list[int], is_complex: bool, phases: bool) -> dict[str, str]:
+def _scores(view: _View, numbers: list[int], is_complex: bool, phases: bool) -> dict[str, Any]:
     """Scores over their coordinate."""
     scores = view.analysis["scores"]
     count, every = scores.shape[0], -(-scores.shape[0] // MOST_POINTS)
     part = "" if every == 1 else f" One of {every:,} rows is drawn."
     if not view.drawn or not numbers:
-        return {"scores": "", "scores_caption": ""}
+        return {"scores": None, "scores_caption": ""}
     axis = findings.axis_of(view.analysis, scores.dims[0], "row", MOST_POINTS)
     values = np.asarray(scores[:, : max(numbers) + 1])[::every]
     if not is_complex:
-        drawn = of_order(values.astype(np.float64), axis, None, every, view.id("scores"), figures.MANY)
-        return {"scores": drawn, "scores_caption": f"Scores of {count:,} rows.{part}"}
+        return {
+            **_real_scores(view, axis, values.astype(np.float64), every),
+            "scores_caption": f"Scores of {count:,} rows.{part}",
+        }
     shown = numbers[:3] if phases else numbers[:2]
     drawn = figures.of_complex_scores(
         values[:, shown], shown, axis, every, phases, view.id("scores"), "score" if phases else "mode"
@@ -351,6 +358,17 @@ def _scores(view: _View, numbers: list[int], is_complex: bool, phases: bool) -> 
         "scores": drawn,
         "scores_caption": f"{which} in {count:,} rows: real part, within the amplitude (dashed){below}.{part}",
     }
+
+
+def _real_scores(view: _View, axis: findings.Axis, values: np.ndarray[Any, Any], every: int) -> dict[str, Any]:
+    """The figure of scores, and the table of rows that it shows."""
+    dim, count = view.analysis["scores"].dims[0], view.analysis["scores"].shape[0]
+    columns = {score(number): column for number, column in enumerate(values.T)}
+    columns[POSITION] = axis.positions(len(values), every)
+    names = tuple(names_along(view.analysis, dim or "row", range(0, count, every)))
+    rows = Table(f"row of {view.analysis.name}", names, columns, every=every)
+    scale = scale_of(axis, len(values), every, view.id("rows"))
+    return {"scores": of_order(values.shape[1], scale, view.id("scores"), rows.word), "rows": rows}
 
 
 MOVING = {
@@ -370,7 +388,7 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
         return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
     if not view.drawn:
         return {"maps": [], "how": ""}
-    shown, words, common = list[tuple[int, dict[str, str]]](), list[str](), dict[str, None]()
+    shown, words, common = list[tuple[int, dict[str, Any]]](), list[str](), dict[str, None]()
     for group, array in analysis.maps.items():
         of_group, named = (f", {group}", f"{group}: ") if group else ("", "")
         asked = derived.wanted(analysis, array, view.n_maps, group)
@@ -392,12 +410,11 @@ def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
 
 def _drawn(
     view: _View, group: str, chosen: list[list[Lead]]
-) -> tuple[list[tuple[int, str, str]], list[str], list[str]]:
+) -> tuple[list[tuple[int, str, Figure]], list[str], list[str]]:
     """The place, the end of the caption, and the figure, of each map; and what has to be said of those of this group, and of all."""
     analysis, array = view.analysis, view.analysis.maps[group]
     ahead = len(chosen[0][0])
-    features = tuple(array.shape[ahead:])
-    pictures = findings.pictures(features, derived.PIXELS)
+    pictures = findings.views_of(analysis, array, ahead, derived.PIXELS)
     axes = [
         findings.axis_of(analysis, dim, f"feature axis {number}", 4 * derived.PIXELS)
         for number, dim in enumerate(array.dims[ahead:])
@@ -406,15 +423,16 @@ def _drawn(
     components = dict(zip(leads, findings.drawn(analysis, array, leads, derived.PIXELS), strict=True))
     if all(np.isnan(view).all() for component in components.values() for view in component.views):
         return [], ["This group of features was left out."], []
+    together = view.id("maps", group)
     own = [f"The leading {len(chosen)} of {total}."] if len(chosen) < (total := _total(analysis)) else []
     step = max(max(picture.step) for picture in pictures)
     if step > 1:
         own.append(
             f"A pixel stands for {by(pictures[0].step)} features: of them it has the value of largest magnitude."
         )
-    if pictures[0].middle:
+    if pictures[0].cut:
         own.append("Cut through the middle of the axes that are not shown.")
-    found, said = list[tuple[int, str, str]](), list[str]()
+    found, said = list[tuple[int, str, Figure]](), list[str]()
     errors = dict[Lead, Component]()
     if (beside := resampling.errors_of(analysis, group)) is not None:
         errors = dict(zip(leads, findings.drawn(analysis, beside, leads, derived.PIXELS), strict=True))
@@ -426,22 +444,22 @@ def _drawn(
         component = derived.as_real(components[one[0]])
         largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
         if component.views[0].dtype.kind != "c":
-            figure = of_component(str(one[0][-1]), component, pictures, axes, name=name)
+            figure = of_component(str(one[0][-1]), component, pictures, axes, name=name, together=together)
             found.append((place, f". Largest loadings: {largest}.", figure))
             if (error := errors.get(one[0])) is not None:
                 most = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in error.top[:MOST_SPELLED])
-                figure = of_component(str(one[0][-1]), error, pictures, axes, name=f"{name}-error")
+                figure = of_component(str(one[0][-1]), error, pictures, axes, name=f"{name}-error", together=together)
                 found.append((place, f": standard error of each loading. Largest: {most}.", figure))
             continue
         said = [MOVING[analysis.kind], NO_PHASE]
-        figure = figures.of_complex(component, pictures, axes, name)
+        figure = figures.of_complex(component, pictures, axes, name, together)
         found.append((place, f". Largest amplitudes: {largest}.", figure))
     if (turned := analysis.get(of_group("rotated_components", group))) is not None:
         some = [(number,) for number in range(min(len(chosen), turned.shape[0]))]
         for number, component in enumerate(findings.drawn(analysis, turned, some, derived.PIXELS)):
             largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
             name = view.id("rotated", group, str(number))
-            figure = of_component(str(number), component, pictures, axes, name=name)
+            figure = of_component(str(number), component, pictures, axes, name=name, together=together)
             found.append((_total(analysis) + number, f". Largest loadings: {largest}.", figure))
     return found, own, said
 
@@ -453,7 +471,7 @@ def _lagged(
     pictures: tuple[findings.Picture, ...],
     axes: list[findings.Axis],
     name: str,
-) -> tuple[str, str]:
+) -> tuple[str, Figure]:
     """The end of a caption, and the figure, of the maps of one component at several lags."""
     lags, step = np.asarray(analysis["lag"][...], np.float64), str(analysis["lag"].attributes["units"])
     chosen = [lead[0] for lead in leads]

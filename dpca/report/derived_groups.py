@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.drawing import COLORS, as_text, new_figure, styled, svg
+from dpca.report.marks import Figure, Image, Panel, Points, Scale
 from dpca.store.derived import Analysis
 
 F64 = NDArray[np.float64]
@@ -27,7 +28,7 @@ def contents(analysis: Analysis, drawn: bool, identify: Callable[..., str]) -> d
     tell = _similarity if analysis.kind == "similarity" else _pair
     table, draw, caption = tell(analysis)
     figures = [draw(identify("groups"))] if drawn else []
-    return {"figures": figures, "figures_caption": caption, "table": table, "scores": "", "scores_caption": ""}
+    return {"figures": figures, "figures_caption": caption, "table": table, "scores": None, "scores_caption": ""}
 
 
 def captions(analysis: Analysis) -> list[str]:
@@ -40,7 +41,7 @@ def names_in(analysis: Analysis, coordinate: str) -> list[str]:
     return [str(name) for name in analysis[coordinate][...]]
 
 
-def _pair(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], str], str]:
+def _pair(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], Figure], str]:
     document, first = analysis.certificate, names_in(analysis, "side")
     is_mca = analysis.kind == "mca"
     values = np.asarray(analysis["covariance" if is_mca else "correlations"][...], np.float64)
@@ -59,7 +60,7 @@ def _pair(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], str], str
     return table, lambda name: of_pair(scores, first, name), caption
 
 
-def _similarity(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], str], str]:
+def _similarity(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], Figure], str]:
     names, found = names_in(analysis, "group"), np.asarray(analysis["similarity"][...], np.float64)
     p_values = np.asarray(analysis["p_value"][...], np.float64) if "p_value" in analysis else None
     pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
@@ -73,28 +74,19 @@ def _similarity(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], str
     return table, lambda name: of_similarity(found, names, name), "RV coefficients (linear CKA) of groups of features."
 
 
-@styled
-def of_pair(scores: F64, names: list[str], name: str) -> str:
+def of_pair(scores: F64, names: list[str], name: str) -> Figure:
     """The first scores of two groups against each other, (2, rows)."""
-    figure = new_figure(4.2, 3.4)
-    axes = figure.subplots()
     deviations = scores.std(axis=1)
     x, y = scores / np.where(deviations > 0, deviations, 1.0)[:, None]
-    axes.plot(x, y, "o", color=COLORS[0], markersize=3, alpha=0.7)
-    axes.set(xlabel=as_text(names[0]), ylabel=as_text(names[1]))
-    return svg(figure, name)
+    panel = Panel((Points(x, y, size=4, opacity=0.7),), Scale(names[0]), Scale(names[1]))
+    return Figure(name, "pairs", ((panel,),), 320, 420, about="Scores of a pair of groups")
 
 
-@styled
-def of_similarity(found: F64, names: list[str], name: str) -> str:
+def of_similarity(found: F64, names: list[str], name: str) -> Figure:
     """Similarities of groups, (groups, groups), as an image."""
-    figure = new_figure(4.4, 3.7)
-    axes = figure.subplots()
-    drawn = axes.imshow(found, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
-    if len(names) <= SHOWN:
-        axes.set_xticks(range(len(names)), [as_text(one) for one in names], rotation=45, ha="right")
-        axes.set_yticks(range(len(names)), [as_text(one) for one in names])
-    else:
-        axes.set(xlabel="group", ylabel="group")
-    figure.colorbar(drawn, ax=axes, shrink=0.8, aspect=30, label="RV coefficient")
-    return svg(figure, name)
+    edge = len(names) - 0.5
+    few = len(names) <= SHOWN
+    scale = Scale("" if few else "group", whole=True, marks=dict(enumerate(names)) if few else {})
+    image = Image(found, -0.5, edge, -0.5, edge, (0.0, 1.0), "sequential", "RV coefficient")
+    panel = Panel((image,), replace(scale, limits=(-0.5, edge)), replace(scale, limits=(edge, -0.5)), ratio=1.0)
+    return Figure(name, "similarity of groups", ((panel,),), 320, 460, about="Similarity of groups of features")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.drawing import COLORS, INK, new_figure, styled, svg
+from dpca.report.marks import INK, Area, Figure, Line, Panel, Points, Scale
 from dpca.store.arrays import of_group
 from dpca.store.derived import Analysis
 from dpca.store.stored import Stored
@@ -74,18 +74,17 @@ def errors_of(analysis: Analysis, group: str) -> Stored | None:
     return analysis.get(name)
 
 
-@styled
-def of_angles(draws: Draws, name: str) -> str:
+def of_angles(draws: Draws, name: str) -> Figure:
     """The largest angle between leading components of draws and of all rows: the median, and most draws."""
-    figure = new_figure(4.2, 2.6)
-    axes = figure.subplots()
-    numbers = np.arange(1, draws.angles.shape[1] + 1)
+    numbers = np.arange(1, draws.angles.shape[1] + 1, dtype=np.float64)
     low, middle, high = np.quantile(draws.angles, [(1 - draws.level) / 2, 0.5, (1 + draws.level) / 2], axis=0)
-    axes.fill_between(
-        numbers, low, high, color=COLORS[0], alpha=0.25, linewidth=0, label=f"{100 * draws.level:g} % of draws"
+    panel = Panel(
+        (
+            Area(numbers, low, high, label=f"{100 * draws.level:g} % of draws"),
+            Line(numbers, middle, label="median"),
+            Points(numbers, middle, INK, size=4),
+        ),
+        Scale("leading components", whole=True),
+        Scale("largest angle (degrees)", (0.0, 92.0)),
     )
-    axes.plot(numbers, middle, color=INK, linewidth=1, marker="o", markersize=3, label="median")
-    axes.set(xlabel="leading components", ylabel="largest angle (degrees)", ylim=(0, 92))
-    axes.set_xticks(numbers[:: -(-len(numbers) // 6)])
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.18), ncols=2)
-    return svg(figure, name)
+    return Figure(name, "angles", ((panel,),), 250, 420, about="Angles between components of draws")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.report.drawing import COLORS, INK, MANY_POINTS, as_text, new_figure, styled, svg
+from dpca.report.figures import largest
+from dpca.report.marks import COLORS, Boxes, Figure, Image, Line, Panel, Points, Rule, Scale
 from dpca.store.derived import Analysis
 
 F64 = NDArray[np.float64]
@@ -30,6 +31,8 @@ TESTS = {
 }
 PIXELS = 400
 """Most rows and columns of the image of distances."""
+MANY_POINTS = 2000
+"""Larger numbers of points are smaller."""
 BLOCK_BYTES = 2**24
 """Of distances that are read at a time."""
 
@@ -51,10 +54,10 @@ def contents(analysis: Analysis, drawn: bool, identify: Callable[..., str]) -> C
     }
     table, draw, caption = tell[analysis.kind](analysis)
     figures = [one(identify(str(number))) for number, one in enumerate(draw)] if drawn else []
-    return {"figures": figures, "figures_caption": caption, "table": table, "scores": "", "scores_caption": ""}
+    return {"figures": figures, "figures_caption": caption, "table": table, "scores": None, "scores_caption": ""}
 
 
-Told = tuple[Contents, list[Callable[[str], str]], str]
+Told = tuple[Contents, list[Callable[[str], Figure]], str]
 """A table, what draws figures, and their caption."""
 
 
@@ -138,7 +141,7 @@ def _ridge(analysis: Analysis) -> Told:
         "rows": rows,
     }
     target, predicted = (np.asarray(analysis[name][...], np.float64) for name in ("target", "leave_one_out"))
-    drawn: list[Callable[[str], str]] = [lambda name: of_predictions(target, predicted, document["target"], name)]
+    drawn: list[Callable[[str], Figure]] = [lambda name: of_predictions(target, predicted, document["target"], name)]
     caption = (
         "Each row's value, and its prediction by the regression on all others; the line is where they are the same."
     )
@@ -165,81 +168,70 @@ def _heritability(analysis: Analysis) -> Told:
     return table, [lambda name: of_likelihood(at, values, document["h2"], name)], caption
 
 
-@styled
-def of_distances(values: F64, step: int, name: str) -> str:
+def of_distances(values: F64, step: int, name: str) -> Figure:
     """Distances as an image."""
-    figure = new_figure(4.6, 3.9)
-    axes = figure.subplots()
     edge = len(values) * step - 0.5
-    drawn = axes.imshow(values, cmap="viridis", vmin=0, extent=(-0.5, edge, edge, -0.5), interpolation="nearest")
-    axes.set(xlabel="row", ylabel="row")
-    figure.colorbar(drawn, ax=axes, shrink=0.8, aspect=30, label="distance")
-    return svg(figure, name)
+    image = Image(values, -0.5, edge, -0.5, edge, (0.0, largest([values])), "sequential", "distance")
+    panel = Panel((image,), Scale("row", (-0.5, edge), whole=True), Scale("row", (edge, -0.5), whole=True), ratio=1.0)
+    return Figure(name, "distances", ((panel,),), 360, 460, about="Distances of rows from each other")
 
 
-@styled
-def of_plane(scores: F64, name: str) -> str:
+def of_plane(scores: F64, name: str) -> Figure:
     """The first coordinate against the second."""
-    figure = new_figure(4.2, 3.4)
-    axes = figure.subplots()
-    _points(axes, scores[:, 0], scores[:, 1] if scores.shape[1] > 1 else np.zeros(len(scores)))
-    axes.set(xlabel="coordinate 0", ylabel="coordinate 1" if scores.shape[1] > 1 else "")
-    axes.set_aspect("equal", adjustable="datalim")
-    return svg(figure, name)
+    second = scores[:, 1] if scores.shape[1] > 1 else np.zeros(len(scores))
+    panel = Panel(
+        (_points(scores[:, 0], second),),
+        Scale("coordinate 0"),
+        Scale("coordinate 1" if scores.shape[1] > 1 else ""),
+        ratio=float(np.clip(np.ptp(second) / (np.ptp(scores[:, 0]) or 1.0), 0.4, 1.5)),
+    )
+    return Figure(name, "plane", ((panel,),), 320, 420, about="Principal coordinates")
 
 
-@styled
-def of_permutations(permuted: F64, found: float, name: str) -> str:
+def of_permutations(permuted: F64, found: float, name: str) -> Figure:
     """F of permutations, as a histogram, and that of the labels as they are."""
-    figure = new_figure(4.2, 2.6)
-    axes = figure.subplots()
     finite = permuted[np.isfinite(permuted)]
-    axes.hist(finite, bins=min(40, max(5, len(finite) // 20)), color=COLORS[0], alpha=0.85)
-    axes.axvline(found, color=COLORS[1], linewidth=1.5)
-    axes.set(xlabel="pseudo-F", ylabel="permutations")
-    return svg(figure, name)
+    counts, edges = np.histogram(finite, bins=min(40, max(5, len(finite) // 20)))
+    bars = Boxes(edges[:-1], edges[1:], np.zeros(len(counts)), counts.astype(np.float64))
+    panel = Panel((bars, Rule(found, "x", COLORS[1], 1.5)), Scale("pseudo-F"), Scale("permutations"))
+    return Figure(name, "permutations", ((panel,),), 250, 420, about="F of permutations")
 
 
-@styled
-def of_predictions(target: F64, predicted: F64, called: str, name: str) -> str:
+def of_predictions(target: F64, predicted: F64, called: str, name: str) -> Figure:
     """Predictions against what was predicted."""
-    figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
-    ends = [float(target.min()), float(target.max())]
-    axes.plot(ends, ends, color=INK, linewidth=0.7, alpha=0.7)
-    _points(axes, target, predicted)
-    axes.set(xlabel=as_text(called), ylabel="prediction by the other rows")
-    return svg(figure, name)
+    ends = np.array([float(target.min()), float(target.max())])
+    panel = Panel(
+        (Line(ends, ends, width=0.7, opacity=0.7), _points(target, predicted)),
+        Scale(called),
+        Scale("prediction by the other rows"),
+    )
+    return Figure(name, "predictions", ((panel,),), 320, 420, about="Predictions against values")
 
 
-@styled
-def of_alphas(alphas: F64, r2: F64, name: str) -> str:
+def of_alphas(alphas: F64, r2: F64, name: str) -> Figure:
     """R2 of predictions for each alpha."""
-    figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
-    axes.plot(alphas, r2, color=COLORS[0], linewidth=1.2, marker="o", markersize=3)
-    axes.axhline(0, color=INK, linewidth=0.5, alpha=0.5)
-    axes.set_xscale("log")
-    axes.set(xlabel="alpha", ylabel="R2 of predictions")
-    return svg(figure, name)
+    marks = (Line(alphas, r2, COLORS[0], 1.2), Points(alphas, r2, size=4), Rule(0.0, "y", width=0.5, opacity=0.5))
+    panel = Panel(marks, Scale("alpha", log=True), Scale("R2 of predictions"))
+    return Figure(name, "alphas", ((panel,),), 320, 420, about="R2 for each alpha")
 
 
-@styled
-def of_likelihood(at: F64, values: F64, found: float, name: str) -> str:
+def of_likelihood(at: F64, values: F64, found: float, name: str) -> Figure:
     """The logarithm of the restricted likelihood, near its largest."""
-    figure = new_figure(4.2, 2.6)
-    axes = figure.subplots()
     below = values - values.max()
-    axes.plot(at, below, color=COLORS[0], linewidth=1.2)
-    axes.axhline(-1.92, color=INK, linewidth=0.7, linestyle="--", alpha=0.7)
-    axes.axvline(found, color=COLORS[1], linewidth=1)
-    axes.set(xlabel="h2", ylabel="log-likelihood", xlim=(0, 1), ylim=(max(-12.0, float(below.min())) - 0.5, 0.5))
-    return svg(figure, name)
+    panel = Panel(
+        (
+            Line(at, below, COLORS[0], 1.2),
+            Rule(-1.92, "y", width=0.7, dash="dashed", opacity=0.7),
+            Rule(found, "x", COLORS[1]),
+        ),
+        Scale("h2", (0.0, 1.0)),
+        Scale("log-likelihood", (max(-12.0, float(below.min())) - 0.5, 0.5)),
+    )
+    return Figure(name, "likelihood", ((panel,),), 250, 420, about="Likelihood of heritabilities")
 
 
-def _points(axes: Any, x: F64, y: F64) -> None:
-    many = len(x) > MANY_POINTS
-    axes.scatter(x, y, s=3 if many else 10, linewidths=0, alpha=0.8, color=COLORS[0], rasterized=many)
+def _points(x: F64, y: F64) -> Points:
+    return Points(x, y, size=2.5 if len(x) > MANY_POINTS else 5)
 
 
 def _small(value: float | None) -> str:

@@ -40,6 +40,8 @@ READ_BYTES = 16 * 10**9
 """Largest number of bytes of components that are read for their pictures: about a minute."""
 NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
+MOST_APART = 6
+"""Largest number of entries, such as variables or levels, that have pictures of their own beside each other."""
 MOST_GROUPS = 100
 MOST_NAMES = 24
 """Largest number of names along an axis that are written below it."""
@@ -150,15 +152,15 @@ class Axis:
         found = {position: year for position, year in found.items() if low <= position <= high}
         return found if len(found) > 1 else {}
 
-    def named(self, letters: int) -> dict[float, str]:
+    def named(self, letters: float) -> dict[float, str]:
         """The names of all entries and where they are, if there are no more than so many letters, spaces included."""
         wide = sum(len(name) + 2 for name in self.names)
         return dict(zip(self.positions(len(self.names)).tolist(), self.names, strict=True)) if wide <= letters else {}
 
-    def date(self, position: float) -> str:
-        """A position as a date; as a number where it is none."""
-        told = None if self.time is None else dates(np.array([position]), self.time)
-        return f"{position:g}" if told is None else told[0]
+    def dates(self, positions: F64) -> list[str]:
+        """Positions as dates; as numbers where they are none."""
+        told = None if self.time is None else dates(positions, self.time)
+        return [f"{position:g}" for position in positions.tolist()] if told is None else list(told)
 
     def edges(self, length: int) -> tuple[float, float]:
         """Edges of an image of `length` entries, half a step beyond the first and the last."""
@@ -191,6 +193,10 @@ class Picture:
     """Number of pixels along each axis shown."""
     step: tuple[int, ...]
     """Number of features in a pixel along each axis shown."""
+    title: str = ""
+    """What is the entry called that it is of, where entries of an axis have pictures of their own."""
+    cut: bool = False
+    """Whether it is cut through the middle of an axis."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +225,8 @@ class Quality:
     """Cosines between centred samples, ordered by the first score."""
     every: int
     """Every `every`-th sample is in that matrix."""
+    order: NDArray[np.intp]
+    """The samples of its rows."""
 
 
 def answers(result: Result) -> list[Answer]:
@@ -252,6 +260,19 @@ def answers(result: Result) -> list[Answer]:
             )
         )
     return solved
+
+
+def every_row(result: Result, answer: Answer, every: int) -> F64:
+    """The scores of every `every`-th sample in up to SHOWN_COMPONENTS components, (rows, components); read in blocks."""
+    array, n = result.arrays["scores"], result.n_samples
+    k = min(len(answer.singular_values), SHOWN_COMPONENTS)
+    block = every * max(1, BLOCK_BYTES // (8 * k * every))
+    return np.concatenate(
+        [
+            np.asarray(array[(*answer.at, slice(start, min(start + block, n)), slice(k))], np.float64)[::every]
+            for start in range(0, n, block)
+        ]
+    )
 
 
 def scree(result: Result, answer: Answer) -> Scree:
@@ -333,7 +354,9 @@ def groups_of(labels: NDArray[Any]) -> Groups:
     return Groups(tuple(str(labels[start]) for start in starts), tuple(int(start) for start in starts), len(labels))
 
 
-def pictures(features: tuple[int, ...], pixels: int = PIXELS) -> tuple[Picture, ...]:
+def pictures(
+    features: tuple[int, ...], pixels: int = PIXELS, apart: Mapping[int, Sequence[str]] | None = None
+) -> tuple[Picture, ...]:
     """The pictures of a component with these feature axes.
 
     One axis gives a line, two give an image. More give an image of each two of the last three, cut in the middle of the rest.
@@ -342,9 +365,14 @@ def pictures(features: tuple[int, ...], pixels: int = PIXELS) -> tuple[Picture, 
     ----------
     features : the length of each feature axis
     pixels : largest number of pixels on the longer side of an image; a line has up to four times as many
+    apart : axes each of whose entries has a picture of its own, and what these are called
     """
-    n = len(features)
-    shown = [(0,)] if n == 1 else [(0, 1)] if n == 2 else [(n - 2, n - 1), (n - 3, n - 1), (n - 3, n - 2)]
+    apart = apart or {}
+    rest = [axis for axis in range(len(features)) if axis not in apart]
+    last = rest[-3:]
+    shown = (
+        [tuple(rest[-2:])] if len(rest) < 3 or apart else [(last[1], last[2]), (last[0], last[2]), (last[0], last[1])]
+    )
     views = []
     for axes in shown:
         most = 4 * pixels if len(axes) == 1 else pixels
@@ -352,9 +380,38 @@ def pictures(features: tuple[int, ...], pixels: int = PIXELS) -> tuple[Picture, 
         if len(axes) == 2:
             step = (max(step),) * 2  # pixels stay square
         shape = tuple(-(-features[axis] // pitch) for axis, pitch in zip(axes, step, strict=True))
-        middle = {axis: features[axis] // 2 for axis in range(n) if axis not in axes}
-        views.append(Picture(axes, middle, shape, step))
+        middle = {axis: features[axis] // 2 for axis in rest if axis not in axes}
+        for entry in product(*(range(features[axis]) for axis in apart)):
+            at = dict(zip(apart, entry, strict=True))
+            title = ", ".join(apart[axis][number] for axis, number in at.items())
+            views.append(Picture(axes, middle | at, shape, step, title, bool(middle)))
     return tuple(views)
+
+
+def views_of(of: Labelled, array: Stored, ahead: int, pixels: int = PIXELS) -> tuple[Picture, ...]:
+    """The pictures of each component, or map, of an array: entries of short axes beside each other, where two axes or one are left.
+
+    An axis is short if it has up to MOST_APART entries, all such axes together; of two axes, if its entries have names, too.
+
+    Parameters
+    ----------
+    of : what has the coordinates of the array
+    ahead : number of axes before those of features
+    """
+    features, dims = tuple(array.shape[ahead:]), array.dims[ahead:]
+    apart, count = dict[int, Sequence[str]](), 1
+    for axis in sorted(range(len(features)), key=lambda axis: features[axis]):
+        dim, length = dims[axis], features[axis]
+        coordinate = None if dim is None else of.coordinate(dim)
+        left = len(features) - len(apart)
+        if left < 2 or count * length > MOST_APART or (left == 2 and (coordinate is None or not coordinate.text)):
+            break
+        names = [str(number) for number in range(length)] if dim is None else names_along(of, dim, range(length))
+        said = dim is not None and (coordinate is None or not coordinate.text)
+        apart[axis], count = [f"{dim} {name}" if said else name for name in names], count * length
+    if len(features) - len(apart) > 2:
+        apart = {}
+    return pictures(features, pixels, dict(sorted(apart.items())))
 
 
 def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
@@ -382,12 +439,12 @@ def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels:
     ahead = len(leads[0]) if leads else 0
     features, chunks = tuple(array.shape[ahead:]), array.chunks[ahead:]
     dims = [dim or f"feature_{axis}" for axis, dim in enumerate(array.dims[ahead:])]
-    views_of, dtype = pictures(features, pixels), np.result_type(array.dtype, np.float64)
+    shown, dtype = views_of(of, array, ahead, pixels), np.result_type(array.dtype, np.float64)
     found = dict[tuple[int, ...], Component]()
     for near in sharing(leads, array.chunks[:ahead]):
         box = tuple(slice(min(along), max(along) + 1) for along in zip(*near, strict=True))
         each = math.prod(one.stop - one.start for one in box) * dtype.itemsize // 8
-        views = {lead: [np.full(picture.shape, np.nan, dtype) for picture in views_of] for lead in near}
+        views = {lead: [np.full(picture.shape, np.nan, dtype) for picture in shown] for lead in near}
         best: dict[tuple[int, ...], list[tuple[float, tuple[int, ...]]]] = {lead: [] for lead in near}
         for region in _blocks(features, chunks, BLOCK_BYTES // each):
             together = array[(*box, *region)]
@@ -396,7 +453,7 @@ def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels:
                 block = np.asarray(together[inside], dtype)
                 largest = _largest(np.abs(block) if dtype.kind == "c" else block, region)
                 best[lead] = sorted([*best[lead], *largest], key=lambda item: -abs(item[0]))[:TOP]
-                for picture, view in zip(views_of, views[lead], strict=True):
+                for picture, view in zip(shown, views[lead], strict=True):
                     _add(view, picture, block, region)
         for lead in near:
             found[lead] = Component(tuple(views[lead]), _named(of, dims, best[lead]))
@@ -500,6 +557,7 @@ def quality(result: Result, answer: Answer) -> Quality | None:
         outside,
         matrix[np.ix_(order, order)] / np.outer(lengths[order], lengths[order]),
         every,
+        order,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dpca.methods.record import left_out
 from dpca.report import figures, findings
 from dpca.report.findings import MOST_POINTS
 from dpca.report.genotypes import chromosomes_of, of_genotypes
+from dpca.report.marks import Labels, Table
 from dpca.report.rendering import as_yaml, memory_of, write_page
 from dpca.report.rotation import of_rotation
 from dpca.store.directory import REPORT
@@ -44,24 +44,27 @@ def write_report(
         When groups are given, but the result has no components with a single feature axis.
     """
     groups = chromosomes_of(result) if groups is None else groups
-    contents = document(result, result.labels if labels is None else labels, groups)
-    return write_page("page.html.j2", contents, result.place / REPORT if out is None else out)
+    contents, samples = document(result, result.labels if labels is None else labels, groups)
+    return write_page("page.html.j2", contents, result.place / REPORT if out is None else out, {"samples": samples})
 
 
-def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None) -> dict[str, Any]:
-    """The contents of the page: text, tables and figures."""
+def document(
+    result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] | None = None
+) -> tuple[dict[str, Any], Table]:
+    """The contents of the page, text, tables and figures, and the samples that figures show."""
     manifest, answers = result.manifest, findings.answers(result)
     shown = max(answers, key=lambda answer: answer.accuracy)  # the first answer without labels
-    scree = findings.scree(result, shown)
-    every = -(-len(shown.scores) // MOST_POINTS)
-    scores, drawn_labels = shown.scores[::every], None if labels is None else labels[::every]
+    scree, quality = findings.scree(result, shown), findings.quality(result, shown)
+    samples = _samples(result, shown, answers, labels, quality)
+    every = samples.every
     sample_axis = findings.axis_of(result, result.dims.sample, "sample", MOST_POINTS)
+    position = figures.scale_of(sample_axis, len(samples.names), every)
     of = "" if len(answers) == 1 else f" of kernel {shown.number}, {shown.kernel}"
-    return {
+    contents = {
         "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {', '.join(one.input['name'] for one in result.each)}",
         "verdict": _verdict(result, shown, scree, of),
         "notes": manifest["notes"],
-        "sweep": _sweep(result, answers, every, drawn_labels) if "cases" in result.certificate else None,
+        "sweep": _sweep(result, answers) if "cases" in result.certificate else None,
         "of": of,
         "scree": [
             figures.of_eigenvalues(scree),
@@ -70,18 +73,18 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         ],
         "scree_caption": _of_scree(scree, shown),
         "rows_of_components": _rows(shown, scree),
-        "scores": figures.of_scores(scores, drawn_labels),
+        "scores": figures.of_scores(sum(name.startswith("score ") for name in samples.columns)),
         "scores_caption": f"{len(shown.scores):,} samples"
         + ("" if every == 1 else f", of which one of {every:,} is drawn")
         + ("" if labels is None else f", coloured by label ({len(np.unique(labels)):,})")
         + ".",
-        "order": figures.of_order(scores, sample_axis, drawn_labels, every),
+        "order": figures.of_order(shown.scores.shape[1], position),
         "extreme_samples": _extremes(result, shown.scores, labels),
         "groups": _groups(result),
         **_components(result, scree, groups),
         "genotypes": of_genotypes(result),
         "rotation": of_rotation(result),
-        "quality": _quality(result, shown),
+        "quality": None if quality is None else _quality(result, quality),
         "seconds": _time(manifest),
         "work": _work(result),
         "memory": memory_of(manifest),
@@ -91,6 +94,38 @@ def document(result: Result, labels: NDArray[Any] | None, groups: NDArray[Any] |
         else "",
         "where": _where(result),
     }
+    return contents, samples
+
+
+def _samples(
+    result: Result,
+    shown: findings.Answer,
+    answers: list[findings.Answer],
+    labels: NDArray[Any] | None,
+    quality: findings.Quality | None,
+) -> Table:
+    """The samples that figures show, with what these show of them."""
+    n = result.n_samples
+    every = -(-n // MOST_POINTS)
+    scores = findings.every_row(result, shown, every)
+    columns = {figures.score(number): values for number, values in enumerate(scores.T)}
+    if len(answers) > 1:
+        for answer in answers[: findings.SHOWN_COMPONENTS]:
+            own = answer.scores[::every, :2].T
+            columns |= dict(zip(figures.of_kernel(answer.number), own, strict=False))
+    axis = findings.axis_of(result, result.dims.sample, "sample", MOST_POINTS)
+    columns[figures.POSITION] = axis.positions(len(scores), every)
+    if quality is not None:
+        place = np.full(n, np.nan)
+        place[quality.order] = np.arange(len(quality.order))
+        columns |= {
+            "leverage": quality.leverage[::every],
+            "share that components leave": quality.outside[::every],
+            figures.PLACE: place[::every],
+        }
+    names = tuple(sample_names(result, range(0, n, every)))
+    of_label = None if labels is None else Labels.of(np.asarray(labels)[::every])
+    return Table("sample", names, columns, of_label, every)
 
 
 def _where(result: Result) -> str:
@@ -129,7 +164,7 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
 
-def _sweep(result: Result, solved: list[findings.Answer], every: int, labels: NDArray[Any] | None) -> dict[str, Any]:
+def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
     """The table of all kernels, and a figure of the first two scores of each."""
     answers = {answer.number: answer for answer in solved}
     rows = []
@@ -149,11 +184,11 @@ def _sweep(result: Result, solved: list[findings.Answer], every: int, labels: ND
                 "" if accuracy is None else f"{100 * accuracy:.1f} %",
             ]
         )
-    drawn = [replace(answer, scores=answer.scores[::every]) for answer in solved[: findings.SHOWN_COMPONENTS]]
+    drawn = solved[: findings.SHOWN_COMPONENTS]
     first = "" if len(drawn) == len(solved) else f"The first {len(drawn)} of {len(solved)} kernels. "
     return {
         "rows": rows,
-        "figure": figures.of_kernels(drawn, labels),
+        "figure": figures.of_kernels(drawn),
         "caption": f"{first}Score 1 against score 0 of each kernel, each in its own units. In the table: the share of the "
         "variance that was captured, how many components have 95 % of it, the effective rank, and, where there are labels, how "
         "often a sample's nearest neighbour has its label.",
@@ -276,7 +311,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
                 "Give a label for each feature of a result whose features have one axis.",
             )
         divided = findings.groups_of(groups)
-    views = findings.pictures(tuple(array.shape[1:]))
+    views = findings.views_of(result, array, 1)
     axes = [
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.dims[1:])
@@ -305,18 +340,14 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups
     step = max(max(view.step) for view in views)
     if step > 1:
         words.append(f"A pixel stands for {by(views[0].step)} features: of them it has the value of largest magnitude.")
-    if views[0].middle:
+    if views[0].cut:
         words.append("Cut through the middle of the axes that are not shown.")
     if groups is not None:
         words.append("Absolute loadings; colours and marks change from group to group.")
     return " ".join(words)
 
 
-def _quality(result: Result, shown: findings.Answer) -> dict[str, Any] | None:
-    facts = findings.quality(result, shown)
-    if facts is None:
-        return None
-
+def _quality(result: Result, facts: findings.Quality) -> dict[str, Any]:
     def most(values: NDArray[np.float64], text: str) -> list[list[str]]:
         order = [int(i) for i in np.argsort(-values)[: findings.TOP]]
         return [[name, format(values[i], text)] for i, name in zip(order, sample_names(result, order), strict=True)]

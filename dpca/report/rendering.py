@@ -1,29 +1,91 @@
-"""The pages of reports, each one HTML file, and what is in all of them. The only file that imports Jinja (extra `report`)."""
+"""The pages of reports, each one HTML file, and what is in all of them. The only file that knows Jinja and Bokeh (extra `report`).
+
+Of Bokeh only its JavaScript is used, which the page holds: importing the package would take longer than drawing.
+"""
 
 from __future__ import annotations
 
+import base64
 import io
+from collections.abc import Mapping
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import deflate
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from ruamel.yaml import YAML
 
 from dpca.errors import writing
+from dpca.report.marks import Figure, Table
+from dpca.report.payload import LEVEL, packed
+from dpca.report.static import as_svg
 from dpca.system import durable
 from dpca.units import describe_memory
 
+SCRIPTS = ("bokeh.min.js", "bokeh-api.min.js")
+_BOKEH = find_spec("bokeh")
+if _BOKEH is None or not _BOKEH.submodule_search_locations:
+    raise ModuleNotFoundError("No module named 'bokeh'", name="bokeh")
 
-def write_page(template: str, contents: dict[str, Any], place: Path) -> Path:
-    """Fill a template with contents, and write the page; returns its place."""
+
+def write_page(template: str, contents: dict[str, Any], place: Path, tables: Mapping[str, Table] | None = None) -> Path:
+    """Fill a template with contents, and write the page; returns its place.
+
+    Parameters
+    ----------
+    tables : rows that figures show, by the names that these call them
+    """
+    drawings = _Drawings(tables or {})
     loader = FunctionLoader(lambda name: (files("dpca.report") / name).read_text(encoding="utf-8"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, loader=loader)
-    text = environment.get_template(template).render(contents)
+    text = environment.get_template(template).render(contents, drawings=drawings)
     with writing(str(place)):
         durable.write(place, lambda file: file.write(text.encode()))
     return place
+
+
+class _Drawings:
+    """The figures of a page, in the order in which it shows them."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._tables, self._figures, self._kinds = tables, list[Figure](), set[str]()
+
+    def show(self, figure: Figure) -> Markup:
+        """Where a figure is drawn; the first of each kind as a picture, too."""
+        number = len(self._figures)
+        self._figures.append(figure)
+        picture = Markup('<p class="waiting">An interactive figure: {}.</p>').format(figure.about or figure.name)
+        if figure.kind not in self._kinds:
+            self._kinds.add(figure.kind)
+            picture = Markup(f'<div class="static">{as_svg(figure, self._tables)}</div>')
+        name = Markup.escape(figure.name)
+        return Markup(f'<div class="plot" id="plot.{name}" data-figure="{number}">{picture}</div>')
+
+    @property
+    def packed(self) -> Markup:
+        """All figures that were shown."""
+        return _as_text(packed(self._figures, self._tables))
+
+    @property
+    def library(self) -> Markup:
+        """What draws them, compressed."""
+        assert _BOKEH is not None
+        assert _BOKEH.submodule_search_locations is not None
+        place = Path(_BOKEH.submodule_search_locations[0]) / "server" / "static" / "js"
+        source = b"\n".join((place / name).read_bytes() for name in SCRIPTS)
+        return _as_text(bytes(deflate.zlib_compress(source, LEVEL)))
+
+    @property
+    def script(self) -> Markup:
+        """What reads both."""
+        return Markup((files("dpca.report") / "page.js").read_text(encoding="utf-8"))
+
+
+def _as_text(block: bytes) -> Markup:
+    return Markup(base64.b64encode(block).decode())
 
 
 def link_to(identifier: str) -> Markup:

@@ -66,7 +66,7 @@ def _parts(column: np.ndarray[Any, Any]) -> str:
 def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     """The maps of one input that are small enough to be drawn."""
     array = result.arrays[result.named("rotated_components")]
-    views = findings.pictures(tuple(array.shape[1:]))
+    views = findings.views_of(result, array, 1)
     axes = [
         findings.axis_of(result, dim, f"feature axis {number}", 4 * findings.PIXELS)
         for number, dim in enumerate(array.dims[1:])

@@ -29,7 +29,9 @@ def names_along(result: Labelled, dim: str, numbers: Sequence[int]) -> list[str]
     coordinate = result.coordinate(dim)
     if coordinate is None:
         return [str(number) for number in numbers]
-    whole = len(numbers) == coordinate.values.shape[0]
-    values = coordinate.values
-    stored = values[...][list(numbers)] if whole else np.asarray([values[number] for number in numbers])
-    return as_names(stored, coordinate.attributes)
+    if isinstance(numbers, range):
+        at, parts = np.array(numbers, np.int64), []
+        for piece, values in coordinate.pieces():
+            parts.append(values[at[(at >= piece.start) & (at < piece.stop)] - piece.start])
+        return as_names(np.concatenate(parts), coordinate.attributes)
+    return as_names(np.asarray([coordinate.values[number] for number in numbers]), coordinate.attributes)

@@ -1,53 +1,104 @@
-"""A browser for pages."""
+"""A browser for pages: without a network, as a reader of a mailed file may have it."""
 
 import os
-import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _drawn():
-    for name in ("matplotlib", "jinja2"):
+    for name in ("bokeh", "jinja2"):
         pytest.importorskip(name, reason="needs pip install '.[report]' (make looks)")
 
 
-@pytest.fixture
-def browser():
-    """Opens a page at a width; returns its document and what it said on the console."""
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser; skips where there is none."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         if os.environ.get("DPCA_NEEDS_BROWSER"):
             pytest.fail("chromium is not installed")
         pytest.skip("needs chromium")
-
-    def open_page(path, width):
-        command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
-        command.append("--allow-file-access-from-files")
-        done = subprocess.run(
-            [*command, f"--window-size={width},2000", path.absolute().as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    return open_page
+    api = pytest.importorskip("playwright.sync_api", reason="needs pip install '.[looks]' (make looks)")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
-def overhang(browser):
-    """By how many pixels a page is wider than its window, which may be narrower than the narrowest that the browser opens."""
+def opened(chromium):
+    """Opens a page, which has nothing to say on the console and asks for nothing else; returns what drives it."""
+    contexts = []
 
-    def measure(path, width):
-        script = "document.title = this.contentDocument.documentElement.scrollWidth"
-        frame = f'<iframe src="{path.absolute().as_uri()}" width="{width}" height="900" onload="{script}"></iframe>'
-        Path("frame.html").write_text(f"<title></title>{frame}")
-        document, _ = browser(Path("frame.html"), 1280)
-        return int(re.search(r"<title>(\d+)</title>", document)[1]) - width
+    def open_page(path, width=1280, dark=False, script=True, touch=False):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=script,
+            has_touch=touch,
+            offline=True,
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.said, page.asked = [], []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(path.absolute().as_uri())
+        if script:
+            page.wait_for_function("window.dpca !== undefined")
+        assert page.said == []
+        assert page.asked == [path.absolute().as_uri()]
+        return page
 
-    return measure
+    yield open_page
+    for context in contexts:
+        said = [text for page in context.pages for text in page.said]
+        context.close()
+        assert said == []
+
+
+@pytest.fixture
+def overhang():
+    """By how many pixels a page is wider than its window."""
+    return lambda page: page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def scrolled(page):
+    """Draw all figures of a page: they are when they come into sight."""
+    places = page.locator(".plot")
+    for number in range(places.count()):
+        place = places.nth(number)
+        place.scroll_into_view_if_needed()
+        page.wait_for_function(f"document.querySelectorAll('.plot')[{number}].dataset.drawn === 'yes'")
+    page.wait_for_function(
+        "[...dpca.plots.values()].every(({made}) => made.every(({plot}) => Bokeh.index.get(plot) !== null))"
+    )
+    return places.count()
+
+
+def place_of(page, figure, panel, x, y):
+    """Where a point of the data of a panel is in the window, once its figure is drawn and stays where it is."""
+    page.locator(f"[id='plot.{figure}']").scroll_into_view_if_needed()
+    code = """async ([figure, panel, x, y]) => {
+        const place = document.getElementById(`plot.${figure}`);
+        const found = () => {
+            const view = place.dataset.drawn ? Bokeh.index.get(dpca.plots.get(place).made[panel].plot) : null;
+            if (!view?.frame?.bbox.width) return null;
+            view.el.scrollIntoView({block: "center"});
+            const {left, top} = view.el.getBoundingClientRect();
+            return [left + view.frame.x_scale.compute(x), top + view.frame.y_scale.compute(y)];
+        };
+        let last = "", same = 0, now = null;
+        while (same < 5) {
+            await new Promise(requestAnimationFrame);
+            now = found();
+            same = now !== null && String(now) === last ? same + 1 : 0;
+            last = String(now);
+        }
+        return now;
+    }"""
+    return page.evaluate(code, [figure, panel, x, y])

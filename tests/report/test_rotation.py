@@ -22,7 +22,7 @@ def made(kind):
 @pytest.mark.parametrize("kind", ["varimax", "promax"])
 def test_rotated_components_are_drawn_with_their_shares(kind):
     pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("bokeh")
     result = made(kind)
     assert dpca("report", "r") == 0
     page = Path("r/report.html").read_text()

@@ -1,0 +1,116 @@
+"""Figures and tables as one compressed block, which the script of the page reads.
+
+It is JSON with numbers beside it: an array is {array: [type, where they begin, how many], shape}. Pixels have 16 bits: so many units of a
+65,534th of their range.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import deflate
+import numpy as np
+from numpy.typing import NDArray
+
+from dpca.report.marks import COLOR_MAPS, COLORS, INK, NO_VALUE, SHAPES, Figure, Image, Panel, Table
+from dpca.report.static import extent_of
+
+ALIGNED = 8
+LEVEL = 6
+PIXEL_LIMIT, NO_PIXEL = 32767, -32768
+ENOUGH = 1e-6
+"""Numbers have 32 bits where that changes them by no more than this share of their range: less than a pixel."""
+
+
+def packed(figures: Sequence[Figure], tables: Mapping[str, Table]) -> bytes:
+    """The block, compressed as zlib does."""
+    numbers = _Numbers()
+    contents = {
+        "figures": [_figure(figure, tables, numbers) for figure in figures],
+        "tables": {name: _plain(table, numbers) for name, table in tables.items()},
+        "color_maps": COLOR_MAPS,
+        "colors": COLORS,
+        "shapes": SHAPES,
+        "ink": INK,
+        "no_value": NO_VALUE,
+    }
+    text = json.dumps(contents, separators=(",", ":"), allow_nan=False).encode()
+    text += b" " * (-(len(text) + 4) % ALIGNED)
+    return bytes(deflate.zlib_compress(len(text).to_bytes(4, "little") + text + bytes(numbers.held), LEVEL))
+
+
+class _Numbers:
+    """Arrays one after another."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+
+    def add(self, values: NDArray[Any], **further: Any) -> dict[str, Any]:
+        kind = values.dtype.newbyteorder("<")
+        self.held += bytes(-len(self.held) % ALIGNED)
+        at = len(self.held)
+        self.held += np.ascontiguousarray(values, kind).tobytes()
+        return {"array": [kind.str[1:], at, values.size], "shape": list(values.shape), **further}
+
+
+def _figure(figure: Figure, tables: Mapping[str, Table], numbers: _Numbers) -> dict[str, Any]:
+    table = tables.get(figure.table)
+    panels = [[_panel(panel, table, numbers) for panel in row] for row in figure.panels]
+    return {
+        "name": figure.name,
+        "panels": panels,
+        "height": figure.height,
+        "width": figure.width,
+        "table": figure.table,
+    }
+
+
+def _panel(panel: Panel, table: Table | None, numbers: _Numbers) -> dict[str, Any]:
+    found: dict[str, Any] = _plain(panel, numbers)
+    for along, scale in (("x", panel.x), ("y", panel.y)):
+        found[f"{along}_extent"] = list(extent_of(scale, panel.marks, table, along))
+    return found
+
+
+def _plain(value: Any, numbers: _Numbers) -> Any:
+    """What JSON can hold."""
+    if isinstance(value, Image):
+        own = {name: _plain(getattr(value, name), numbers) for name in _names(value) if name != "values"}
+        return {"is": "Image", **own, "values": _pixels(value.values, numbers)}
+    if is_dataclass(value):
+        return {"is": type(value).__name__, **{name: _plain(getattr(value, name), numbers) for name in _names(value)}}
+    if isinstance(value, np.ndarray):
+        return numbers.add(_small(value))
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(one, numbers) for key, one in value.items()}
+        return [[float(key), _plain(one, numbers)] for key, one in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(one, numbers) for one in value]
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    return [one.name for one in fields(value)]
+
+
+def _pixels(values: NDArray[np.float64], numbers: _Numbers) -> dict[str, Any]:
+    """Values to 16 bits of the largest magnitude."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    unit = largest / PIXEL_LIMIT or 1.0
+    pixels = np.where(np.isnan(values), NO_PIXEL, np.rint(np.nan_to_num(values / unit)))
+    return numbers.add(pixels.astype(np.int16), unit=unit)
+
+
+def _small(values: NDArray[Any]) -> NDArray[Any]:
+    """In the smallest type that shows the same."""
+    if values.dtype.kind in "biu":
+        return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+    single = values.astype(np.float32)
+    known = values[np.isfinite(values)]
+    extent = float(np.ptp(known)) if known.size else 0.0
+    same = np.abs(np.nan_to_num(single.astype(np.float64) - values)).max(initial=0.0) <= ENOUGH * extent
+    return single if same else values.astype(np.float64)
