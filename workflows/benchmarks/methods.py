@@ -47,21 +47,32 @@ def whole(data: str) -> Any:
 
 @method
 def dpca(case: Found, data: str, out: str) -> Callable[[], Found]:
-    """`dpca run`, in this process."""
+    """`dpca run`, report and all, in this process."""
+    return _dpca(case, data, out, report=True)
+
+
+@method
+def dpca_without_report(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """The same with output.report: false."""
+    return _dpca(case, data, out, report=False)
+
+
+def _dpca(case: Found, data: str, out: str, report: bool) -> Callable[[], Found]:
     import zarr
 
-    import dpca.commands.run
-    from dpca.config.loading import load
+    from dpca.cli.app import commands
 
     config = Path(f"{out}.yaml")
     config.write_text(
         f"input: {{uri: {data}}}\nmodel: {{n_components: {case['components']}}}\n"
-        f"compute: {{memory: {case['memory']}}}\noutput: {{path: {out}, gram: false}}\n",
+        f"compute: {{memory: {case['memory']}}}\noutput: {{path: {out}, gram: false, report: {str(report).lower()}}}\n",
         encoding="utf-8",
     )
 
     def run() -> Found:
-        dpca.commands.run.run(load(config))
+        commands.main(["run", str(config)], standalone_mode=False)
+        if report and not (Path(out) / "report.html").exists():
+            raise RuntimeError("no report was drawn: install the extra `report`")
         manifest = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))
         sigma = zarr.open_group(f"{out}/result.zarr", mode="r")["singular_values"][...]
         return {"eigenvalues": (sigma**2).tolist(), "stages": manifest["seconds"], "counts": manifest["counts"]}
@@ -186,7 +197,7 @@ def bytes_read() -> int:
 def main() -> None:
     """Run it."""
     name, case, data, out = sys.argv[1:]
-    if name != "dpca":
+    if not name.startswith("dpca"):
         Path(out).mkdir(parents=True)
     run = METHODS[name](json.loads(case), data, out)
     before, began = bytes_read(), time.perf_counter()

@@ -33,5 +33,6 @@ def measure(directory: Path) -> dict[str, float]:
         "dpca --help": lambda: seconds_of("--help")[0],
         "dpca plan, beside its probe": plan,
         "dpca run of 20 x 5000": lambda: seconds_of("run", str(config), "--overwrite")[0],
+        "without its report": lambda: seconds_of("run", str(config), "--overwrite", "--set", "output.report=false")[0],
     }
     return {name: statistics.median(once() for _ in range(REPEATS)) for name, once in found.items()}
