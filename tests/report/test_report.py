@@ -155,16 +155,16 @@ def test_an_axis_of_time_is_marked_with_years_or_dates(calendar, days, years, te
     assert axis.label == "time"
     marks = axis.years(5)
     assert set(marks.values()) == years
-    assert all(axis.date(position) == f"{year}-01-01" for position, year in marks.items())
-    assert axis.date(145.0) == tenth
-    assert axis.date(np.pi) == "3.14159"
+    assert axis.dates(np.array(list(marks))) == [f"{year}-01-01" for year in marks.values()]
+    assert axis.dates(np.array([145.0])) == [tenth]
+    assert axis.dates(np.array([np.pi])) == ["3.14159"]
 
 
 def test_an_axis_of_time_without_cftime_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "cftime", None)
     axis = findings.axis_of(along_time("noleap", np.arange(5.0)), "time", "")
     assert axis.label == "time (days since 1990-01-01, calendar noleap: cftime, not installed, would tell the dates)"
-    assert (axis.years(5), axis.date(2.0)) == ({}, "2")
+    assert (axis.years(5), axis.dates(np.array([2.0]))) == ({}, ["2"])
 
 
 def along_time(calendar, values):
