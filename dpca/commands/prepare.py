@@ -378,6 +378,7 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
         block_scaling=preprocess.block_scaling,
         n_folds=folds_of(config),
         rotation=None if asked.rotation is None else asked.rotation.asked,
+        spectrum=config.output.spectrum,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
+from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.known import Known
@@ -24,6 +25,7 @@ from dpca.slabs import Side
 MOST_ROTATED = 100
 """Components that can be rotated together: their moments, as a matrix of pairs, take 200 MB."""
 Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
+SpectrumKept = Literal["auto", "all", "leading"]
 
 
 def _refuse(what: str, key: str, reasons: Mapping[str, str | bool], remedy: str) -> None:
@@ -64,10 +66,33 @@ class Model:
     """How leading components are rotated; None for not at all."""
     known: Known | None = None
     """Products of the first samples that an earlier run has; None for none."""
+    spectrum: SpectrumKept = "auto"
+    """Whether all eigenvalues are computed, or the leading ones, with a proof that none of them was missed."""
 
     def n_known(self, rung: Rung) -> int:
         """Number of the first samples whose products a solver need not make."""
         return 0 if self.known is None else self.known.of(rung)
+
+    def leading(self, n_kept: int, n_streamed: int) -> int | None:
+        """The number of components where leading eigenvalues are enough; None where all are computed.
+
+        Parameters
+        ----------
+        n_kept, n_streamed : lengths of the kept and of the streamed side
+        """
+        k = self.n_components
+        if self.spectrum == "all" or self._needs_all or not isinstance(k, int):
+            return None
+        return k if self.spectrum == "leading" or krylov.pays(n_kept, n_streamed, k) else None
+
+    @property
+    def _needs_all(self) -> str:
+        """What needs all eigenvalues; empty for nothing."""
+        if self.kernels:
+            return "model.kind: kernel_pca"
+        if self.rules.missing == "pairwise":
+            return "preprocess.missing: pairwise"
+        return "" if isinstance(self.n_components, int) else f"model.n_components: {self.n_components}"
 
     @property
     def regression(self) -> Regression | None:
@@ -125,6 +150,12 @@ class Model:
                 "have a matrix over their samples",
                 "Set model.svd_solver: auto.",
                 key="model.svd_solver",
+            )
+        if self.spectrum == "leading" and self._needs_all:
+            raise ConfigError(
+                f"output.spectrum is leading, but {self._needs_all} needs all eigenvalues",
+                "Leave output.spectrum out, or set it to all.",
+                key="output.spectrum",
             )
         if self.rules.missing == "pairwise":
             self._check_pairwise()

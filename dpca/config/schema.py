@@ -463,6 +463,14 @@ class Output(Section):
             "Inputs of a list are groups in any case. Each takes memory for one more n x n matrix."
         ),
     ] = None
+    spectrum: Annotated[
+        Literal["auto", "all", "leading"],
+        Field(
+            description="leading: only the largest eigenvalues are computed, with a proof that none of them was missed; rules for the number of "
+            "components need all. auto: leading where n_components is a number and the other eigenvalues would take long: from 3000 samples on, "
+            "where there are fewer than 200 features for each (samples and features change places under covariance_eigh)."
+        ),
+    ] = "auto"
     report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True
 
 

@@ -615,11 +615,11 @@ class PCA(Streaming):
         )
         self.n_components_ = result.n_components
         self.n_samples_, self.n_features_in_ = result.n_samples, result.n_features
-        n_left = arrays["eigenvalues"].shape[-1] - self.n_components_
+        self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
+        n_left = min(self.n_samples_, self._n_features_present) - self.n_components_
         # The variance that is left, by the divisor of the fit, which weights of samples change.
         outside = float(np.asarray(arrays["projection_error"][...], np.float64)[-1])
         self.noise_variance_ = outside / n_left if n_left > 0 else 0.0
-        self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
         self.certificate_ = result.certificate
         self._whitening = result.deviations()
         self._to_rotated = result.to_rotated

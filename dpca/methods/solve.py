@@ -86,10 +86,11 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
     summary, rules, rung = summed.summary, model.rules, summed.attempt.rung
     power = SOLVERS[rung.solver].power
     choice = _Choice(data, model, summary, power)
+    leading = model.leading(data.n_kept, data.n_features if data.keeps_samples else data.n_samples)
 
     def finish() -> Factors:
         assert summed.accumulator is not None
-        return summed.accumulator.finish(choice.of)
+        return summed.accumulator.finish(choice.of, leading)
 
     if data.n_folds:
         validate = partial(bi_cross_validation, summed.folds, power)
@@ -129,7 +130,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         summed=summed,
         spectrum=spectrum,
         chosen=chosen,
-        suggested=suggestions(given) | ({} if choice.validated is None else {BI_CROSS_VALIDATION: choice.validated}),
+        suggested=(suggestions(given) if spectrum.complete else {}) | ({} if choice.validated is None else {BI_CROSS_VALIDATION: choice.validated}),
         curve=choice.curve,
         bounds=bounds,
         power=power,
@@ -141,7 +142,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
 
 @dataclass
 class _Choice:
-    """The choice of the number of components, which is made during the eigensolve, from all eigenvalues."""
+    """The choice of the number of components, which is made during the eigensolve, from the eigenvalues."""
 
     data: Dataset
     model: Model

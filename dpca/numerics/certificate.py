@@ -92,7 +92,9 @@ def certify(
         format_version : 3
         solver, precision : those that gave the answer
         exact_products : whether no product was rounded, as with small integers
-        rank : number of eigenvalues that can be told from rounding
+        rank : number of eigenvalues that can be told from rounding, of those that were computed
+        none_missed : how it is known that these are the largest ones: "all computed"; or "proved", where only the leading ones are, by
+            a Cholesky factorization (`dpca.numerics.accumulators.krylov`)
         largest_rank : upper bound of the rank, min(n - 1, d) for centred data
         refined : whether singular values are Ritz values of a second pass in double precision
         supported_ratio : smallest sigma_j / sigma_1 that has two digits, given the error of the last component
@@ -149,6 +151,7 @@ def certify(
         "exact_products": exact,
         "rank": spectrum.rank,
         "largest_rank": spectrum.largest_rank,
+        "none_missed": "all computed" if spectrum.complete else "proved",
         "refined": measured is not None and measured.refined,
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
@@ -204,6 +207,8 @@ def _verdict(certificate: dict[str, Any]) -> str:
     if residuals:
         words.append(f"largest residual {max(residuals):.1e}")
     words.append(f"total variance checked to {certificate['trace_check']:.1e}")
+    if certificate["none_missed"] == "proved":
+        words.append("proved that no larger eigenvalue was missed")
     return ", ".join(words)
 
 

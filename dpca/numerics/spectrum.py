@@ -23,13 +23,13 @@ class Spectrum:
     """The decomposition of the m x m matrix of the kept side, samples or features."""
 
     eigenvalues: F64
-    """lambda = sigma^2, descending, (min(n, d),); 0 beyond the numerical rank."""
+    """lambda = sigma^2, descending, (min(n, d),), 0 beyond the numerical rank; or only the leading ones, more than there are components."""
     vectors: F64
     """(m, n_components); columns beyond the rank are orthonormal and arbitrary."""
     total: float
     """trace(K): the total variance times the divisor."""
     rank: int
-    """Number of eigenvalues that can be told from rounding."""
+    """Number of eigenvalues that can be told from rounding; of those that are known."""
     largest_rank: int
     """Upper bound of the rank: min(n, d), with n - 1 in place of n for centred data."""
     errors: F64
@@ -45,6 +45,8 @@ class Spectrum:
     """alpha, where the second pass rotated the components within their span; else None."""
     roots: F64 | None = None
     """Square roots of the weights of samples, (m,), where these are kept and weighted: the matrix is D^(1/2) K D^(1/2)."""
+    complete: bool = True
+    """Whether `eigenvalues` has all of them; if not, that none larger was missed is proved."""
 
     @property
     def n_components(self) -> int:
@@ -93,7 +95,8 @@ class Spectrum:
     def projection_error(self) -> F64:
         """Variance outside the first k components, sum_{j>k} lambda_j / (n - ddof), (n_components,)."""
         # Summed from the smallest, so that the tail keeps its digits.
-        tails = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0)
+        rest = 0.0 if self.complete else max(self.total - float(self.eigenvalues.sum()), 0.0)
+        tails = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0) + rest
         return tails[1 : self.n_components + 1] / self.divisor
 
     def components_for(self, share: float) -> int:
@@ -196,6 +199,7 @@ def spectrum_of(
         divisor=divisor,
         residuals=factors.residuals,
         roots=roots,
+        complete=factors.complete,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
+from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.gram import eigensolve_flops
 from dpca.numerics.ladder import Rung
@@ -113,7 +114,9 @@ def forecast(
         )
     )
     n_cases = model.kernels.n_cases if model.kernels else 1
-    arrays = _arrays(run, groups, model, first.dtype, k, components, keep_gram)
+    leading = model.leading(plan.n_kept, d if plan.keeps == "samples" else plan.n_samples)
+    n_eigenvalues = min(plan.n_samples, d) if leading is None else leading + krylov.FURTHER
+    arrays = _arrays(run, groups, model, first.dtype, k, n_eigenvalues, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     shares = [group.layout.bytes / max(1, sum(other.layout.bytes for other in groups)) for group in groups]
     seconds = _added(
@@ -123,7 +126,7 @@ def forecast(
         ]
     )
     if "eigensolve" in seconds:
-        seconds["eigensolve"] /= len(groups)
+        seconds["eigensolve"] *= (1 if leading is None else krylov.SHARE) / len(groups)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
@@ -148,7 +151,7 @@ def forecast(
         "worst_case_passes": len(passes) + len(worst),
         "worst_case": worst,
         "bytes_read": sum(item["bytes"] for item in passes),
-        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(plan.n_kept),
+        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(plan.n_kept, leading is not None),
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -292,7 +295,14 @@ def _flops(rung: Rung, m: int, streamed: int, n_known: int = 0) -> int:
 
 
 def _arrays(
-    run: RunPlan, groups: Groups, model: Model, dtype: np.dtype[Any], k: int, components: bool, keep_gram: bool
+    run: RunPlan,
+    groups: Groups,
+    model: Model,
+    dtype: np.dtype[Any],
+    k: int,
+    n_eigenvalues: int,
+    components: bool,
+    keep_gram: bool,
 ) -> list[dict[str, Any]]:
     """The arrays of the result, with the files of their chunks; coordinates of the inputs are not included."""
     plan, several = run.plan, len(groups)
@@ -304,7 +314,7 @@ def _arrays(
     arrays = [
         ("scores", [*cases, n, k], "float64", scores),
         ("alpha", [*cases, n, k], "float64", scores),
-        ("eigenvalues", [*cases, n if model.kernels else min(n, d)], "float64", 1),
+        ("eigenvalues", [*cases, n if model.kernels else n_eigenvalues], "float64", 1),
     ]
     if model.kernels:
         arrays.append(("kernel_mean", [*cases, n], "float64", 1))

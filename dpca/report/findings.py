@@ -62,7 +62,7 @@ class Answer:
     document: dict[str, Any]
     """The certificate."""
     eigenvalues: F64
-    """All eigenvalues, of the covariance times its divisor, or of the centred kernel."""
+    """All eigenvalues, of the covariance times its divisor, or of the centred kernel; or the leading ones."""
     singular_values: F64
     """(k,)."""
     ratio: F64
@@ -83,7 +83,9 @@ class Scree:
     """The spectrum of an answer."""
 
     eigenvalues: F64
-    """All eigenvalues, of the covariance times its divisor, or of the centred kernel."""
+    """All eigenvalues, of the covariance times its divisor, or of the centred kernel; or the leading ones."""
+    complete: bool
+    """Whether there are all."""
     ratio: F64
     """The share of the variance of each eigenvalue."""
     n_components: int
@@ -280,13 +282,15 @@ def scree(result: Result, answer: Answer) -> Scree:
     document, values = answer.document, answer.eigenvalues
     sigma, ratio, components = answer.singular_values, answer.ratio, document["components"]
     total = float(sigma[0] ** 2 / ratio[0]) if ratio.size and ratio[0] else float(values.sum())
+    complete = document.get("none_missed", "all computed") == "all computed"
     return Scree(
         values,
+        complete,
         values / total if total else values,
         len(sigma),
         np.array([component["sampling_error"] for component in components]),
         np.array([component["reliable"] for component in components], bool),
-        None if answer.kernel else _edge(result, values, total),
+        None if answer.kernel or not complete else _edge(result, values, total),
         document["n_components"]["suggested"],
         np.array(found["errors"]) if (found := document["n_components"].get(BI_CROSS_VALIDATION)) else None,
     )

@@ -196,10 +196,16 @@ def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
 
 
 def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
+    bars = "Bars are sampling errors by North's rule of thumb."
+    if not scree.complete:
+        return (
+            f"The first {scree.n_shown} eigenvalues; that none larger was missed is proved. {bars} The edge of noise, and rules for the number of "
+            "components, need all of them (output.spectrum: all)."
+        )
     positive = int(np.count_nonzero(scree.eigenvalues > 0))
     part = "" if scree.n_shown == positive else f"The first {scree.n_shown} of {positive} eigenvalues. "
     if shown.kernel:
-        return f"{part}Eigenvalues of the centred kernel matrix. Bars are sampling errors by North's rule of thumb."
+        return f"{part}Eigenvalues of the centred kernel matrix. {bars}"
     edge = (
         "The dashed line is the edge of white noise (Marchenko and Pastur)."
         if scree.edge is not None
@@ -210,7 +216,7 @@ def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
         edge += " Bi-cross-validation: the error of values that were left out, predicted from other samples and other features, relative to "
         edge += "that about the mean; it assumes nothing of the noise but that groups of features far from each other do not share it."
     return (
-        f"{part}Bars are sampling errors by North's rule of thumb. {edge} Rules for the number of components: {said}."
+        f"{part}{bars} {edge} Rules for the number of components: {said}."
     )
 
 

@@ -72,8 +72,14 @@ class Accumulator(Protocol):
         """Remove the mean that rounding left in a matrix over samples, in place; `shares` as for `squares`."""
         ...
 
-    def finish(self, choose: Choose) -> Factors:
-        """Decompose the sum; `choose` gives the number of components from the eigenvalues."""
+    def finish(self, choose: Choose, leading: int | None = None) -> Factors:
+        """Decompose the sum.
+
+        Parameters
+        ----------
+        choose : gives the number of components from the eigenvalues
+        leading : the number of components for which the leading eigenvalues are enough; None where `choose` needs all
+        """
         ...
 
     @staticmethod

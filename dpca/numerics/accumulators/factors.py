@@ -19,7 +19,8 @@ class Factors:
     """Squared singular values, and the singular vectors of the kept side."""
 
     eigenvalues: F64
-    """Squares of the singular values, descending, (m,); rounding may make small ones negative."""
+    """Squares of the singular values, descending: all of them, (m,), of which rounding may make small ones negative; or the leading ones,
+    more than there are vectors, where that none was missed is proved."""
     vectors: F64
     """(m, n_components), orthonormal."""
     residuals: F64
@@ -27,7 +28,9 @@ class Factors:
     floor: float
     """Eigenvalues at or below this can't be told from 0."""
     total: float
-    """Sum of the eigenvalues."""
+    """Sum of all eigenvalues."""
+    complete: bool = True
+    """Whether `eigenvalues` has all of them."""
 
     @classmethod
     def nothing(cls) -> Self:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
+from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.factors import F64, Choose, Factors
 from dpca.numerics.accumulators.tallies import Tally
 from dpca.numerics.panels import Panel
@@ -124,9 +125,9 @@ class Gram:
         """(I - 1 s') K (I - s 1'), in place: removes the mean that rounding left; H K H without shares s."""
         center_gram(self.matrix, shares)
 
-    def finish(self, choose: Choose) -> Factors:
+    def finish(self, choose: Choose, leading: int | None = None) -> Factors:
         """Eigendecomposition."""
-        return eigh(self.matrix, choose, self.semidefinite)
+        return eigh(self.matrix, choose, self.semidefinite, leading=leading)
 
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
@@ -158,6 +159,8 @@ class Gram:
 
 LARGE = 2000
 """Matrices of this size or more are solved for the chosen vectors only; smaller ones give all vectors within a second."""
+CLEAR = 10
+"""How far above the floor leading eigenvalues are to be, whose own floor is an estimate."""
 
 
 CENTRED_ROWS = 256
@@ -176,7 +179,9 @@ def center_gram(gram: F64, shares: F64 | None = None) -> F64:
     return gram
 
 
-def eigh(matrix: F64, choose: Choose, semidefinite: bool = True, large: int | None = None) -> Factors:
+def eigh(
+    matrix: F64, choose: Choose, semidefinite: bool = True, large: int | None = None, leading: int | None = None
+) -> Factors:
     """Eigendecomposition of a symmetric matrix.
 
     An eigenvalue counts as zero below m eps64 lambda_1 (the backward error of the eigensolve). If the matrix is
@@ -186,17 +191,22 @@ def eigh(matrix: F64, choose: Choose, semidefinite: bool = True, large: int | No
     Parameters
     ----------
     large : the size from which on only the chosen vectors are computed; `LARGE` if None
+    leading : where the leading eigenvalues of a semidefinite matrix are enough, the number of their vectors: if that pays, and that none
+        of them was missed can be proved, the others are not computed (`krylov`)
     """
-    ascending, leading = _decomposed(matrix, LARGE if large is None else large)
-    eigenvalues = ascending[::-1]
+    found = _leading(matrix, leading)
+    if found is None:
+        ascending, vectors_of = _decomposed(matrix, LARGE if large is None else large)
+        eigenvalues, smallest = ascending[::-1], float(ascending[0])
+    else:
+        eigenvalues, smallest = found.eigenvalues, found.smallest
     largest = max(float(eigenvalues[0]), 0.0)
-    magnitude = max(largest, -float(eigenvalues[-1]))
-    floor: float = len(matrix) * float(np.finfo(np.float64).eps) * magnitude
+    floor = _floor(len(matrix), max(largest, -smallest))
     if semidefinite:
-        floor = max(floor, -2.0 * float(eigenvalues[-1]))
+        floor = max(floor, -2.0 * smallest)
     total = float(np.trace(matrix) if semidefinite else eigenvalues[eigenvalues > floor].sum())
     n_components = choose(eigenvalues, floor, total)
-    chosen = leading(n_components)
+    chosen = vectors_of(n_components) if found is None else found.vectors
     residuals = norms(matrix @ chosen - chosen * eigenvalues[:n_components])
     return Factors(
         eigenvalues,
@@ -204,11 +214,26 @@ def eigh(matrix: F64, choose: Choose, semidefinite: bool = True, large: int | No
         residuals / largest if largest else residuals,
         floor=floor,
         total=total,
+        complete=found is None,
     )
 
 
-def eigensolve_flops(m: int) -> int:
-    """Flops of `eigh`: 9 m^3 for all vectors, 4/3 m^3 for the reduction only (Golub and Van Loan, 8.3)."""
+def _floor(m: int, magnitude: float) -> float:
+    return m * float(np.finfo(np.float64).eps) * magnitude
+
+
+def _leading(matrix: F64, k: int | None) -> krylov.Leading | None:
+    """The leading pairs, unless an eigenvalue among them is so small that the smallest of all decides whether it counts as zero."""
+    if k is None or not k <= krylov.most_leading(len(matrix)) or (found := krylov.leading(matrix, k)) is None:
+        return None
+    smallest, floor = found.smallest, _floor(len(matrix), float(found.eigenvalues[0]))
+    return found if found.eigenvalues[-1] > CLEAR * max(floor, -2.0 * smallest) else None
+
+
+def eigensolve_flops(m: int, leading: bool) -> int:
+    """Flops of `eigh`: 9 m^3 for all vectors, 4/3 m^3 for the reduction only (Golub and Van Loan, 8.3); for leading pairs m^3 at most."""
+    if leading:
+        return m**3  # a third for the Cholesky factorization, the rest for products with a space of m / 3 dimensions
     return 9 * m**3 if m < LARGE else 4 * m**3 // 3
 
 

@@ -1,4 +1,4 @@
-"""All eigenvalues and some eigenvectors of a large symmetric matrix, by single LAPACK routines.
+"""All eigenvalues and some eigenvectors of a large symmetric matrix, and whether it is positive definite, by single LAPACK routines.
 
 numpy.linalg.eigh computes every vector (dsyevd). Where only a few vectors of a large matrix are needed, that takes twice
 the time, and five times the memory of the matrix instead of twice. Here the matrix is reduced to tridiagonal form (dsytrd:
@@ -68,6 +68,15 @@ class Tridiagonal:
         )
         _call_with_space("dormtr", b"L", b"L", b"N", m, k, self._reflectors, m, self._factors, rows, m)
         return np.ascontiguousarray(rows[::-1].T)
+
+
+def cholesky(matrix: F64) -> bool:
+    """Whether a symmetric matrix, (m, m), which is overwritten, has a Cholesky factorization."""
+    try:
+        _call("dpotrf", b"L", len(matrix), matrix, len(matrix))
+    except LapackError:
+        return False
+    return True
 
 
 def _call_with_space(name: str, *arguments: Any) -> None:

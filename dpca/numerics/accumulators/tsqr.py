@@ -86,8 +86,8 @@ class Tsqr:
         mean: F64 = self.matrix.mean(axis=1) if shares is None else self.matrix @ shares
         return mean[:, None]
 
-    def finish(self, choose: Choose) -> Factors:
-        """SVD of R."""
+    def finish(self, choose: Choose, leading: int | None = None) -> Factors:
+        """SVD of R, which gives all."""
         m = len(self.matrix)
         left, sigma, right = np.linalg.svd(self.matrix)
         floor = (m * np.finfo(np.float64).eps * float(sigma[0])) ** 2
