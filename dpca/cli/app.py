@@ -396,19 +396,20 @@ def report(
                 f"{option}: is of the {of} of a run, but {result} holds analyses derived from one",
                 "Leave it out, or name the result of the run.",
             )
-    try:
-        from dpca.report.derived import write_derived_report
-        from dpca.report.page import write_report
-    except ImportError as cause:
-        raise InputError(f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh.") from cause
     _check_with(
         ("--labels-array", labels_array, "--labels", labels),
         ("--labels-column", labels_column, "--labels", labels),
         ("--groups-array", groups_array, "--groups", groups),
     )
-    if derived:
-        click.echo(write_derived_report(open_derived(result), out))
-        return
+    try:  # each imports what it draws alone
+        if derived:
+            from dpca.report.derived import write_derived_report
+
+            click.echo(write_derived_report(open_derived(result), out))
+            return
+        from dpca.report.page import write_report
+    except ImportError as cause:
+        raise InputError(f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh.") from cause
     opened = open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     divided = None if groups is None else read_labels(groups, groups_array, opened.n_features, "features")

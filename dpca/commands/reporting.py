@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dpca.execution.progress import Progress
@@ -13,16 +14,23 @@ from dpca.store.results import open_result
 def write_beside(place: Path, progress: Progress) -> None:
     """Write report.html of a result of any kind; if that fails, say so."""
     try:
-        from dpca.report.derived import write_derived_report
-        from dpca.report.page import write_report
+        write = _writer(kind_at(place) == DERIVED)
     except ImportError:
         progress.say("no report.html: what draws it is not installed (pip install jinja2 bokeh)")
         return
     progress.say("drawing report.html")
     try:
-        if kind_at(place) == DERIVED:
-            write_derived_report(open_derived(place))
-        else:
-            write_report(open_result(place))
+        write(place)
     except Exception as error:
         progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
+
+
+def _writer(derived: bool) -> Callable[[Path], Path]:
+    """What writes a report; of the two kinds only what is asked for is imported, since analyses take a second."""
+    if derived:
+        from dpca.report.derived import write_derived_report
+
+        return lambda place: write_derived_report(open_derived(place))
+    from dpca.report.page import write_report
+
+    return lambda place: write_report(open_result(place))

@@ -130,7 +130,8 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         summed=summed,
         spectrum=spectrum,
         chosen=chosen,
-        suggested=(suggestions(given) if spectrum.complete else {}) | ({} if choice.validated is None else {BI_CROSS_VALIDATION: choice.validated}),
+        suggested=(suggestions(given) if spectrum.complete else {})
+        | ({} if choice.validated is None else {BI_CROSS_VALIDATION: choice.validated}),
         curve=choice.curve,
         bounds=bounds,
         power=power,

@@ -383,14 +383,25 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         mean=np.concatenate([part.mean for part in parts]),
         divisor=np.concatenate([part.divisor for part in parts]),
         weights=np.concatenate([part.weights for part in parts]),
-        squares=np.sum([part.squares for part in parts], axis=0),
-        mean_product=np.sum([part.mean_product for part in parts], axis=0),
+        squares=_added([part.squares for part in parts]),
+        mean_product=_added([part.mean_product for part in parts]),
         mean_norm2=sum(part.mean_norm2 for part in parts),
         n_missing=sum(part.n_missing for part in parts),
         features=features,
         absent=None if parts[0].absent is None else np.hstack([part.absent for part in parts]),  # type: ignore[misc]
         varies=any(part.varies for part in parts),
         integers=all(part.integers for part in parts),
-        sketch=np.sum([part.sketch for part in parts], axis=0),
+        sketch=_added([part.sketch for part in parts]),
         regression=None if parts[0].regression is None else np.hstack([part.regression for part in parts]),  # type: ignore[misc]
     )
+
+
+def _added(arrays: list[F64]) -> F64:
+    """Their sum, in their order, without an array that holds all of them."""
+    first, *others = arrays
+    if not others:
+        return first
+    total: F64 = first + others[0]
+    for one in others[1:]:
+        total += one
+    return total

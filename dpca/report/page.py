@@ -215,9 +215,7 @@ def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
     if scree.validation is not None:
         edge += " Bi-cross-validation: the error of values that were left out, predicted from other samples and other features, relative to "
         edge += "that about the mean; it assumes nothing of the noise but that groups of features far from each other do not share it."
-    return (
-        f"{part}{bars} {edge} Rules for the number of components: {said}."
-    )
+    return f"{part}{bars} {edge} Rules for the number of components: {said}."
 
 
 def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:

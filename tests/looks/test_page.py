@@ -1,6 +1,8 @@
 """The report's page, in a real browser. In `make looks`, which installs what draws it."""
 
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -134,6 +136,20 @@ def test_the_config_in_it_repeats_the_run(page):
 def test_a_new_result_has_no_old_report(page):
     assert dpca("run", "c.yaml", "--overwrite") == 0  # reports are off in tests
     assert not page.exists()
+
+
+def test_a_run_imports_nothing_for_its_report_that_takes_long():
+    """Half a second each: what derived analyses need, and packages of whose files the page holds some."""
+    np.save("x.npy", random_array(0, (20, 500), "f4"))
+    Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r}\n")
+    code = (
+        "import sys; from dpca.cli.app import commands; commands.main(['run', 'c.yaml'], standalone_mode=False); "
+        "print([name for name in ('bokeh', 'matplotlib', 'pandas', 'scipy.signal', 'scipy.stats', 'xarray') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert Path("r/report.html").exists()
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_features_are_divided_by_groups(opened, capsys):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import PrecisionError
 from dpca.numerics.accumulators.factors import F64
-from dpca.numerics.accumulators.gram import Gram
+from dpca.numerics.accumulators.gram import BLOCK, Gram
 from dpca.numerics.accumulators.tallies import FeatureTally, Tally
 
 READ_BYTES = 2**23
@@ -44,20 +45,30 @@ class Border(Gram):
 
     def add(self, matrix: NDArray[Any]) -> bool:
         """Add P P_new' and P P' 1; whether their sums are exact is not known: False."""
+        m, n_new = self.matrix.shape
         if self._product is None or self._product.dtype != matrix.dtype:
-            self._product = np.empty(self.matrix.shape, matrix.dtype)
-        n_known = len(matrix) - self.matrix.shape[1]
+            self._product = np.empty((min(m, BLOCK), min(n_new, BLOCK)), matrix.dtype)
+        n_known, finite = m - n_new, True
         with np.errstate(over="ignore", invalid="ignore"):
-            np.matmul(matrix, matrix[n_known:].T, out=self._product)
+            for rows, columns in product(_blocks(m), _blocks(n_new)):
+                part = self._product[: rows.stop - rows.start, : columns.stop - columns.start]
+                np.matmul(matrix[rows], matrix[n_known:][columns].T, out=part)
+                finite &= bool(np.isfinite([part.min(), part.max()]).all())
+                self.matrix[rows, columns] += part
             sums = matrix @ (np.ones(len(matrix), matrix.dtype) @ matrix)
-        if not all(np.isfinite([one.min(), one.max()]).all() for one in (self._product, sums)):
+        if not (finite and np.isfinite(sums).all()):
             raise PrecisionError(
                 f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
                 "Set model.precision: double, or store the data in other units.",
             )
-        self.matrix += self._product
         self.sums += sums
         return False
+
+    def close(self) -> Self:
+        """End a span: release the buffer of products."""
+        self._product = None
+        self.tally.close()
+        return self
 
     def merge(self, other: Gram) -> Self:
         """Add the sum of another span, in place."""
@@ -96,6 +107,10 @@ class Border(Gram):
     def flops(n_known: int, m: int) -> int:
         """Flops of the products of a feature: of old samples with new ones, and of these with each other."""
         return 2 * m * (m - n_known)
+
+
+def _blocks(length: int) -> list[slice]:
+    return [slice(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
 
 
 SAME = 2.0**-40

@@ -71,27 +71,41 @@ class Gram:
             yield panel
 
     def add(self, matrix: NDArray[Any]) -> bool:
-        """Add P P'; returns whether every sum in it is exact if P holds integers.
+        """Add P P', where there are several blocks to the lower ones alone; returns whether every sum is exact if P holds integers.
 
         The diagonal decides: by Cauchy and Schwarz no partial sum of an entry exceeds the largest diagonal entry, and
         float32 represents every integer up to 2^24.
         """
+        m = len(matrix)
+        side = min(m, BLOCK)
         if self._product is None or self._product.dtype != matrix.dtype:
-            self._product = np.empty(self.matrix.shape, matrix.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            # For A @ A.T NumPy calls BLAS syrk, half the work of a general product, and releases the GIL.
-            np.matmul(matrix, matrix.T, out=self._product)
-        diagonal = np.einsum("ii->i", self._product)
-        if not np.isfinite(diagonal).all():
-            raise PrecisionError(
-                f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
-                "Set model.precision: double, or store the data in other units.",
-            )
-        self.matrix += self._product
-        return bool(diagonal.max(initial=0) < EXACT[matrix.dtype.itemsize])
+            self._product = np.empty((side, side), matrix.dtype)
+        largest = 0.0
+        for first in range(0, m, side):
+            rows = slice(first, min(first + side, m))
+            for second in range(0, first + side, side):
+                columns = slice(second, min(second + side, m))
+                product = self._product[: rows.stop - first, : columns.stop - second]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    # For A @ A.T NumPy calls BLAS syrk, half the work of a general product, and releases the GIL.
+                    np.matmul(matrix[rows], matrix[columns].T, out=product)
+                self.matrix[rows, columns] += product
+            diagonal = np.einsum("ii->i", product)
+            if not np.isfinite(diagonal).all():
+                raise PrecisionError(
+                    f"values too large for products in {matrix.dtype}: the sum of their squares overflows",
+                    "Set model.precision: double, or store the data in other units.",
+                )
+            largest = max(largest, float(diagonal.max()))
+        return largest < EXACT[matrix.dtype.itemsize]
 
     def close(self) -> Self:
-        """End a span: release the buffer of products."""
+        """End a span: fill the other triangle, and release the buffer of products."""
+        m = len(self.matrix)
+        for first in range(BLOCK, m, BLOCK):
+            for second in range(0, first, BLOCK):
+                block = self.matrix[first : first + BLOCK, second : second + BLOCK]
+                self.matrix[second : second + BLOCK, first : first + BLOCK] = block.T
         self._product = None
         self.tally.close()
         return self
@@ -114,7 +128,9 @@ class Gram:
 
     def times(self, vectors: F64) -> F64:
         """K V."""
-        return self.matrix @ vectors
+        # K is symmetric: BLAS takes V' K faster, in which rows of K are read one after another.
+        product: F64 = (np.ascontiguousarray(vectors.T) @ self.matrix).T
+        return product
 
     def scale(self, factors: F64) -> None:
         """Multiply rows and columns by factors, (m,), in place."""
@@ -132,7 +148,7 @@ class Gram:
     @staticmethod
     def held(m: int, working_dtype: np.dtype[Any]) -> dict[str, int]:
         """Bytes that the accumulation of a span holds, by name of the array."""
-        return {"Gram matrix of a span": 8 * m * m, "product of a panel": working_dtype.itemsize * m * m}
+        return {"Gram matrix of a span": 8 * m * m, "product of a panel": working_dtype.itemsize * min(m, BLOCK) ** 2}
 
     @staticmethod
     def held_to_merge(m: int) -> dict[str, int]:
@@ -157,6 +173,8 @@ class Gram:
         }
 
 
+BLOCK = 2048
+"""Products of more samples than this are made block by block, each added while it is near, and one of two that mirror each other."""
 LARGE = 2000
 """Matrices of this size or more are solved for the chosen vectors only; smaller ones give all vectors within a second."""
 CLEAR = 10
