@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 Dash = Literal["solid", "dashed", "dotted", "dotdash"]
-Shape = Literal["circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "plus", "x", "dash"]
+Shape = Literal["circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "plus", "star", "dash"]
 
 INK = "ink"
 """The colour of text, which is another one on a dark page."""
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f8f8f", "#b5a100")
-SHAPES: tuple[Shape, ...] = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "plus", "x")
+SHAPES: tuple[Shape, ...] = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "plus", "star")
+"""All have an area, which is what is coloured."""
 DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotdash", "dotted")
 NO_VALUE = "#9a9a9a"
 """Of pixels without any value; a value near 0 is white."""

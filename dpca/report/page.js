@@ -2,7 +2,7 @@
 // Rows of one table (samples) have one data source, so that what is selected in one figure is selected in all.
 "use strict";
 (async () => {
-  const NARROW = 140, LEFT = 68, BARE = 12, RIGHT = 16, BAR = 70, FAINT = 0.07, MOST_IN_LEGEND = 40, MOST_NAMES = 200;
+  const NARROW = 140, LEFT = 76, BARE = 12, RIGHT = 16, BAR = 70, SPARE = 16, FAINT = 0.07, MOST_IN_LEGEND = 40, MOST_NAMES = 200;
   const TRANSPARENT = "rgba(0, 0, 0, 0)", BEYOND = 1e30;
   const note = document.getElementById("needs-script");
   if (typeof DecompressionStream === "undefined") {
@@ -194,10 +194,30 @@
     return ranges.get(scale.together);
   }
 
+  // As many marks as have room: of names every k-th, of marks of their own all but those that would touch one before.
+  function apart(pairs, own, place, across) {
+    const wide = (name) => (across ? 6.5 * name.length + 8 : 16);
+    if (!own) {
+      const widest = Math.max(...pairs.map(([, name]) => wide(name)));
+      const room = Math.max(1, Math.floor((place(pairs.at(-1)[0]) - place(pairs[0][0])) / widest));
+      return pairs.filter((_, number) => number % Math.ceil(pairs.length / room) === 0);
+    }
+    let last = -Infinity;
+    return pairs.filter(([value, name]) => {
+      const at = place(value), fits = at - wide(name) / 2 >= last;
+      if (fits) last = at + wide(name) / 2;
+      return fits;
+    });
+  }
+
   // Marks of an axis: its own where at least two are in sight, else round numbers.
-  function marked(axis, scale, range, most) {
+  function marked(axis, scale, range, length, across) {
     const plain = axis.ticker;
-    if (scale.whole && !scale.log) plain.min_interval = 1;
+    plain.desired_num_ticks = Math.max(2, Math.min(8, Math.floor(length / (across ? 80 : 20))));
+    if (scale.whole && !scale.log) {
+      plain.min_interval = 1;
+      axis.formatter = new B.NumeralTickFormatter({ format: "0,0" });
+    }
     if (!scale.marked) axis.setv({ major_tick_line_color: null, minor_tick_line_color: null, major_label_text_color: null, major_label_text_font_size: "0px" });
     const own = [scale.marks, scale.names].filter((pairs) => pairs.length > 1);
     if (!own.length) return;
@@ -207,8 +227,7 @@
       for (const pairs of own) {
         let inside = pairs.filter(([value]) => value >= low && value <= high);
         if (inside.length < 2) continue;
-        const room = pairs === scale.marks ? inside.length : most, every = Math.ceil(inside.length / room);
-        inside = inside.filter((_, number) => number % every === 0);
+        inside = apart(inside, pairs === scale.marks, (value) => (length * (value - low)) / (high - low), across);
         const key = inside.map(([value]) => value).join();
         if (key === last) return;
         last = key;
@@ -334,8 +353,8 @@
     });
     for (const axis of plot.axes) axis.setv({ axis_label_text_font_style: "normal", axis_label_text_font_size: "12px", major_label_text_font_size: "11px" });
     for (const grid of plot.grids) colored(INK, (color) => grid.setv({ grid_line_color: color, grid_line_alpha: 0.08 }));
-    marked(plot.xaxes[0], panel.x, x_range, Math.max(2, Math.floor(size.width / 90)));
-    marked(plot.yaxes[0], panel.y, y_range, 6);
+    marked(plot.xaxes[0], panel.x, x_range, size.width, true);
+    marked(plot.yaxes[0], panel.y, y_range, size.height, false);
     if (panel.periods) {
       const above = new B.LogAxis({ axis_label: panel.periods, axis_label_text_font_style: "normal", formatter: new B.CustomJSTickFormatter({ code: "return String(+(1 / tick).toPrecision(3))" }) });
       colored(INK, (color) => above.setv({ axis_label_text_color: color, axis_line_color: color, major_tick_line_color: color, minor_tick_line_color: null, major_label_text_color: color }));
@@ -423,7 +442,8 @@
   function sizes(figure, row, room) {
     const around = row.map((panel) => left_of(panel) + RIGHT + (panel.marks.some(({ is, bar }) => is === "Image" && bar) ? BAR : 0));
     const most = Math.max(...figure.panels.map((one) => one.length)), sum = around.reduce((one, other) => one + other, 0);
-    const together = (room - sum - (most - row.length) * around[0]) / most;
+    // Marks of many digits take more than LEFT.
+    const together = (room - sum - (most - row.length) * around[0]) / most - (most > 1 ? SPARE : 0);
     return row.map((panel, number) => {
       const width = Math.max(100, Math.floor(together < NARROW ? room - around[number] : together));
       return { width, height: Math.round(panel.ratio ? panel.ratio * width : figure.height - 60) };

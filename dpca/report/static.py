@@ -58,7 +58,7 @@ OUTLINES = {
     "diamond": ((0, -1), "l1 1l-1 1l-1-1z"),
     "hex": ((-1, 0), "l.5-.9h1l.5.9l-.5.9h-1z"),
     "plus": ((-1, -0.25), "h.75v-.75h.5v.75h.75v.5h-.75v.75h-.5v-.75h-.75z"),
-    "x": ((-1, -1), "l2 2m-2 0l2-2"),
+    "star": ((0, -1), "l.23 .69h.72l-.59 .43l.23 .69l-.59-.43l-.59 .43l.23-.69l-.59-.43h.72z"),
     "dash": ((-1, 0), "h2"),
 }
 
@@ -265,7 +265,7 @@ def _points(x: F64, y: F64, color: str, shape: str, size: float, hollow: bool, o
         f"M{a:.1f} {b:.1f}{outline}"
         for a, b in zip((x[known] / radius + right).tolist(), (y[known] / radius + down).tolist(), strict=True)
     )
-    line = hollow or shape in ("x", "dash")
+    line = hollow or shape == "dash"
     fill = (
         f'fill="none" stroke="{_color(color)}" stroke-width="{1.2 / radius:.2f}"'
         if line

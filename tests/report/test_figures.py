@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
-from dpca.report import figures
+from dpca.report import figures, marks
 from dpca.report.findings import Axis, Component, pictures
 from dpca.report.marks import (
     COLOR_MAPS,
@@ -198,3 +198,9 @@ def test_a_fit_in_a_cell_of_a_notebook(estimator):
     pictures_of = re.findall(r"<svg viewBox.*?</svg>", text, re.DOTALL)
     assert len(pictures_of) >= (1 if fit.n_components == 1 else 2)
     assert len(text) < 200_000
+
+
+def test_every_shape_has_an_area():
+    """The page fills marks and draws no outlines: of a mark without an area nothing would be seen."""
+    assert len(set(marks.SHAPES)) == len(marks.COLORS)
+    assert not {"x", "cross", "asterisk", "y", "dash", "dot"} & set(marks.SHAPES)
