@@ -80,7 +80,7 @@ X, Y = np.arange(5.0), np.array([1.0, 2.0, np.nan, 4.0, 5.0])
 MARKS = {
     "line": Line(X, Y, dash="dashed", label="a & b <c>"),
     "points": Points(X, Y, shape="diamond"),
-    "hollow": Points(X, Y, shape="x", hollow=True),
+    "hollow": Points(X, Y, shape="star", hollow=True),
     "area": Area(X, -X, X),
     "boxes": Boxes(X, X + 1, 0 * X, X, label="<i>"),
     "upright": Upright(X, X, X + 1, ends=True),
