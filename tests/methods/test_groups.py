@@ -72,9 +72,9 @@ def test_the_gram_matrix_is_released_before_the_second_pass(monkeypatch):
     """Else it takes memory that is not planned there: n x n beside the slabs of all tasks."""
     seen, finish, span = [], Gram.finish, second_pass.components_span
 
-    def finishing(gram, choose):
+    def finishing(gram, *arguments):
         seen.append(weakref.ref(gram.matrix))
-        return finish(gram, choose)
+        return finish(gram, *arguments)
 
     def spanning(*arguments):
         seen.append(seen[0]() is None)
