@@ -9,7 +9,7 @@ def local_cluster(directory, n_workers=2, *, processes=True, **how):
         n_workers=n_workers,
         threads_per_worker=1,
         processes=processes,
-        host="127.0.0.1" if processes else None,
+        host="127.0.0.1" if processes or "protocol" in how else None,
         dashboard_address="127.0.0.1:0",
         local_directory=str(directory),
         **how,

@@ -37,6 +37,7 @@ def decompose_array(
     window=None,
     ledger=None,
     progress=None,
+    together=None,
     **plan,
 ):
     """A source or an array, decomposed; `plan` may set slab_bytes, n_spans and tile_width."""
@@ -51,7 +52,7 @@ def decompose_array(
     cuts = plan_layout(layout, samples_axis, n_components, keeps, **plan)
     at_once = Concurrency(executor.n_workers, window or 2 * executor.n_workers)
     attempts = tuple(Attempt(rung, at_once) for rung in model.ladder(layout.dtype, keeps))
-    made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts)
+    made = RunPlan.of(cuts, "columns", concurrency=at_once, attempts=attempts, together=together)
     return decompose(
         alone(source, samples_axis, weights),
         model,

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from threadpoolctl import threadpool_limits
 
 from dpca.errors import ClusterError, ConfigError, DpcaError
-from dpca.execution.engine import Part
+from dpca.execution.engine import Part, Sum
 from dpca.execution.executors import Threads
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, Stage
@@ -79,7 +79,7 @@ class Collecting(_JobArray):
         """
         assert checkpoint is not None
         work, n_parts, missing = stage.work, stage.work.n_parts, list[tuple[int, str]]()
-        n_added, total = checkpoint.begin(stage.empty)
+        (n_added, total), adding = checkpoint.begin(stage.empty), Sum(stage)
         for number in range(0 if work.writes else n_added, n_parts):
             there = number < n_added or checkpoint.has(number)
             damage = work.damage(number) if work.writes and there else None
@@ -97,8 +97,8 @@ class Collecting(_JobArray):
                     missing.append((number, str(found)))
                     continue
                 if not missing:  # parts are added up in their order
-                    total = stage.merge(total, partial)
-                    checkpoint.added(number, total, number == n_parts - 1, stage.concurrency.window)
+                    total = adding.add(total, number, partial)
+                    checkpoint.added(number, total, *adding.settled(number), stage.concurrency.window)
         if missing:
             raise Incomplete(stage.name, n_parts, missing)
         return total

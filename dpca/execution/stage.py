@@ -102,6 +102,22 @@ class InTurn(Work):
 
 
 @dataclass(frozen=True)
+class Together(Generic[T]):
+    """Sums in two levels: of so many parts in a row, by tasks where these run on other machines; and of these sums.
+
+    The bits depend on the number, which is part of the plan, and not on who adds up.
+    """
+
+    number: int
+    nothing: Callable[[], T]
+    """The sum over no parts."""
+    join: Callable[[T, T], T]
+    """Returns the sum of both; it may change the first in place."""
+    like: Callable[[T], Any]
+    """A value of the types that tasks return, from the sum over no parts."""
+
+
+@dataclass(frozen=True)
 class Stage(Generic[T, P]):
     """One pass."""
 
@@ -123,11 +139,19 @@ class Stage(Generic[T, P]):
     """A value of the types that tasks return; None if the sum has the same types."""
     preview: Callable[[T, int], Preview] | None = None
     """The preview of the result from a sum and its number of parts; called now and then."""
+    together: Together[T] | None = None
+    """How parts are added up with their neighbours first; None where each is added to the sum by itself."""
 
     @property
     def types(self) -> Any:
         """A value of the types that tasks return."""
         return self.empty if self.like is None else self.like
+
+    def neighbours(self, number: int) -> range:
+        """The parts that a part is added up with, itself included, before they are added to the sum."""
+        many = 1 if self.together is None else self.together.number
+        first = number - number % many
+        return range(first, min(first + many, self.work.n_parts))
 
 
 class Executor(Protocol):

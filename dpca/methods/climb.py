@@ -69,7 +69,7 @@ def climb(
         When the last solver's precision does not suffice for the data.
     """
     stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.names_of_sums)))
-    first = FirstPass(stages, data, model, outputs)
+    first = FirstPass(stages, data, model, outputs, run_plan.spans_together)
     present = first.present(run_plan.attempts[0])
     solved: D | None = None
     written = again = False

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpca.config.model import Model
 from dpca.errors import DataError
-from dpca.execution.stage import Stage
+from dpca.execution.stage import Stage, Together
 from dpca.methods.dataset import Dataset
 from dpca.methods.passes import first_span_of_features, first_span_of_samples, present_span
 from dpca.methods.stages import Stages
@@ -81,9 +81,9 @@ class Summed:
 class FirstPass:
     """The first pass by each of the solvers that a run tries."""
 
-    def __init__(self, stages: Stages, data: Dataset, model: Model, outputs: Outputs) -> None:
+    def __init__(self, stages: Stages, data: Dataset, model: Model, outputs: Outputs, together: int = 1) -> None:
         self._stages, self._data, self._model, self._outputs = stages, data, model, outputs
-        self._rules = model.rules
+        self._rules, self._together = model.rules, together
         self._columns = data.random_columns(model.rules)
         self._shares = data.shares
         """Share of each sample in the means, (n_samples,); None where they are equal."""
@@ -153,8 +153,8 @@ class FirstPass:
             writes = (*writes, REGRESSION)
 
         begin = partial(nothing, attempt.rung.solver, data.plan, self._rules, self._columns, n_known)
-        empty = Grouped.empty(len(data.names_of_sums), data.n_folds, begin)
-        one = np.zeros(1, np.int64)
+        start = partial(Grouped.empty, len(data.names_of_sums), data.n_folds, begin)
+        empty = start()
         stage = Stage(
             name=attempt.rung.name,
             task=first_span_of_features if samples else first_span_of_samples,
@@ -162,8 +162,9 @@ class FirstPass:
             shared=() if samples else (None if present is None else present.means,),
             empty=empty,
             merge=Grouped.merge,
-            like=OfCells(one, one, empty.sums[:1]),
+            like=_of_span(empty),
             preview=partial(self._preview, present),
+            together=None if self._together == 1 else Together(self._together, start, Grouped.join, _of_span),
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
         )
@@ -383,6 +384,12 @@ class FirstPass:
             factors = None if (factors == 1).all() else factors
         shares = leading_shares(sums, rules.center and self._data.keeps_samples, factors)
         return Preview(spans, self._data.n_spans, shares)
+
+
+def _of_span(empty: Grouped) -> OfCells:
+    """A value of the types that a span gives."""
+    one = np.zeros(1, np.int64)
+    return OfCells(one, one, empty.sums[:1])
 
 
 def _gram_of(

@@ -72,6 +72,8 @@ class Footprints:
                 Array("vectors of a preview", preview.held(m)),
             ],
         }
+        if run.spans_together > 1:
+            sums[rung.name].insert(0, Array("sum of neighbouring spans", 8 * m * m * matrices))
         if self.n_sums > 1:
             sums[rung.name].insert(0, self._of_groups(m))
         for name in ("components", "scores"):
@@ -146,6 +148,9 @@ class Footprints:
         if self._counts_pairs:
             pairs = (12 * cells + 4) * m * m  # the sums, those of the span in hand, and one product
             first["pairs of missing values, and where a panel has them"] = pairs + 6 * m * plan.panel_width
+        if run.spans_together > 1 and self.workers.processes:
+            # Where a task of a worker adds spans up, one of them is in the place of the span in hand.
+            first["sum of neighbouring spans"] = 8 * m * m * (2 if self._counts_pairs else 1)
         copy = run.only.copy
         tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
         if plan.keeps == "samples":

@@ -140,6 +140,10 @@ class InputPlan:
     """The copy that is made first; None without one."""
 
 
+TOGETHER, MANY = 64, 8
+"""Of MANY times so many spans or more, TOGETHER are added up first: on a cluster by workers, so that the client adds that many times less."""
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """The plan of a run: its steps and its memory."""
@@ -156,6 +160,8 @@ class RunPlan:
     """Solvers that would follow, but do not fit the budget."""
     eigensolve_threads: int = 1
     """BLAS threads of the eigensolve, which change its bits."""
+    together: int | None = None
+    """Spans in a row whose sums are added up before they are added to the others, which changes bits; by `spans_together` if None."""
     reads: bool = True
     """Whether data are streamed: False where the matrix to decompose exists already."""
     keeps_data: bool = False
@@ -209,6 +215,13 @@ class RunPlan:
         return sum(plan.n_spans for plan in self.plans) * (1 if self.groups is None else len(self.groups))
 
     @property
+    def spans_together(self) -> int:
+        """How many spans in a row are added up first: 1 unless there are many."""
+        if self.together is not None:
+            return self.together
+        return TOGETHER if self.n_parts >= MANY * TOGETHER else 1
+
+    @property
     def tightest(self) -> Process:
         """The process with the largest share of its budget, which may exceed 1."""
         return max(self.processes, key=lambda process: process.share)
@@ -229,6 +242,7 @@ class RunPlan:
             tuple(attempt.rung for attempt in self.attempts),
             self.too_large,
             self.eigensolve_threads,
+            self.spans_together,
         )
 
 
@@ -254,6 +268,7 @@ class Settled:
     attempts: tuple[Rung, ...]
     too_large: tuple[Rung, ...]
     eigensolve_threads: int
+    together: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """These settings as plain values."""
@@ -283,4 +298,4 @@ class Settled:
             )
             for one in stored["inputs"]
         )
-        return cls(inputs, attempts, too_large, int(stored["eigensolve_threads"]))
+        return cls(inputs, attempts, too_large, int(stored["eigensolve_threads"]), int(stored.get("together", 1)))

@@ -157,7 +157,8 @@ def plan_run(
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]
         readings.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
-    run = first_that_fits(layout, [RunPlan(tuple(readings))], workers, scratch, forecast)
+    together = settled.together if settled else 1 if footprints[0].n_sums > 1 else None
+    run = first_that_fits(layout, [RunPlan(tuple(readings), together=together)], workers, scratch, forecast)
     for number, group in enumerate(groups):
         check_sharing(group.source, run.of_input(number))
     attempts, too_large, processes = [Attempt(first, run.concurrency)], [], run.processes

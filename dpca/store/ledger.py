@@ -35,6 +35,8 @@ T = TypeVar("T")
 SHARE = PARTIALS_SHARE
 """Parts that are already added up may take one byte in so many bytes of the data."""
 _PART, _SUM = re.compile(r"(\d+)\.npz"), re.compile(r"sum-(\d+)\.npz")
+_SUM_OF = re.compile(r"sum-of-\d+-to-(\d+)\.npz")
+"""Parts that a task has added up; they are kept until the sum of all before them is stored."""
 
 
 class Damaged(Exception):
@@ -211,7 +213,7 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Discard all sums and parts of the stage."""
-        for files in (self._files(_SUM), self._files(_PART)):
+        for files in (self._files(_SUM), self._files(_SUM_OF), self._files(_PART)):
             for path in files.values():
                 durable.remove(path)
 
@@ -240,8 +242,37 @@ class Checkpoint:
         """Whether the stored sum has all parts."""
         return n_parts in self._files(_SUM)
 
-    def added(self, number: int, total: Any, last: bool, window: int) -> None:
+    def has_sum_of(self, numbers: range) -> bool:
+        """Whether the sum of some parts is stored."""
+        return self._path_of(numbers).exists()
+
+    def keep_sum_of(self, numbers: range, value: Any) -> None:
+        """Write the sum of parts that were loaded, durably, with the regions that were read for them."""
+        self._write(self._path_of(numbers), value, [read for number in numbers for read in self._read_for.pop(number)])
+
+    def load_sum_of(self, numbers: range, like: T) -> T:
+        """Read the sum of some parts.
+
+        Raises
+        ------
+        Damaged
+            When the file does not hold what was written; it is discarded.
+        """
+        path = self._path_of(numbers)
+        try:
+            value, reads = self._read(path, like)
+        except Damaged:
+            durable.remove(path)
+            raise
+        self._read_for |= dict.fromkeys(numbers, ()) | {numbers[-1]: reads}
+        return value
+
+    def added(self, number: int, total: Any, settled: bool, last: bool, window: int) -> None:
         """Record that a part was added; replace the parts by the sum where they are too many, or after the last.
+
+        Parameters
+        ----------
+        settled : whether the sum has the part; else neighbours are added up with it first
 
         By the next call the window may have added as many parts as it holds; two more than those are kept in any
         case, since writing a sum costs as much as writing a part.
@@ -249,10 +280,11 @@ class Checkpoint:
         size = self._path(number).stat().st_size
         self._read_for_sum += self._read_for.pop(number)
         self._added_bytes += size
-        if not last and self._added_bytes + window * size <= max(self._keep_bytes, (window + 2) * size):
+        few = self._added_bytes + window * size <= max(self._keep_bytes, (window + 2) * size)
+        if not settled or (few and not last):
             return
         self._write(Path(self._directory) / f"sum-{number + 1}.npz", total, self._read_for_sum)
-        for files, count in ((_SUM, number + 1), (_PART, number + 1)):
+        for files, count in ((_SUM, number + 1), (_SUM_OF, number + 1), (_PART, number + 1)):
             for index, path in self._files(files).items():
                 if index < count:
                     durable.DISK.unlink(path)
@@ -260,6 +292,9 @@ class Checkpoint:
 
     def _path(self, number: int) -> Path:
         return Path(self._directory) / f"{number}.npz"
+
+    def _path_of(self, numbers: range) -> Path:
+        return Path(self._directory) / f"sum-of-{numbers[0]}-to-{numbers[-1]}.npz"
 
     def _files(self, kind: re.Pattern[str]) -> dict[int, Path]:
         names = {path.name: path for path in Path(self._directory).iterdir()}

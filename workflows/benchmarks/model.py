@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from dpca.planning.runplan import MANY, TOGETHER
 from dpca.slabs import make_plan
 
 
@@ -35,6 +36,8 @@ class Machine:
     """Bytes of partials that the client reads, checks and adds up a second."""
     read: float = math.inf
     """Bytes a second that storage gives to all workers together."""
+    adders: int = 1
+    """Workers that add up neighbouring spans."""
 
     @classmethod
     def of(cls, point: dict[str, Any], largest: dict[str, Any], span: float) -> Self:
@@ -49,8 +52,8 @@ class Machine:
             span,
         )
 
-    def times(self, factor: float, read: float) -> Self:
-        """So many machines like this one, on storage of a given rate."""
+    def times(self, factor: float, read: float, adders: int) -> Self:
+        """So many machines like this one, on storage of a given rate, with so many workers."""
         return replace(
             self,
             decode=factor * self.decode,
@@ -58,6 +61,7 @@ class Machine:
             project=factor * self.project,
             write=factor * self.write,
             read=read,
+            adders=adders,
         )
 
 
@@ -65,13 +69,15 @@ def predicted(samples: int, features: int, components: int, machine: Machine) ->
     """Seconds of the parts of a run on float32 data: two passes, the eigensolve between, what is written."""
     n_bytes, n, d, k = 4 * samples * features, samples, features, components
     n_spans = make_plan((n, d), 4, (n, max(256, 2**23 // (4 * n))), n_components=k).n_spans
+    # Of many spans, workers add up neighbours, and the client their sums.
+    added = n_spans if n_spans < MANY * TOGETHER else n_spans / TOGETHER + n_spans / machine.adders
     reading = 2 * max(n_bytes / machine.decode, n_bytes / machine.read)
     return {
         "read and decode, twice": reading,
         "X X'": n * n * d / machine.syrk,
         "components, and how they fit": 2 * 2 * n * d * k / machine.project,
         "write components": 4 * k * d / machine.write,
-        "partials, written and added up": n_spans * (8 * n * n / machine.add + 2 * machine.span),
+        "partials, written and added up": 8 * n * n * added / machine.add + 2 * n_spans * machine.span,
         "eigensolve": machine.eigensolve * n**3,
     }
 
@@ -89,7 +95,8 @@ def main() -> None:
     points = sorted(report["samples"], key=lambda point: abs(point["samples"] - given.samples))
     one = Machine.of(points[0], max(points, key=lambda point: point["samples"]), report["overheads"]["cluster"])
     features = int(given.terabytes * 1e12 / 4 / given.samples)
-    found = predicted(given.samples, features, 20, one.times(given.workers / report["cores"], 1e9 * given.storage))
+    many = one.times(given.workers / report["cores"], 1e9 * given.storage, given.workers)
+    found = predicted(given.samples, features, 20, many)
     print(f"{given.samples:,} x {features:,} float32, {given.terabytes:g} TB, {given.workers:,} workers")
     for name, seconds in found.items():
         print(f"  {name}: {seconds:.0f} s")

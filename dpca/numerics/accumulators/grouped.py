@@ -100,6 +100,12 @@ class Grouped:
                 self.folds[fold].merge(one)
         return self
 
+    def join(self, other: Grouped) -> Self:
+        """Add sums of the same groups over other spans, in place."""
+        for mine, theirs in zip(self.every, other.every, strict=True):
+            mine.merge(theirs)
+        return self
+
     @property
     def every(self) -> tuple[Accumulator, ...]:
         """All sums."""
