@@ -47,7 +47,7 @@ bench: $(VENV)/.benchmarks
 cells: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.cells
 
-## curves: time and memory against features, samples and workers, as tables and a figure (half an hour; 8 GB of disk)
+## curves: time and memory against features, samples and workers, as tables and a figure (five minutes; 8 GB of disk)
 curves: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.curves
 
