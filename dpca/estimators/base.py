@@ -249,9 +249,15 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @staticmethod
     def _parameters_of(result: Result, names: Sequence[str]) -> dict[str, Any]:
-        """Parameters of an estimator that would give this result."""
+        """Parameters of an estimator that would give this result; an earlier version's config has fewer keys."""
         config = result.manifest["config"]
-        keys = {**config["model"], **config["preprocess"], "samples_axis": result.asked_input["samples_axis"]}
+        defaults = {**ModelKeys().model_dump(), **Preprocess().model_dump()}
+        keys = {
+            **defaults,
+            **config["model"],
+            **config["preprocess"],
+            "samples_axis": result.asked_input["samples_axis"],
+        }
         same = ("n_components", "precision", "ddof", "samples_axis", "center", "scale", "missing")
         return {**{name: keys[name] for name in (*names, *same)}, **Streaming._fields_of(result, keys)}
 

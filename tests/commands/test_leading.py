@@ -69,6 +69,24 @@ def test_data_that_do_not_allow_it_have_all_computed(data):
     assert (arrays["singular_values"][2:] == 0).all()
 
 
+@pytest.mark.usefixtures("data")
+def test_results_of_versions_before_it_are_reported_and_loaded():
+    made("all")
+    documents = {name: Path(f"r/{name}.json") for name in ("certificate", "manifest")}
+    certificate, manifest = (json.loads(path.read_text()) for path in documents.values())
+    del certificate["none_missed"], manifest["config"]["output"]["spectrum"]
+    del manifest["config"]["preprocess"]["block_scaling"]  # which a version before that one did not have
+    for path, document in zip(documents.values(), (certificate, manifest), strict=True):
+        path.write_text(json.dumps(document))
+    assert dpca("report", "r") == 0
+    text = Path("r/report.html").read_text()
+    assert "rank 239" in text
+    assert "need all of them" not in text
+    fitted = PCA.load("r")
+    assert fitted.block_scaling == "none"
+    assert "4 of 4 components" in fitted._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
