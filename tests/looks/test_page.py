@@ -1,5 +1,6 @@
 """The report's page, in a real browser. In `make looks`, which installs what draws it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -136,6 +137,20 @@ def test_the_config_in_it_repeats_the_run(page):
 def test_a_new_result_has_no_old_report(page):
     assert dpca("run", "c.yaml", "--overwrite") == 0  # reports are off in tests
     assert not page.exists()
+
+
+def test_a_result_of_a_version_that_computed_all_eigenvalues_says_nothing_of_a_proof():
+    np.save("x.npy", np.random.default_rng(0).standard_normal((30, 400)))
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 4}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 0
+    path = Path("r/certificate.json")
+    certificate = json.loads(path.read_text())
+    del certificate["none_missed"]
+    path.write_text(json.dumps(certificate))
+    assert dpca("report", "r") == 0
+    text = Path("r/report.html").read_text()
+    assert "rank 29" in text
+    assert "is proved" not in text
 
 
 def test_a_run_imports_nothing_for_its_report_that_takes_long():
