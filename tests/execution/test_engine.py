@@ -141,11 +141,12 @@ def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch
         check_stopped()  # nobody has asked
 
 
-def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
-    class Explained(Adding):
-        def explain(self, number, error, beside):
-            return RuntimeError(f"{number} beside {beside}")
+class Explained(Adding):
+    def explain(self, number, error, beside):
+        return RuntimeError(f"{number} beside {beside}: {error}")
 
+
+def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
     futures = [Future() for _ in range(4)]
     futures[1].set_result(1)
     futures[2].set_exception(KeyError("innocent"))
@@ -276,6 +277,15 @@ def test_what_was_done_and_is_lost_is_waited_for_again():
     threading.Timer(0.1, future.set_result, [7]).start()
     assert fold(Adding(future), range(1), 0, 1, look_seconds=0.01) == 7
     assert future.asked == 2
+
+
+def test_what_is_lost_and_fails_when_it_is_done_again_is_a_failure_like_others():
+    class KilledAgain(Lost):
+        def result(self, timeout=None):
+            raise KeyError("killed again")
+
+    with pytest.raises(RuntimeError, match=r"0 beside \[1\]: 'killed again'"):
+        fold(Explained(KilledAgain(), Future()), range(2), 0, 2)
 
 
 def test_what_is_lost_for_good_is_no_wait_without_an_end():
