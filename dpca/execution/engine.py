@@ -457,8 +457,9 @@ def fold(
                 # On a cluster a finished result is lost if the worker that holds it dies: it is computed again.
                 look()
                 continue
-            except Exception as error:
-                raise failure(pending[0][0], error) from None  # its worker died, too, when it was computed again
+            except Exception:
+                raise_failures()  # it was lost, and failed when it was computed again
+                raise
             watch.rewind()
             pending.popleft()
             # No name keeps the added result in memory while the next one is awaited.
@@ -475,11 +476,10 @@ def fold(
         for number, future in pending:
             error = future.exception() if future.done() else None
             if error is not None:
-                raise failure(number, error)
-
-    def failure(number: int, error: BaseException) -> BaseException:
-        beside = [other for other, its in pending if other != number and not (its.done() and its.exception() is None)]
-        return calls.explain(number, error, beside)
+                beside = [
+                    other for other, its in pending if other != number and not (its.done() and its.exception() is None)
+                ]
+                raise calls.explain(number, error, beside)
 
     for number in numbers:
         if len(pending) == window:

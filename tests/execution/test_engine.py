@@ -280,9 +280,18 @@ def test_what_was_done_and_is_lost_is_waited_for_again():
 
 
 def test_what_is_lost_and_fails_when_it_is_done_again_is_a_failure_like_others():
-    class KilledAgain(Lost):
+    class KilledAgain(Future):
+        asked = False
+
+        def done(self):
+            return True
+
+        def exception(self, timeout=None):
+            return KeyError("killed again") if self.asked else None
+
         def result(self, timeout=None):
-            raise KeyError("killed again")
+            self.asked = True
+            raise self.exception()
 
     with pytest.raises(RuntimeError, match=r"0 beside \[1\]: 'killed again'"):
         fold(Explained(KilledAgain(), Future()), range(2), 0, 2)
