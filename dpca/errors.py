@@ -64,6 +64,10 @@ class PrecisionError(DpcaError, ArithmeticError):
     """The requested precision is too low for the data: the result would be wrong."""
 
 
+class NotConverged(DpcaError, ArithmeticError):
+    """An iteration ended before every component was known to the tolerance; its result is there, and says which ones are."""
+
+
 class AssumptionError(DpcaError, ValueError):
     """A rule was requested whose assumption the data contradict."""
 
@@ -97,9 +101,18 @@ class WorkerDied(ClusterError):
 
 
 class OverBudgetError(DpcaError, MemoryError):
-    """The run would take more memory or scratch space than it may."""
+    """The run would take more memory or scratch space than it may.
+
+    Parameters
+    ----------
+    needed_bytes : memory with which it would fit; None if that is not known
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, remedy: str = "", key: str = "", needed_bytes: int | None = None) -> None:
+        super().__init__(message, remedy, key)
+        self.needed_bytes = needed_bytes
 
 
 class Cancelled(DpcaError):

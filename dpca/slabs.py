@@ -43,6 +43,10 @@ PARTIALS_SHARE = 8
 """The m x m partials of all spans, in float64, together take at most an eighth of the data, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.store.ledger`)."""
+MAX_PRODUCTS = 256
+"""Most spans of a pass that multiplies with a block of vectors."""
+PANEL_BYTES, NARROWEST_PANEL = 2**25, 32
+"""A panel of all of many samples has so many bytes in single precision, but is no narrower than products are fast."""
 FEW_SPANS, SPAN_WIDTH = 4, 32768
 """If the data are hardly wider than the matrix, spans are this wide instead, unless that leaves fewer than 4: keeping a
 partial takes as long as multiplying 1500 features (measured), for any m."""
@@ -286,6 +290,7 @@ def make_plan(
     slab_bytes: int = SLAB_BYTES,
     n_spans: int | None = None,
     tile_width: int | None = None,
+    columns: int | None = None,
 ) -> Plan:
     """Plan the slabs, tiles and spans of an array.
 
@@ -305,6 +310,7 @@ def make_plan(
         wider than m), and at most 4096
     tile_width : streamed length that a tile reaches by joining slabs, unless many components or few tiles limit it;
         `TILE_WIDTH` if None
+    columns : of a block of vectors, where spans yield the product with one, m x columns, instead of m x m partials
     """
     kept = axes_of(keeps, len(shape), samples_axis)
     axes = [axis for axis in range(len(shape)) if axis not in kept]
@@ -330,6 +336,8 @@ def make_plan(
         # A power of two, so that as many cores finish together.
         fewest = min(MIN_SPANS, max(FEW_SPANS, 2 ** round(math.log2(max(1, n_streamed / SPAN_WIDTH)))))
         n_spans = min(MAX_SPANS, n_bytes // (PARTIALS_SHARE * 8 * n_kept**2))
+        if columns is not None:
+            n_spans = min(MAX_PRODUCTS, n_bytes // (PARTIALS_SHARE * 8 * n_kept * columns))
         # As many tiles for each, where spans are many: two for each of 9 would be too few where one for each of 17 is meant.
         n_spans = max(fewest, -(-n_tiles // -(-n_tiles // n_spans))) if n_spans > fewest else fewest
     return Plan(
@@ -340,7 +348,9 @@ def make_plan(
         slabs=slabs,
         tiles=tiles,
         n_spans=max(1, min(n_spans, n_tiles)),
-        panel_width=PANEL_WIDTH,
+        panel_width=PANEL_WIDTH
+        if columns is None
+        else max(NARROWEST_PANEL, min(PANEL_WIDTH, PANEL_BYTES // (4 * n_kept))),
         block_width=block_width(n_kept),
     )
 

@@ -100,6 +100,7 @@ def run(
         display=display_for(),
     )
     print_finished(finished)
+    finished.check()
 
 
 @commands.command()
@@ -185,6 +186,7 @@ def extend(
         overwrite, resume = False, True
     finished = carry_out(asked, overwrite=overwrite, resume=resume, keep_ledger=keep_ledger, display=display_for())
     print_finished(finished)
+    finished.check()
 
 
 @commands.command()

@@ -169,6 +169,7 @@ def _print_batch(found: Finished | Waiting, place: Path) -> None:
 
     if not isinstance(found, Waiting):
         print_finished(found)
+        found.check()
         return
     if found.opened:
         click.echo(

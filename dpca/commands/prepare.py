@@ -379,6 +379,7 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
         n_folds=folds_of(config),
         rotation=None if asked.rotation is None else asked.rotation.asked,
         spectrum=config.output.spectrum,
+        iteration=asked.block_krylov.asked,
     )
 
 

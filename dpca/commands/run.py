@@ -14,7 +14,7 @@ from dpca.commands.foresight import foreseen
 from dpca.commands.prepare import Prepared, inputs_of, place_of, prepared
 from dpca.commands.reporting import write_beside
 from dpca.config.loading import Loaded
-from dpca.config.schema import OF_KERNELS, Config, without_secrets
+from dpca.config.schema import OF_KERNELS, OF_PASSES, Config, without_secrets
 from dpca.errors import (
     AssumptionError,
     ConfigError,
@@ -23,6 +23,7 @@ from dpca.errors import (
     InputError,
     LedgerError,
     LockedError,
+    NotConverged,
     PrecisionError,
     StorageError,
     WorkerDied,
@@ -37,6 +38,7 @@ from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import adopt
 from dpca.methods.kernel_decomposition import decompose_kernels
 from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, manifest_of, notes_of
+from dpca.numerics.certificate import not_converged
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text
@@ -64,6 +66,13 @@ class Finished:
     path: Path
     seconds: float
     """The duration of this command."""
+    unmet: NotConverged | None = None
+    """What the result lacks of what was asked for; None if it lacks nothing."""
+
+    def check(self) -> None:
+        """Raise what the result lacks, once it has been shown."""
+        if self.unmet is not None:
+            raise self.unmet
 
 
 @contextmanager
@@ -126,9 +135,9 @@ def run(
             with loaded.located():
                 executor = stack.enter_context(joined(place))
         with loaded.located():
-            before = directory.unfinished() if resume else None
+            before = (directory.unfinished() or _to_go_on(directory, loaded)) if resume else None
             if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
-                return Finished(directory.path, time.perf_counter() - began)
+                return _finished(loaded, directory, began)
             if before is None:
                 directory.check_free(overwrite)
         ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor, extends))
@@ -144,7 +153,7 @@ def run(
             lock.check()
             directory.commit(decomposition.certificate, manifest)
             under_way.scratch.remove()
-            directory.publish(keep_ledger)
+            directory.publish(keep_ledger or not_converged(decomposition.certificate) is not None)
         except Incomplete as error:
             progress.finish("waiting", error.message)
             raise
@@ -156,10 +165,36 @@ def run(
                 error = LockedError(*lock.taken_over)
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
-        seconds = time.perf_counter() - began
+        finished = _finished(loaded, directory, began)
         if config.output.report:
             write_beside(directory.path, progress)
-    return Finished(directory.path, seconds)
+    return finished
+
+
+def _finished(loaded: Loaded, directory: ResultDirectory, began: float) -> Finished:
+    """The run whose result is in place, which took until now."""
+    seconds, certificate = time.perf_counter() - began, open_result(directory.path).certificate
+    if (unmet := not_converged(certificate)) is None:
+        return Finished(directory.path, seconds)
+    enough = [c["more_passes"] for c in certificate["components"]]
+    found = certificate["block_krylov"]
+    remedy = "The result is kept, and says so of each component"
+    if None not in enough and (more := max(enough)):
+        remedy += f". Some {more} passes more would do: {loaded.command} --resume --set model.block_krylov.max_passes={found['passes'] + more + 1} goes on"
+    else:
+        remedy += (
+            ": no number of passes worth while would do, so ask for fewer components, or take them for what they are"
+        )
+    return Finished(directory.path, seconds, NotConverged(f"{directory.path}: {unmet}", f"{remedy}."))
+
+
+def _to_go_on(directory: ResultDirectory, loaded: Loaded) -> Begun | None:
+    """How the run began whose result is here, but has not met its tolerance, if the config now allows it to go on; else None."""
+    kept = directory.kept()
+    if kept is None or not_converged(open_result(directory.path).certificate) is None:
+        return None
+    before, now = kept.config["model"].get("block_krylov"), _relevant(loaded.config)["model"]["block_krylov"]
+    return kept if differences(before, now) else None
 
 
 def _progress(
@@ -191,7 +226,7 @@ def _begun(
     begun = now
     if before is not None:
         with loaded.located():
-            notes = before.check(directory.path, now, OF_KERNELS)
+            notes = before.check(directory.path, now, (*OF_KERNELS, *OF_PASSES))
         if _ledger(directory, before, ready, runner.progress.say).forget_stale(ready.sources):
             begun = replace(before, config=now.config)
         else:
@@ -250,6 +285,8 @@ class _UnderWay:
         if before is None:
             directory.begin(begun)
         else:
+            if directory.kept() is not None and not directory.staged_arrays(begun.run).exists():
+                directory.reopen(begun)
             if before.scratch != begun.scratch:
                 before.scratch_folder(directory.path).remove()
             if not isinstance(self.runner.executor, Collecting):  # else partitions may be writing
@@ -424,7 +461,7 @@ def _locked(directory: ResultDirectory, before: Begun | None, loaded: Loaded, ov
             with loaded.located():
                 directory.check_free(overwrite)
         else:
-            now = directory.unfinished()
+            now = directory.unfinished() or directory.kept()
             if now is None or now.run != before.run:
                 raise LockedError(
                     f"{directory.path}: another run has just ended there", "Look at it (see dpca status)."

@@ -13,18 +13,21 @@ from dpca.errors import ConfigError
 from dpca.kernels.kernel import Kernels
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.known import Known
-from dpca.numerics.ladder import Precision, Rung, working_dtype
+from dpca.numerics.ladder import BLOCK_KRYLOV, Precision, Rung, working_dtype
 from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.regression import Regression
 from dpca.numerics.rotation import Rotating
 from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Side
 
+LEAST_TOLERANCE = {"single": 2.0**-23, "double": 2.0**-46, "auto": 2.0**-46}
+"""Relative errors of eigenvalues that a precision can support at best."""
 MOST_ROTATED = 100
 """Components that can be rotated together: their moments, as a matrix of pairs, take 200 MB."""
-Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"]
+Solver = Literal["auto", "gram_eigh", "covariance_eigh", "tsqr", "block_krylov"]
 SpectrumKept = Literal["auto", "all", "leading"]
 
 
@@ -68,6 +71,8 @@ class Model:
     """Products of the first samples that an earlier run has; None for none."""
     spectrum: SpectrumKept = "auto"
     """Whether all eigenvalues are computed, or the leading ones, with a proof that none of them was missed."""
+    iteration: Iteration = field(default_factory=Iteration)
+    """How block Krylov is done, where it is the solver."""
 
     def n_known(self, rung: Rung) -> int:
         """Number of the first samples whose products a solver need not make."""
@@ -151,6 +156,8 @@ class Model:
                 "Set model.svd_solver: auto.",
                 key="model.svd_solver",
             )
+        if self.solver == BLOCK_KRYLOV:
+            self.check_iteration(n_samples, n_features)
         if self.spectrum == "leading" and self._needs_all:
             raise ConfigError(
                 f"output.spectrum is leading, but {self._needs_all} needs all eigenvalues",
@@ -184,6 +191,55 @@ class Model:
                 "svd_solver is 'tsqr' and precision 'single', but TSQR is for digits that single precision does not have",
                 "Set model.precision: double, or leave it out.",
                 key="model.precision",
+            )
+
+    @property
+    def needs_matrix(self) -> tuple[str, str] | None:
+        """What needs the n x n matrix, and the key that asks for it; None where block Krylov will do."""
+        reasons = {
+            "model.kind: kernel_pca": self.kernels is not None,
+            "preprocess.missing: pairwise": self.rules.missing == "pairwise",
+            f"preprocess.block_scaling: {self.block_scaling}": self.block_scaling != "none",
+            "output.groups": self.n_folds > 0,
+            f"model.n_components: {self.n_components}": not isinstance(self.n_components, int),
+            "dpca extend": self.known is not None,
+        }
+        what = next((what for what, needed in reasons.items() if needed), None)
+        return None if what is None else (what, what.partition(":")[0])
+
+    def check_iteration(self, n_samples: int, n_features: int) -> None:
+        """Refuse what block Krylov can't give, and settings that it can't follow.
+
+        Raises
+        ------
+        ConfigError
+            When something needs the matrix, or a block, a number of passes or a tolerance is not possible.
+        """
+        settings, k = self.iteration, self.n_components
+        if (needed := self.needs_matrix) is not None:
+            what, key = needed
+            remedy = "Set model.svd_solver: auto, where the matrix fits the memory"
+            raise ConfigError(
+                f"svd_solver is block_krylov, which makes no n x n matrix, but {what} needs it",
+                f"{remedy}, or model.n_components to a number." if key == "model.n_components" else f"{remedy}.",
+                key="model.svd_solver" if key == "dpca extend" else key,
+            )
+        assert isinstance(k, int)
+        most = min(n_samples - self.rules.centered, n_features)
+        if settings.block is not None and not k <= settings.block:
+            raise ConfigError(
+                f"model.block_krylov.block is {settings.block}, but {k} components are asked for",
+                f"Set it to {k} or more (up to {most} count), or leave it out.",
+                key="model.block_krylov.block",
+            )
+        least = LEAST_TOLERANCE[self.precision]
+        if settings.tolerance < least:
+            supports = f"products in {self.precision} precision" if self.precision == "single" else "double precision"
+            raise ConfigError(
+                f"model.block_krylov.tolerance is {settings.tolerance:g}, below what {supports} can support: {least:g}",
+                f"Set it to {least:g} or more"
+                + (", or model.precision: double." if self.precision == "single" else "."),
+                key="model.block_krylov.tolerance",
             )
 
     def _check_binomial(self, convention: str) -> None:
@@ -328,12 +384,20 @@ class Model:
         dtype : dtype of the data as stored
         keeps : result of `Model.keeps`
         """
+        if self.solver == BLOCK_KRYLOV:
+            return self.iterated(dtype)
         ladder = self._ladder(dtype, keeps)
         if self.known is None:
             return ladder
         # What the earlier run tried before has failed for fewer samples; what follows makes all products.
         rung = self.known.rung
         return (rung, *(ladder[ladder.index(rung) + 1 :] if rung in ladder else ladder))
+
+    def iterated(self, dtype: np.dtype[Any]) -> tuple[Rung, ...]:
+        """The precision of block Krylov's passes, and that of its last one, where errors of the others count."""
+        working, double = working_dtype(dtype, self.precision), np.dtype(np.float64)
+        later = [Rung(BLOCK_KRYLOV, double)] if working != double and self.precision == "auto" else []
+        return (Rung(BLOCK_KRYLOV, working), *later)
 
     def _ladder(self, dtype: np.dtype[Any], keeps: Side) -> tuple[Rung, ...]:
         working = working_dtype(dtype, self.precision)
@@ -350,9 +414,21 @@ class Model:
             *([] if self.kernels or self.rules.missing == "pairwise" else [Rung("tsqr", double)]),
         )
 
-    def reason(self, dtype: np.dtype[Any], n_samples: int, n_features: int, n_groups: int = 1) -> str:
-        """The reason for the choice of the first solver, in words."""
+    def reason(
+        self, dtype: np.dtype[Any], n_samples: int, n_features: int, n_groups: int = 1, *, iterates: bool = False
+    ) -> str:
+        """The reason for the choice of the first solver, in words; `iterates` if it is block Krylov."""
         keeps = self.keeps(n_samples, n_features, n_groups)
+        if iterates:
+            m = n_samples if keeps == "samples" else n_features
+            first = self.iterated(dtype)[0]
+            columns = self.iteration.columns(int(self.n_components or 1), m)
+            why = "as asked for" if self.solver == BLOCK_KRYLOV else "since that matrix does not fit the memory"
+            precision = "single" if first.dtype == np.float32 else "double"
+            return (
+                f"{first.name}: products of the {m:,} x {m:,} matrix over {keeps} with blocks of {columns} vectors, {why}; "
+                f"{precision} precision"
+            )
         first = self.ladder(dtype, keeps)[0]
         m = n_samples if keeps == "samples" else n_features
         other = f"{n_features:,} features" if keeps == "samples" else f"{n_samples:,} samples"

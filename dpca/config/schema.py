@@ -26,6 +26,7 @@ from dpca.config.inputs import (
     Weights,
 )
 from dpca.config.rotation import Rotation
+from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
 from dpca.numerics.panels import BlockScaling, Convention, Missing, Spread
 from dpca.sources.credentials import HIDDEN, without_credentials
@@ -231,6 +232,49 @@ class Labels(Names):
     key: RowKey = None
 
 
+class BlockKrylov(Section):
+    """How `svd_solver: block_krylov` goes about it."""
+
+    block: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Vectors that a pass multiplies with. null: n_components and half of that, or 20, more, which decide what "
+            "can be proved of the components after how many passes.",
+        ),
+    ] = None
+    max_passes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Most reads of the data, that for components included. A result that has not met the tolerance by then is kept, with exit code 1; "
+            "--resume with more passes goes on.",
+        ),
+    ] = 12
+    tolerance: Annotated[
+        float,
+        Field(gt=0, lt=1, description="A component is reliable if its eigenvalue is certain to this relative error."),
+    ] = 1e-6
+    windows: Annotated[
+        bool,
+        Field(
+            description="The first pass goes over spans in a random order, and improves its vectors after 1, 2, 4, ... of them: "
+            "saves a pass where the order of the features means something, as along a field.",
+        ),
+    ] = False
+    restart: Annotated[
+        bool,
+        Field(
+            description="Two passes more with an independent random block, which measure whether a component was missed."
+        ),
+    ] = False
+
+    @property
+    def asked(self) -> Iteration:
+        """The settings as the solver takes them."""
+        return Iteration(**self.model_dump())
+
+
 class Model(Section):
     """What is computed."""
 
@@ -247,13 +291,17 @@ class Model(Section):
         ),
     ] = None
     svd_solver: Annotated[
-        Literal["auto", "gram_eigh", "covariance_eigh", "tsqr"],
+        Literal["auto", "gram_eigh", "covariance_eigh", "tsqr", "block_krylov"],
         Field(
             description="gram_eigh: eigendecomposition of the n x n Gram matrix; covariance_eigh: of the d x d covariance; "
-            "tsqr: QR of the data, 3 to 4 times the time, for singular values below 1.5e-8 of the largest; auto: the "
-            "smaller of the two matrices, then double precision and tsqr if the components need them."
+            "tsqr: QR of the data, 3 to 4 times the time, for singular values below 1.5e-8 of the largest; block_krylov: no matrix, but "
+            "several reads, for more than some 20,000 samples and features; auto: the smaller of the two matrices, then double precision and "
+            "tsqr if the components need them; block_krylov where no matrix fits the memory and n_components is a number."
         ),
     ] = "auto"
+    block_krylov: Annotated[
+        BlockKrylov, Field(description="How block_krylov goes about it; every key has a default that needs no thought.")
+    ] = BlockKrylov()
     precision: Annotated[
         Literal["auto", "single", "double"],
         Field(
@@ -582,5 +630,7 @@ def schema() -> dict[str, Any]:
 OF_LISTS = ("name", "weights", "mask")
 """Keys of an input that are for the inputs of a list: what one input has of these stands under preprocess."""
 
+OF_PASSES = ("block_krylov.max_passes", "block_krylov.tolerance", "block_krylov.restart")
+"""Keys of the model that say when an iteration ends: a run may go on with others."""
 OF_KERNELS = ("kernel", "gamma", "degree", "coef0", "fit_inverse_transform", "alpha", "labels")
 """Keys of the model that only matter after the Gram matrix: a resumed run may change them."""

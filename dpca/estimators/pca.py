@@ -7,16 +7,17 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model, Solver
 from dpca.config.rotation import Rotation
-from dpca.config.schema import N_FOLDS, RegressOut
+from dpca.config.schema import N_FOLDS, BlockKrylov, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
@@ -27,7 +28,7 @@ from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import ByComponents
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
-from dpca.numerics.certificate import caveats_of_rotation
+from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
 from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Spread
@@ -56,10 +57,14 @@ class PCA(Streaming):
         rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
         (`dpca.numerics.dimension` has their formulas).
         None keeps min(n_samples, n_features).
-    svd_solver : "auto", "gram_eigh", "covariance_eigh" or "tsqr"
+    svd_solver : "auto", "gram_eigh", "covariance_eigh", "tsqr" or "block_krylov"
         "auto" starts with the smaller one of Gram matrix and covariance, and continues with double precision and then
         TSQR if a component is too small for the digits of the solver (each is one more read); "gram_eigh" and
-        "covariance_eigh" mark such components as not reliable.
+        "covariance_eigh" mark such components as not reliable. "block_krylov" makes no matrix, and reads X several times: for more
+        than some 20,000 samples and features. "auto" takes it where no matrix fits `memory` and n_components is a number.
+    block_krylov : mapping or None
+        How "block_krylov" goes about it: {"block", "max_passes", "tolerance", "windows", "restart"}, any of them, as `model.block_krylov` in
+        a configuration. A fit in which not every component has met the tolerance warns with ConvergenceWarning of scikit-learn.
     whiten : bool
         Divide scores by the square root of their explained variance.
     center : bool
@@ -168,6 +173,7 @@ class PCA(Streaming):
         store: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         rotation: str | Mapping[str, Any] | None = None,
+        block_krylov: Mapping[str, Any] | None = None,
     ) -> None:
         self.n_components = n_components
         self.svd_solver = svd_solver
@@ -188,6 +194,7 @@ class PCA(Streaming):
         self.store = store
         self.random_state = random_state
         self.rotation = rotation
+        self.block_krylov = block_krylov
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X: two reads of it.
@@ -433,7 +440,7 @@ class PCA(Streaming):
 
     def _check_parameters(self) -> None:
         allowed = {
-            "svd_solver": ("auto", "gram_eigh", "covariance_eigh", "tsqr"),
+            "svd_solver": get_args(Solver),
             **CHOICES,
             "precision": ("auto", "single", "double"),
             "block_scaling": ("none", "first_eigenvalue", "total_variance"),
@@ -465,6 +472,7 @@ class PCA(Streaming):
             sample_weights=weights,
             n_folds=N_FOLDS if self.n_components == BI_CROSS_VALIDATION else 0,
             rotation=None if (asked := self._rotation()) is None else asked.asked,
+            iteration=self._iteration().asked,
         )
         workers, scratch = executor.workers(self._memory_bytes()), self._scratch()
         began = time.perf_counter()
@@ -485,8 +493,22 @@ class PCA(Streaming):
             self._adopt(recorded, in_memory)
         for sentence in caveats_of_rotation(found.certificate.get("rotation")):
             warnings.warn(sentence, UserWarning, stacklevel=4)
+        if (unmet := not_converged(found.certificate)) is not None:
+            warnings.warn(unmet, ConvergenceWarning, stacklevel=4)
         self._keep_labels(X)
         return found
+
+    def _iteration(self) -> BlockKrylov:
+        """How block Krylov is done."""
+        try:
+            return BlockKrylov.model_validate(dict(self.block_krylov or {}))
+        except (ValidationError, TypeError, ValueError) as cause:
+            raise ConfigError(
+                f"block_krylov is {self.block_krylov!r}, but a mapping of block (from 1), max_passes (from 1), tolerance (above 0, below 1), windows and "
+                "restart (True or False) is allowed",
+                "Pass any of these, such as {'max_passes': 20}.",
+                key="model.block_krylov",
+            ) from cause
 
     def _rotation(self) -> Rotation | None:
         """The rotation that is asked for."""
@@ -560,6 +582,7 @@ class PCA(Streaming):
             "precision": self.precision,
             "whiten": bool(self.whiten),
             "rotation": self._rotation(),
+            "block_krylov": self._iteration(),
         }
 
     def _config(self, groups: Groups) -> dict[str, Any]:
@@ -585,6 +608,8 @@ class PCA(Streaming):
         estimator = cls(**cls._parameters_of(result, ("svd_solver", "whiten", "block_scaling")))
         if (weights := result.manifest["config"]["preprocess"].get("sample_weights")) is not None:
             estimator.sample_weight_kind = weights["kind"]
+        settings = result.manifest["config"]["model"].get("block_krylov")
+        estimator.block_krylov = None if settings in (None, BlockKrylov().model_dump()) else settings
         estimator.rotation = result.manifest["config"]["model"].get("rotation")
         if (regressed := asked_of(result)) is not None:
             estimator.regress_out = regressed.model_dump(exclude_none=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -63,6 +64,8 @@ class Snapshot:
     """Since the stage began."""
     vitals: Vitals | None = None
     preview: Preview | None = None
+    iteration: Mapping[str, Any] | None = None
+    """Of block Krylov: what is certain after the passes so far."""
 
     @property
     def bytes_per_second(self) -> float:
@@ -76,7 +79,11 @@ class Snapshot:
     @property
     def document(self) -> dict[str, Any]:
         """The snapshot as in status.json."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("vitals", "preview", "seconds")}
+        plain = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("vitals", "preview", "seconds", "iteration")
+        }
         return {
             **plain,
             "stage_seconds": self.seconds,
@@ -84,6 +91,7 @@ class Snapshot:
             "seconds_left": self.seconds_left,
             **({} if self.vitals is None else vars(self.vitals)),
             "preview": None if self.preview is None else vars(self.preview),
+            **({} if self.iteration is None else {"iteration": dict(self.iteration)}),
         }
 
 
@@ -109,6 +117,8 @@ def describe(found: Mapping[str, Any]) -> list[str]:
         lines.append("; ".join(beside))
     if found.get("dashboard"):
         lines.append(f"dashboard {found['dashboard']}")
+    if iteration := found.get("iteration"):
+        lines.append(_of_iteration(iteration))
     preview = found.get("preview")
     if preview:
         shares = ", ".join(f"{100 * ratio:.1f}" for ratio in preview["explained_variance_ratio"])
@@ -116,6 +126,17 @@ def describe(found: Mapping[str, Any]) -> list[str]:
             f"preview, partial, of {preview['spans']:,} of {preview['n_spans']:,} spans: {shares} % of the variance, by component"
         )
     return lines
+
+
+def _of_iteration(found: Mapping[str, Any]) -> str:
+    """What is certain after the passes of block Krylov so far."""
+    bounds, tolerance = found["bounds"], found["tolerance"]
+    certain = None not in bounds and max(bounds, default=0.0) < 1
+    worst = f"all to {max(bounds, default=0.0):.1g}" if certain else "not all of them are certain yet"
+    return (
+        f"after pass {found['passes']} of at most {found['max_passes']}: {found['met']} of {len(bounds)} components known to "
+        f"{tolerance:g}, {worst}"
+    )
 
 
 def _of_workers(found: Mapping[str, Any]) -> str:
@@ -292,6 +313,7 @@ class Progress:
             self._snapshot = Snapshot(
                 name, before.stage_number + 1, before.stages, 0, total, done_spans, spans, vitals=before.vitals
             )
+            self._snapshot = replace(self._snapshot, iteration=before.iteration)
         self._write("running")
         self._display.begin(self._snapshot)
         ended = threading.Event()
@@ -330,6 +352,20 @@ class Progress:
         """Show the preview of a pass so far."""
         with self._lock:
             self._snapshot = replace(self._snapshot, preview=preview)
+        self._write("running")
+
+    def judge(self, passes: int, max_passes: int, bounds: Sequence[float], tolerance: float) -> None:
+        """Set what is certain after a pass of block Krylov.
+
+        Parameters
+        ----------
+        bounds : largest relative error of each eigenvalue; infinite where nothing is certain
+        """
+        certain = [float(bound) if bound < math.inf else None for bound in bounds]
+        met = sum(bound is not None and bound <= tolerance for bound in certain)
+        document = {"passes": passes, "max_passes": max_passes, "tolerance": tolerance, "met": met, "bounds": certain}
+        with self._lock:
+            self._snapshot = replace(self._snapshot, iteration=document)
         self._write("running")
 
     def say(self, sentence: str) -> None:

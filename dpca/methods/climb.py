@@ -41,8 +41,8 @@ class Completion(Protocol[D]):
         """Write the results of the first pass; returns them without the matrix of its sum, which nobody needs any more."""
         ...
 
-    def complete(self, solved: D, again: bool) -> D:
-        """Run the second pass, which may refute the estimates; `again` if it ran for another solver before."""
+    def complete(self, solved: D, suffix: str) -> D:
+        """Run the second pass, which may refute the estimates; names of its stages have a suffix where it ran for another solver before."""
         ...
 
 
@@ -93,7 +93,7 @@ def climb(
             break
         if following is None or not _refuted(stages.ledger, attempt.rung):
             solved = completion.write(solved)  # so that no name holds the matrix during the second pass
-            solved = completion.complete(solved, again)
+            solved = completion.complete(solved, f"of {name}" if again else "")
             if following is None or not solved.weakest.lacking.any():
                 break
             _refute(stages.ledger, attempt.rung)

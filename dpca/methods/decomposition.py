@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from dpca.config.model import Model
 from dpca.errors import AssumptionError
 from dpca.execution.stage import Runner, Stage, Traffic
+from dpca.methods.block_krylov import iterate
 from dpca.methods.climb import climb
 from dpca.methods.copying import CopyTask, copy_unit
 from dpca.methods.dataset import Dataset
@@ -41,7 +42,7 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.certificate import certify
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.numerics.dosages import of_convention
-from dpca.numerics.ladder import Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
@@ -143,8 +144,12 @@ def decompose(
     )
     with streamed(data, run_plan, scratch, stages) as (streams, copied_absent):
         completion = _Completion(stages, streams, model, run_plan, outputs, dims, components, keep_gram)
-        solving = partial(solve, stages, streams, model, run_plan, components)
-        solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
+        certified = None
+        if run_plan.attempts[0].rung.solver == BLOCK_KRYLOV:
+            solved, certified = iterate(stages, streams, model, run_plan, outputs, completion, components)
+        else:
+            solving = partial(solve, stages, streams, model, run_plan, components)
+            solved = climb(stages, streams, model, run_plan, outputs, solving, completion)
     summary, weighted = solved.summary, model.sample_weights
     certificate = certify(
         solved.spectrum,
@@ -155,6 +160,7 @@ def decompose(
         measured=solved.measured,
         negative=solved.negative,
         effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
+        iterated=certified,
     )
     if model.rotation is not None:
         rotator = Rotator(stages, data, model.rotation, outputs, dims, model.whiten)
@@ -241,11 +247,11 @@ class _Completion:
             raise self._assumption_not_met(solved)
         return replace(solved, summed=solved.summed.without_matrix())
 
-    def complete(self, solved: Solved, again: bool) -> Solved:
+    def complete(self, solved: Solved, suffix: str) -> Solved:
         """Run the second pass, if there is one, and write what it changed."""
         if second_pass(self.run_plan.plan, self.components) is None:
             return solved
-        second = SecondPass(self.stages, self.data, self.model, self.run_plan, self.outputs, self.dims, again=again)
+        second = SecondPass(self.stages, self.data, self.model, self.run_plan, self.outputs, self.dims, suffix=suffix)
         if self.data.keeps_samples:
             solved = second.components(solved)
             self._write_scores(solved)

@@ -148,10 +148,7 @@ class FirstPass:
     def _added_up(self, attempt: Attempt, present: Present | None, written: bool) -> Grouped:
         """The sum over all spans, of each group."""
         data, samples, n_known = self._data, self._data.keeps_samples, self._model.n_known(attempt.rung)
-        writes = self._rules.finds(data.weighted) if samples and not written else ()
-        if writes and data.regression is not None:
-            writes = (*writes, REGRESSION)
-
+        writes = self._to_write if samples and not written else ()
         begin = partial(nothing, attempt.rung.solver, data.plan, self._rules, self._columns, n_known)
         start = partial(Grouped.empty, len(data.names_of_sums), data.n_folds, begin)
         empty = start()
@@ -162,14 +159,20 @@ class FirstPass:
             shared=() if samples else (None if present is None else present.means,),
             empty=empty,
             merge=Grouped.merge,
-            like=_of_span(empty),
+            like=of_span(empty),
             preview=partial(self._preview, present),
-            together=None if self._together == 1 else Together(self._together, start, Grouped.join, _of_span),
+            together=None if self._together == 1 else Together(self._together, start, Grouped.join, of_span),
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes,
         )
         sums = self._stages.read(stage, lambda sums: sums.counts)
         return self._bordered(sums) if n_known else sums
+
+    @property
+    def _to_write(self) -> tuple[str, ...]:
+        """What the pass writes of features that stream by."""
+        writes = self._rules.finds(self._data.weighted)
+        return (*writes, REGRESSION) if writes and self._data.regression is not None else writes
 
     def _bordered(self, sums: Grouped) -> Grouped:
         """The matrices of all samples, with the products that were known.
@@ -230,10 +233,14 @@ class FirstPass:
             difference=difference,
             features=features,
             sketch=sketch,
-            product=total.times(sketch.columns),
+            product=self._image(total, sketch),
             factors=factors,
         )
         return total, summary
+
+    def _image(self, one: Accumulator, sketch: Sketch) -> F64:
+        """The product of a sum with the columns of the sketch."""
+        return one.times(sketch.columns)
 
     def _sketch(self, one: Accumulator) -> Sketch:
         """The sketch of a sum over samples, weighted as they are."""
@@ -248,11 +255,11 @@ class FirstPass:
     def _confirmed(self, one: Accumulator, attempt: Attempt) -> float:
         """The relative difference between the squares of a sum from products and without; 0 everywhere if nothing varies."""
         tally, over_samples = one.tally, self._data.keeps_samples
-        by_products = one.squares(self._rules.center and over_samples, self._shares)
         if not tally.varies:  # all samples are equal: what centring leaves is rounding
-            for products in (one.matrix, tally.sketch, tally.squares, by_products):
+            for products in (one.matrix, tally.sketch, tally.squares):
                 products[...] = 0.0
-        return check_products(by_products.sum(keepdims=True), np.array([tally.total]), attempt.rung.dtype)
+        compared = one.compared(self._rules.center and over_samples, self._shares, self._columns)
+        return check_products(*compared, attempt.rung.dtype)
 
     def _left_out(self, sums: Grouped) -> FeatureCounts:
         """The features that are constant or left out, in all groups.
@@ -266,9 +273,13 @@ class FirstPass:
         for one in sums.sums:
             assert isinstance(one.tally, FeatureTally)
             features.merge(one.tally.features)
+        self._check_left(features)
+        return features
+
+    def _check_left(self, features: FeatureCounts) -> None:
+        """Refuse data of which nothing is left."""
         if features.left_out == self._data.n_features:
             raise _nothing_left(self._data, features)
-        return features
 
     def _over_features(self, accumulator: Accumulator, attempt: Attempt, present: Present | None) -> Summary:
         """The summary of a sum over samples, which is scaled in place."""
@@ -283,8 +294,7 @@ class FirstPass:
         squares = self._scaled(accumulator, by_products, moments, standard, attempt)
         if (standard.about.factor != 1).any():
             sketch = sketch.scaled(standard.about.factor)
-        if standard.features.left_out == self._data.n_features:
-            raise _nothing_left(self._data, standard.features)
+        self._check_left(standard.features)
         return Summary(
             exact=accumulator.exact,
             counts=moments.counts,
@@ -386,7 +396,7 @@ class FirstPass:
         return Preview(spans, self._data.n_spans, shares)
 
 
-def _of_span(empty: Grouped) -> OfCells:
+def of_span(empty: Grouped) -> OfCells:
     """A value of the types that a span gives."""
     one = np.zeros(1, np.int64)
     return OfCells(one, one, empty.sums[:1])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from dpca.errors import DataError
 from dpca.execution.progress import Report
 from dpca.execution.stage import Work
-from dpca.numerics.accumulators import Accumulator, nothing
+from dpca.numerics.accumulators import Accumulator, nothing, tally_of
+from dpca.numerics.accumulators.block_product import BlockProduct, Product
 from dpca.numerics.accumulators.grouped import Cell, OfCells, OfGroup
 from dpca.numerics.accumulators.tallies import Counts, Present
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.division import WHOLE, Along, Division, of_features
 from dpca.numerics.dosages import DosagePanels, NotDosage
 from dpca.numerics.feature_panels import FeaturePanels
+from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.panels import About, FeaturePanel, Means, Rules
 from dpca.numerics.preprocess import F64, NotExact, NotFinite, is_beyond_float64
 from dpca.numerics.regression import Regression
@@ -37,6 +39,7 @@ from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Box, Plan
 from dpca.sources.base import Layout, Reader, Region, Source, describe, within
 from dpca.sources.genotypes import COPIES, ROUNDING, explained
+from dpca.sources.missing import EVERY
 from dpca.sources.weights import FeatureWeights, equal_weights
 from dpca.store.arrays import REGRESSION, of_group
 from dpca.store.outputs import Outputs
@@ -213,6 +216,18 @@ class Pass(Work):
         }
 
     @property
+    def plain(self) -> bool:
+        """Whether a known mean, and factors, are all that lies between stored values and X_c."""
+        layout = self.source.layout
+        return (
+            layout.packing == (1.0, 0.0)
+            and layout.valid_range == EVERY
+            and self.regression is None
+            and self.factor == 1
+            and (self.rules.missing != "pairwise")
+        )
+
+    @property
     def _narrow(self) -> bool:
         """Whether values are 8-bit integers that are centred, so that products may be exact."""
         layout = self.source.layout
@@ -227,10 +242,33 @@ def columns_of(plan: Plan, rules: Rules) -> F64:
 
 def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
     """First pass over features: add up what the solver needs; write means and scales, where there are outputs."""
-    columns, plan, counts = work.random_columns, work.plan, Counts()
-    sums = dict[Cell, Accumulator]()
+    begin = partial(nothing, work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # H K H removes what is left of the means, and is exact where the sums are exact.
-    standardizer = work.feature_panels(rounded=True, columns=columns)
+    return _features_added_up(work, begin, work.feature_panels(rounded=True, columns=work.random_columns), span, report)
+
+
+def first_product_of_features(work: Pass, block: F64, span: int, report: Report) -> OfCells:
+    """First pass over features by block Krylov: add up K Q; write means and scales, where there are outputs.
+
+    Parameters
+    ----------
+    block : Q, (n_samples, l)
+    """
+    begin = partial(product_with, block, work.plan, work.rules, work.random_columns)
+    return _features_added_up(work, begin, work.feature_panels(columns=work.random_columns), span, report)
+
+
+def product_with(block: F64, plan: Plan, rules: Rules, columns: F64) -> Accumulator:
+    """The product with a block of vectors over no data: of the contract it has what passes use, since no m x m matrix is there to solve."""
+    return cast(Accumulator, BlockProduct.after(block, tally_of(plan, rules, columns)))
+
+
+def _features_added_up(
+    work: Pass, begin: Callable[[], Accumulator], standardizer: FeaturePanels, span: int, report: Report
+) -> OfCells:
+    """The sums of a span of features, each of which begins as `begin` returns it."""
+    plan, counts = work.plan, Counts()
+    sums = dict[Cell, Accumulator]()
     with work.reading(span) as reader, work.weighing() as weights_of:
         for tile in work.tiles(span):
             found = {name: work.values_of(name, tile) for name in work.writes}
@@ -243,7 +281,7 @@ def first_span_of_features(work: Pass, span: int, report: Report) -> OfCells:
                         some = of_features(raw, plan.samples_axis, plan.kept_fastest, along)
                         own = None if weights is None else weights[along]
                     if cell not in sums:
-                        sums[cell] = nothing(work.solver, plan, work.rules, columns, work.n_known)
+                        sums[cell] = begin()
                     for panel in sums[cell].of_slab(located(standardizer.panels(some, own))):
                         assert isinstance(panel, FeaturePanel)
                         of_panel = {"mean": panel.mean, "scale": panel.divisor, "weights": panel.weights}
@@ -275,10 +313,28 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
     ----------
     fill : what replaces the missing values of each feature; None where no value may be missing
     """
-    columns = work.random_columns
-    accumulator = nothing(work.solver, work.plan, work.rules, columns, work.n_known)
+    accumulator = nothing(work.solver, work.plan, work.rules, work.random_columns, work.n_known)
     # A QR factorization can't remove what a rounded mean left.
-    standardizer = work.sample_panels(rounded=work.solver != "tsqr", columns=columns, fill=fill)
+    return _samples_added_up(work, accumulator, fill, work.solver != "tsqr", span, report)
+
+
+def first_product_of_samples(work: Pass, fill: Means | None, block: F64, span: int, report: Report) -> OfCells:
+    """First pass over samples by block Krylov: add up S Q, and the moments.
+
+    Parameters
+    ----------
+    fill : as for `first_span_of_samples`
+    block : Q, (n_features, l)
+    """
+    accumulator = product_with(block, work.plan, work.rules, work.random_columns)
+    return _samples_added_up(work, accumulator, fill, False, span, report)
+
+
+def _samples_added_up(
+    work: Pass, accumulator: Accumulator, fill: Means | None, rounded: bool, span: int, report: Report
+) -> OfCells:
+    """The sum of a span of samples."""
+    standardizer = work.sample_panels(rounded=rounded, columns=work.random_columns, fill=fill)
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             for _, raw, located in slabs_read(work, reader, tile, accumulator.tally.counts, report):
@@ -286,6 +342,69 @@ def first_span_of_samples(work: Pass, fill: Means | None, span: int, report: Rep
                     pass
     accumulator.tally.counts.n_plausible = standardizer.n_plausible
     return OfCells.of({(0, 0): accumulator})
+
+
+def product_of_features(work: Pass, block: NDArray[Any], span: int, report: Report) -> Product:
+    """A later pass over features by block Krylov: X_c (X_c' Q) of a span, about the means that the first pass has written.
+
+    Parameters
+    ----------
+    block : Q, (n_samples, l), in working precision
+    """
+    found, layout, plan = Product.empty(len(block), block.shape[1]), work.source.layout, work.plan
+    standardizer = None if work.plain else work.feature_panels()
+    assert work.outputs is not None
+    with work.reading(span) as reader, work.weighing() as weights_of:
+        for tile in work.tiles(span):
+            mean, scale, weights = (
+                work.outputs.read_part(of_group(name, work.name), tile) for name in ("mean", "scale", "weights")
+            )
+            for slab, raw, located in slabs_read(work, reader, tile, found.counts, report):
+                if standardizer is None:
+                    about, factor = (of_tile[within(slab, tile)].reshape(-1) for of_tile in (mean, weights / scale))
+                    gone = np.isnan(about)
+                    left_out = gone if gone.any() else None
+                    about, factor = np.where(gone, 0.0, about), np.where(gone, 0.0, factor)
+                    rows = KnownRows(raw, plan, about, work.working_dtype, layout.missing_values, left_out)
+                    found.add(block, rows.width, rows, None if (factor == 1).all() else factor)
+                    continue
+                for panel in located(standardizer.panels(raw, weights_of(slab))):
+                    found.add(block, panel.stop - panel.start, panel.matrix.__getitem__)
+    return found
+
+
+def product_of_samples(
+    work: Pass, block: F64, fill: Means | None, about: About, sketched: bool, span: int, report: Report
+) -> Product:
+    """A later pass over samples by block Krylov: X_c' (X_c Q) of a span.
+
+    Parameters
+    ----------
+    block : Q, (n_features, l)
+    fill : as for `first_span_of_samples`
+    about : means and factors of each feature
+    sketched : whether the sketch of scaled features is added up, too
+    """
+    columns = work.random_columns
+    found = Product.empty(len(block), block.shape[1], columns.shape[1] if sketched else 0)
+    known = work.plain and fill is None and not sketched
+    standardizer = work.sample_panels(columns=columns if sketched else None, fill=fill, about=about)
+    factor, mean, layout = about.factor[:, None], about.origin + about.offset, work.source.layout
+    own = (factor * block if known else block).astype(work.working_dtype)
+    with work.reading(span) as reader:
+        for tile in work.tiles(span):
+            for _, raw, located in slabs_read(work, reader, tile, found.counts, report):
+                if known:
+                    rows = KnownRows(raw, work.plan, mean, work.working_dtype, layout.missing_values)
+                    found.add(own, rows.width, rows)
+                    continue
+                for panel in located(standardizer.panels(raw)):
+                    found.add(own, panel.stop - panel.start, panel.matrix.__getitem__)
+                    if sketched:
+                        found.sketch += panel.sketch
+    if known:
+        found.matrix *= factor
+    return found
 
 
 def present_span(work: Pass, span: int, report: Report) -> Present:

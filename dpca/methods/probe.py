@@ -13,22 +13,27 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dpca.config.model import Model
 from dpca.errors import writing
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Stage, Work
-from dpca.methods.passes import Pass
+from dpca.methods.passes import Pass, product_with
 from dpca.numerics.accumulators import gram, nothing
+from dpca.numerics.accumulators.block_product import Product
+from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import BackprojectionPartial
+from dpca.numerics.known_panels import KnownRows
+from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.numerics.panels import Means, Panel
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import second_pass
-from dpca.planning.forecast import Rates
+from dpca.planning.forecast import EXPECTED_PASSES, Rates
 from dpca.planning.runplan import Concurrency, RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
@@ -38,6 +43,7 @@ MAX_TASKS = 16
 MAX_CHUNKS = 1024
 WRITTEN_BYTES = 16 * 2**20
 EIGENSOLVE_SAMPLES = 600
+SAMPLE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class ProbeTask(Work):
     """The plan of the run, or one with narrower slabs where a slab has so many chunks that to read it takes long."""
     n_components: int
     n_tasks: int
+    columns: int | None = None
+    """Columns of the block that block Krylov multiplies with; None for other solvers."""
 
     @property
     def n_parts(self) -> int:
@@ -121,19 +129,25 @@ def probe(
     )
     n_tasks = max(1, min(run_plan.concurrency.n_tasks, MAX_TASKS, plan.n_spans))
     k = model.most_components(plan.n_samples, plan.n_features) if second_pass(plan, components) else 0
+    columns = None
+    if rung.solver == BLOCK_KRYLOV:
+        most = model.most_components(plan.n_samples, plan.n_features)
+        columns = model.iteration.columns(most, min(plan.n_samples, plan.n_features))
     stage = Stage(
         name="probe",
         task=probe_task,
-        work=ProbeTask(work, run_plan, looks, k, n_tasks),
-        empty=Rates(0.0, 0.0, 0.0, 0.0, 0.0),
+        work=ProbeTask(work, run_plan, looks, k, n_tasks, columns),
+        empty=Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         merge=Rates.merge,
         concurrency=Concurrency(n_tasks, n_tasks),
     )
     rates = executor.run(stage, Progress())
     place = Path(scratch.path).parent if run_plan.copies else output
-    return replace(
-        rates, write=_write_seconds(place), eigensolve=_eigensolve_seconds(plan.n_kept, run_plan.eigensolve_threads)
-    )
+    if columns is None:
+        solving = _eigensolve_seconds(plan.n_kept, run_plan.eigensolve_threads)
+    else:
+        solving = _between_passes_seconds(plan.n_kept, columns, run_plan.eigensolve_threads)
+    return replace(rates, write=_write_seconds(place), eigensolve=solving)
 
 
 def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> Rates:
@@ -157,7 +171,12 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
         if kept_samples
         else work.sample_panels(columns=columns, fill=zero_means)
     )
-    solver = nothing(work.solver, plan, work.rules, columns, work.n_known)
+    block = None if task.columns is None else np.ones((m, task.columns))
+    solver = (
+        nothing(work.solver, plan, work.rules, columns, work.n_known)
+        if block is None
+        else product_with(block, plan, work.rules, columns)
+    )
     measured = BackprojectionPartial.empty(m, task.n_components, columns)
     alpha = np.ones((m, task.n_components), work.working_dtype)
 
@@ -178,7 +197,22 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     per_value(accumulate)  # once unmeasured: memory is slow when it is used for the first time
     product = per_value(accumulate)
     backprojection = per_value(project_back) if task.n_components else 0.0
-    return Rates(read, product, backprojection, 0.0, 0.0)
+    again = 0.0 if block is None else _seconds_of_later(work, block, raw)
+    return Rates(read, product, backprojection, 0.0, 0.0, again)
+
+
+def _seconds_of_later(work: Pass, block: F64, raw: NDArray[Any]) -> float:
+    """Seconds per value of a later pass of block Krylov, where means and factors are all that it needs."""
+    own = block.astype(work.working_dtype)
+    found, about = Product.empty(len(block), block.shape[1]), np.zeros(raw.size // len(block))
+    seconds = 0.0
+    for _ in range(2):  # once unmeasured
+        began = time.perf_counter()
+        mean = about if work.plan.keeps == "samples" else np.zeros(len(block))
+        rows = KnownRows(raw, work.plan, mean, work.working_dtype, work.source.layout.missing_values)
+        found.add(own, rows.width, rows)
+        seconds = time.perf_counter() - began
+    return seconds / raw.size
 
 
 def _write_seconds(place: Path) -> float:
@@ -193,6 +227,19 @@ def _write_seconds(place: Path) -> float:
         file.flush()
         os.fsync(file.fileno())
     return (time.perf_counter() - began) / WRITTEN_BYTES
+
+
+def _between_passes_seconds(m: int, columns: int, threads: int) -> float:
+    """Seconds of what block Krylov does in memory in so many passes as are expected, extrapolated from fewer rows."""
+    rows = min(m, SAMPLE_ROWS)
+    block = np.random.default_rng(0).standard_normal((rows, columns))
+    with threadpool_limits(threads, user_api="blas"):
+        began = time.perf_counter()
+        np.linalg.qr(block)
+        block.T @ block
+        seconds = time.perf_counter() - began
+    # Each block is made orthogonal to those before, twice, and Ritz vectors are made of all of them.
+    return seconds * m / rows * 4 * EXPECTED_PASSES**2
 
 
 def _eigensolve_seconds(m: int, threads: int) -> float:

@@ -86,7 +86,7 @@ class SecondPass:
 
     Parameters
     ----------
-    again : whether another solver has run its second pass before: stages of this one have names of their own
+    suffix : what names of stages end with, where another second pass ran before, or may follow
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class SecondPass:
         outputs: Outputs,
         dims: tuple[Dims, ...],
         *,
-        again: bool,
+        suffix: str = "",
     ) -> None:
         self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
-        self._outputs, self._dims, self._again = outputs, dims, again
+        self._outputs, self._dims, self._suffix = outputs, dims, suffix
         self._plan = data.plan
         """How samples are cut, which is the same for all groups."""
 
@@ -123,12 +123,12 @@ class SecondPass:
             projection = projection - mean_of(projection, self._data.shares)
         if weighted is not None:
             projection = projection * weighted.roots[:, None]
-        refines = attempt.rung.dtype == DOUBLE and not regressions
+        refines = (attempt.rung.dtype == DOUBLE or solved.judge is not None) and not regressions
         ritz = Ritz.of(partial.overlap, projection, nonzero) if refines else None
         orthonormal = regressions or is_orthonormal(partial.overlap, nonzero, stored)
         spectrum, transform = solved.spectrum, None
         if ritz is not None:
-            spectrum, transform = self._rotated(solved, ritz, partial, orthonormal)
+            spectrum, transform = self._rotated(solved, ritz, replace(partial, projection=projection), orthonormal)
         elif not orthonormal:
             transform = orthogonalizer(partial.overlap, nonzero)
         overlap = partial.overlap
@@ -147,7 +147,7 @@ class SecondPass:
             before=None if transform is None else partial.overlap,
             captured=projection.T @ projection,
             misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
-            refined=ritz is not None,
+            refined=ritz is not None and attempt.rung.dtype == DOUBLE,
         )
         return replace(solved, spectrum=confirmed(spectrum, measured), measured=measured)
 
@@ -162,7 +162,8 @@ class SecondPass:
             transform = ritz.transform
             if ritz.turns:  # after the rotation, other entries may be the largest
                 signs = self._signs(steps, transform, solved.attempt)
-            spectrum = self._refined(self._with_scaled_sketch(solved, partial), ritz, partial)
+            scaled = solved if solved.judge is not None else self._with_scaled_sketch(solved, partial)
+            spectrum = self._refined(scaled, ritz, partial)
         sigma, repair = spectrum.singular_values, transform.T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
         overlap = self._scores_written(steps, repair * to_scores, repair * reciprocal(sigma), solved.attempt)
@@ -185,6 +186,8 @@ class SecondPass:
     def _attempt(self, solved: Solved) -> Attempt:
         """The attempt that the pass follows: in double precision where digits are lacking and that fits."""
         spectrum, attempt = solved.spectrum, solved.attempt
+        if solved.judge is not None:
+            return in_double(self._run_plan) or attempt if solved.judge.needs_double else attempt
         wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
         return in_double(self._run_plan) or attempt if wanted.any() else attempt
 
@@ -269,6 +272,8 @@ class SecondPass:
 
     def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial) -> Spectrum:
         """The spectrum with Ritz values and vectors instead of those of the first pass, and their errors."""
+        if solved.judge is not None:
+            return solved.judge.refined(solved.spectrum, ritz, partial.projection, partial.overlap)
         first, sketch, k = solved.spectrum, solved.summary.sketch, solved.spectrum.n_components
         squares = ritz.values**2
         bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds
@@ -349,8 +354,8 @@ class SecondPass:
 
     def _steps(self, solved: Solved, second: str, sweep: str, between: str, final: tuple[str, ...]) -> _Steps:
         """The names of the pass and its sweep: each solver that reaches them has its own, also in a resumed run."""
-        if self._again:
-            second, sweep = (f"{name} of {solved.attempt.rung.name}" for name in (second, sweep))
+        if self._suffix:
+            second, sweep = (f"{name} {self._suffix}" for name in (second, sweep))
         between, pending = in_hand(between, second), tuple(in_hand(name, sweep) for name in final)
         return _Steps(second, sweep, between, pending, final, self._finished(second, sweep, between, final))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -13,12 +14,25 @@ from dpca.methods.first_pass import Summary, Summed
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.accumulators.factors import F64, Factors
-from dpca.numerics.backproject import Measured
+from dpca.numerics.backproject import Measured, Ritz
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
+
+
+class Judging(Protocol):
+    """What judges Ritz values of a second pass by more than their own residuals (`dpca.methods.block_krylov.Judge`)."""
+
+    @property
+    def needs_double(self) -> bool:
+        """Whether errors of products count."""
+        ...
+
+    def refined(self, spectrum: Spectrum, ritz: Ritz, projection: F64, overlap: F64) -> Spectrum:
+        """The spectrum with these values and vectors, and their errors."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +59,8 @@ class Solved:
     """Measurements of the second pass, once it is done."""
     shares: F64 | None = None
     """The share of each group of several in each component, (groups, n_components); None before it is known."""
+    judge: Judging | None = None
+    """What block Krylov makes of the second pass; None for other solvers."""
 
     @property
     def attempt(self) -> Attempt:

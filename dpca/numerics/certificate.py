@@ -5,7 +5,7 @@ Every figure is a measurement of this run, and none needs a read of its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpca.errors import DataError, PrecisionError
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Measured
+from dpca.numerics.block_krylov import BULK
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
 
@@ -23,6 +24,39 @@ CONFIRMED = 1e-2
 TRACE_LIMIT = 1e-3
 SMALLEST_SQUARES = 1e-280
 """A sum of squares below this has lost digits to underflow."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What block Krylov knows of its answer."""
+
+    bounds: F64
+    """Largest relative error of each eigenvalue, but for `chance`, (n_components,); of one that is 0 relative to the largest."""
+    residuals: F64
+    """|K u - theta u| / theta of its Ritz vector, (n_components,): an eigenvalue is no further from theta."""
+    upper: F64
+    """What each eigenvalue is at most, (n_components,)."""
+    further: F64
+    """Ritz values beyond, descending."""
+    more: F64
+    """After how many passes more the bound would meet the tolerance, foreseen, (n_components,); infinite for more than a hundred."""
+    later: F64
+    """The bounds foreseen after as many passes again, (n_components,)."""
+    tolerance: float
+    passes: int
+    max_passes: int
+    block: int
+    chance: float
+    windows: bool
+    restart: F64
+    """Relative change of each value by passes with an independent block; empty without them."""
+
+    def separate(self, values: F64, index: int) -> bool:
+        """Whether what is certain of an eigenvalue does not touch what is certain of its neighbours."""
+        beyond = float(self.further[0]) if self.further.size else 0.0
+        below = float(self.upper[index + 1]) if index + 1 < len(values) else max(beyond, 0.0)
+        above = float(values[index - 1]) if index else np.inf
+        return bool(values[index] > below and self.upper[index] < above)
 
 
 def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
@@ -73,6 +107,7 @@ def certify(
     measured: Measured | None = None,
     negative: F64 | None = None,
     effective_samples: float | None = None,
+    iterated: Certified | None = None,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
 
@@ -85,6 +120,7 @@ def certify(
     squares : sum of squares of X_c, summed without products; needed where there was a second pass
     negative : negative eigenvalues of a matrix whose entries were divided pair by pair; else None
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
+    iterated : of block Krylov; None for other solvers
 
     Returns
     -------
@@ -94,11 +130,12 @@ def certify(
         exact_products : whether no product was rounded, as with small integers
         rank : number of eigenvalues that can be told from rounding, of those that were computed
         none_missed : how it is known that these are the largest ones: "all computed"; or "proved", where only the leading ones are, by
-            a Cholesky factorization (`dpca.numerics.accumulators.krylov`)
+            a Cholesky factorization (`dpca.numerics.accumulators.krylov`); or "probable", under block_krylov
         largest_rank : upper bound of the rank, min(n - 1, d) for centred data
         refined : whether singular values are Ritz values of a second pass in double precision
         supported_ratio : smallest sigma_j / sigma_1 that has two digits, given the error of the last component
-        trace_check : relative difference of the eigenvalues' sum and the independently summed total variance
+        trace_check : relative difference of the eigenvalues' sum and the independently summed total variance; under block_krylov of the first
+            products on random vectors, and the same in float64
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
         scores_orthogonality : the same for the scores, each divided by its singular value
         orthogonality_before : the same for the streamed side (components, or scores under covariance_eigh) before it
@@ -111,7 +148,19 @@ def certify(
                 neither orthonormal nor measured, and scores are not projections on them
             negative_eigenvalues : how many are negative beyond rounding
             most_negative_ratio : magnitude of the most negative one, relative to the largest eigenvalue
+        block_krylov : null for other solvers, or:
+            passes, max_passes : reads of the data that multiplied, and the most that were allowed
+            block : columns of a block
+            tolerance : largest bound of a reliable component
+            chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`)
+            converged : whether every component that is not zero has met the tolerance
+            largest_beyond : the largest Ritz value that is not among the components, relative to that of the last one; null without any
+            restart : largest relative change of a value by passes with an independent block; null without these
         components : for each
+            bound, residual, separate, bulk, more_passes, later_bound : of block_krylov only: the largest relative error of lambda, certain
+                but for `chance`; |K u - lambda u| / lambda, within which an eigenvalue lies for certain; whether these certain ranges of
+                neighbours do not touch; whether it is hardly larger than what is around it, so that a dozen passes more would not do;
+                how many more would, foreseen (null: more than a hundred); the bound foreseen after as many passes again
             index, singular_value
             digits : correct decimal digits of the singular value, from its residual against the data on random
                 vectors (`dpca.numerics.sketch`); after a second pass in double precision, from its Ritz value's residual
@@ -151,7 +200,7 @@ def certify(
         "exact_products": exact,
         "rank": spectrum.rank,
         "largest_rank": spectrum.largest_rank,
-        "none_missed": "all computed" if spectrum.complete else "proved",
+        "none_missed": "probable" if iterated else "all computed" if spectrum.complete else "proved",
         "refined": measured is not None and measured.refined,
         "supported_ratio": spectrum.supported,
         "trace_check": trace_difference,
@@ -159,6 +208,7 @@ def certify(
         "orthogonality_before": None if before is None else float(before.max(initial=0.0)),
         "scores_orthogonality": None if uncorrelated is None else float(uncorrelated.max(initial=0.0)),
         "effective_samples": samples,
+        "block_krylov": None if iterated is None else _iteration(iterated, sigma**2),
         "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
         "projection_error_measured": error_measured,
         "pairwise": None if negative is None else _pairwise(negative, spectrum),
@@ -174,6 +224,7 @@ def certify(
                 "sampling_error": sampling,
                 "distinct": bool(min(gaps[index], spectrum.gap_above(index)) > sampling),
                 "reliable": bool(reliable[index]),
+                **({} if iterated is None else _of_iteration(iterated, sigma**2, index)),
             }
             for index in range(sigma.size)
         ],
@@ -188,6 +239,41 @@ def _pairwise(negative: F64, spectrum: Spectrum) -> dict[str, Any]:
     beyond = negative[negative < -spectrum.n_samples * float(np.finfo(np.float64).eps) * largest]
     most = float(-beyond.min() / largest) if beyond.size and largest > 0 else 0.0
     return {"dual": False, "negative_eigenvalues": int(beyond.size), "most_negative_ratio": most}
+
+
+def _iteration(found: Certified, values: F64) -> dict[str, Any]:
+    """What a certificate says of the iteration."""
+    kept = values[values > 0]
+    beyond = float(found.further[0]) / float(kept[-1]) if found.further.size and kept.size else None
+    return {
+        "passes": found.passes,
+        "max_passes": found.max_passes,
+        "block": found.block,
+        "tolerance": found.tolerance,
+        "chance": found.chance,
+        "windows": found.windows,
+        "converged": bool((found.bounds <= found.tolerance).all()),
+        "largest_beyond": beyond,
+        "restart": float(found.restart.max()) if found.restart.size else None,
+    }
+
+
+def _of_iteration(found: Certified, values: F64, index: int) -> dict[str, Any]:
+    """What a certificate says of a component beside what it says of other solvers'."""
+    more = float(found.more[index])
+    met = bool(found.bounds[index] <= found.tolerance)
+    return {
+        "bound": _or_null(found.bounds[index]),
+        "residual": _or_null(found.residuals[index]),
+        "separate": found.separate(values, index),
+        "bulk": not met and more > BULK,
+        "more_passes": 0 if met else int(more) if np.isfinite(more) else None,
+        "later_bound": _or_null(found.bounds[index] if met else found.later[index]),
+    }
+
+
+def _or_null(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def _deviation(overlap: F64, nonzero: NDArray[np.bool_]) -> F64:
@@ -206,9 +292,15 @@ def _verdict(certificate: dict[str, Any]) -> str:
         words.append(f"orthogonal to {max(certificate['orthogonality'], certificate['scores_orthogonality']):.1e}")
     if residuals:
         words.append(f"largest residual {max(residuals):.1e}")
-    words.append(f"total variance checked to {certificate['trace_check']:.1e}")
+    checked = "total variance" if certificate["block_krylov"] is None else "products"
+    words.append(f"{checked} checked to {certificate['trace_check']:.1e}")
     if certificate["none_missed"] == "proved":
         words.append("proved that no larger eigenvalue was missed")
+    if (iterated := certificate["block_krylov"]) is not None:
+        words[0] = (
+            f"{good} of {total} components known to {iterated['tolerance']:g} after {iterated['passes']} passes "
+            f"({certificate['solver']}, {certificate['precision']}{refined})"
+        )
     return ", ".join(words)
 
 
@@ -216,6 +308,8 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
     """Warnings for the user: which components are not reliable, why, and what to do."""
     components = certificate["components"]
     single = certificate["precision"] == "single" and not certificate["exact_products"]
+    if certificate.get("block_krylov") is not None:
+        return caveats_of_iteration(certificate)
     squared = certificate["solver"] != "tsqr"
     remedy = "ask for fewer components"
     if "case" in certificate:  # of a kernel
@@ -258,6 +352,73 @@ def caveats(certificate: dict[str, Any]) -> list[str]:
         sentences.append(
             f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their "
             "singular values and components are zero" + (f"; to see whether they really are, {remedy}" if lost else "")
+        )
+    return sentences
+
+
+def not_converged(certificate: dict[str, Any]) -> str | None:
+    """That block Krylov left components above its tolerance, in words; None where it did not, or another solver was used."""
+    found = certificate.get("block_krylov")
+    if found is None or found["converged"]:
+        return None
+    components = certificate["components"]
+    unmet = sum(c["bound"] is None or c["bound"] > found["tolerance"] for c in components)
+    return (
+        f"{unmet} of {len(components)} components are not known to {found['tolerance']:g} after {found['passes']} passes of at most "
+        f"{found['max_passes']}"
+    )
+
+
+def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
+    """Warnings of a result of block Krylov: what is not known to the tolerance, why, and what more passes would give."""
+    found, components = certificate["block_krylov"], certificate["components"]
+    zero = [c["index"] for c in components if c["singular_value"] == 0]
+    if components and len(zero) == len(components):
+        return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
+    sentences, tolerance = [], f"{found['tolerance']:g}"
+    unmet = [c for c in components if c["singular_value"] > 0 and not c["reliable"]]
+    wrong = [
+        c
+        for c in unmet
+        if (c["residual_data"] or 0.0) > CONFIRMED and c["bound"] is not None and c["bound"] < CONFIRMED
+    ]
+    bulk = [c for c in unmet if c["bulk"]]
+    slow = [c for c in unmet if not c["bulk"] and c not in wrong]
+
+    def named(some: list[dict[str, Any]], one: str, many: str) -> str:
+        return _named([c["index"] for c in some], one, many)
+
+    def worst(some: list[dict[str, Any]], key: str) -> str:
+        values = [c[key] for c in some]
+        return "an unknown error" if None in values else f"{max(values):.1g}"
+
+    if wrong:
+        sentences.append(
+            f"{named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): run it again with "
+            "--overwrite"
+        )
+    if slow:
+        more = max(c["more_passes"] or 0 for c in slow)
+        sentences.append(
+            f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}: about {more} passes more would "
+            f"do, so set model.block_krylov.max_passes to {found['passes'] + more + 1} and --resume"
+            if more
+            else f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}, which is below what products "
+            f"in {certificate['precision']} precision support here: set model.precision: double, or a larger model.block_krylov.tolerance"
+        )
+    if bulk:
+        sentences.append(
+            f"{named(bulk, 'lies', 'lie')} in the bulk, hardly larger than what is around: known to {worst(bulk, 'bound')} (residual "
+            f"{worst(bulk, 'residual')}); twice as many passes would give {worst(bulk, 'later_bound')}; ask for fewer components"
+        )
+    if found["restart"] is not None and found["restart"] > max(found["tolerance"], 1e-12):
+        sentences.append(
+            f"passes with an independent block changed a value by {found['restart']:.1g}: the first block had missed something, which is in now"
+        )
+    sentences += caveats_of_rotation(certificate.get("rotation"))
+    if zero:
+        sentences.append(
+            f"{_named(zero)} can't be told from rounding (numerical rank {certificate['rank']}): their singular values and components are zero"
         )
     return sentences
 

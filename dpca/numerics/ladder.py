@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+BLOCK_KRYLOV = "block_krylov"
+"""The solver without a matrix: products with blocks of vectors, pass by pass (`dpca.numerics.block_krylov`)."""
 Precision = Literal["auto", "single", "double"]
 
 
@@ -15,7 +17,7 @@ class Rung:
     """A solver and the dtype of its products."""
 
     solver: str
-    """A key of `dpca.numerics.accumulators.SOLVERS`."""
+    """A key of `dpca.numerics.accumulators.SOLVERS`, or `BLOCK_KRYLOV`."""
     dtype: np.dtype[Any]
 
     @property

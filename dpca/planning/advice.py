@@ -69,6 +69,7 @@ def over_budget(layout: Layout, tried: list[RunPlan], scratch: Scratch, forecast
         f"{describe_memory(budget.bytes)}, {budget.origin}",
         remedy,
         key="compute.memory",
+        needed_bytes=process.peak_bytes,
     )
 
 

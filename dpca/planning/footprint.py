@@ -11,9 +11,9 @@ import numpy as np
 from dpca.config.model import Model
 from dpca.kernels import kernel as kernels
 from dpca.numerics import backproject, bi_cross_validation, fourth_moments, preprocess, preview
-from dpca.numerics.accumulators import SOLVERS
+from dpca.numerics.accumulators import SOLVERS, block_product
 from dpca.numerics.division import Division
-from dpca.numerics.ladder import Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.rotation import Rotating
 from dpca.planning.cuts import extent
 from dpca.planning.runplan import Array, Footprint, Process, RunPlan, Workers
@@ -61,6 +61,8 @@ class Footprints:
 
     def of(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
         """What every process of a plan holds in each stage, with one of the solvers that may be tried."""
+        if rung.solver == BLOCK_KRYLOV:
+            return self._iterated(run, threads, rung)
         m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
         tasks, matrices = self._tasks(run, rung), 2 if self._counts_pairs else 1
         solver = SOLVERS[rung.solver]
@@ -102,6 +104,69 @@ class Footprints:
             held = Array("labels of features", self.labels.nbytes)
             for arrays in (*sums.values(), solve):
                 arrays.append(held)
+        return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
+
+    def _iterated(self, run: RunPlan, threads: int, rung: Rung) -> tuple[Process, ...]:
+        """As `of`, for block Krylov: of each pass there are two m x l arrays, and none of m x m."""
+        m, k, waiting = run.plan.n_kept, self.n_components, run.concurrency.window - run.concurrency.n_tasks
+        plan, settings, dtype = run.plan, self.model.iteration, rung.dtype
+        columns = settings.columns(k, m)
+        space = Array("space, and its products", 2 * 8 * m * columns, settings.max_passes)
+        block = Array("block of vectors", 2 * 8 * m * columns)
+        summed = [
+            space,
+            block,
+            Array("product, and its preview", 5 * 8 * m * columns),
+            Array("products of spans, to be added", 8 * m * columns * self.n_inputs, 1 + waiting),
+        ]
+        first, later = rung.name, f"{rung.name} passes"
+        sums = {first: summed, later: summed}
+        reader, panels = held_to_read(run, self.source), preprocess.held(plan, dtype)
+        if self.weights is not None:
+            slab = [cut.step for cut in plan.slabs] if plan.keeps == "samples" else plan.feature_shape
+            reader = {**reader, **self.weights.held(slab)}
+        if self.model.regression is not None:
+            reader |= self.model.regression.held(plan)
+        products = block_product.held(m, columns, max(plan.slab_width, plan.panel_width), dtype)
+        values = m * plan.slab_width * self.source.layout.dtype.itemsize
+        multiplied = {**reader, **panels, **products}
+        copy = run.only.copy
+        tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
+        found = {"means and squares of a panel and a span": 2 * 8 * 4 * m}
+        if plan.keeps == "samples":
+            found = {
+                "means, scales and weights of a tile": 3 * 8 * (plan.tile_width + plan.slab_width),
+                "tile being written": outputs.held_to_write(8 * plan.tile_width),
+            }
+        elif reads_means(plan, self.model, self.source.layout):
+            tasks["means"] = {**reader, **panels, **found}
+        tasks[first] = {**multiplied, "panel multiplied": 2 * 8 * m * columns, **found}
+        tasks[later] = {**multiplied, **found}
+        if 0 < plan.samples_axis < len(plan.shape) - 1:
+            tasks[later]["slab, with its sides as two axes"] = values
+        if second_pass(plan, self.components) is not None:
+            name, sweep = ("components", "orthogonalize") if plan.keeps == "samples" else ("scores", "signs")
+            working = dtype if plan.keeps == "samples" else np.dtype(np.float64)
+            tasks |= _to_stream(plan, name, sweep, k, working, reader)
+            sums[name] = [
+                space,
+                Array("vectors and alpha", 3 * 8 * m * k),
+                Array("overlap and projection", 8 * k * (m + k), self.n_inputs + (self.n_inputs > 1) + waiting),
+            ]
+            sums[sweep] = [space, Array("overlap", 8 * k * k, 1 + waiting)]
+        for name, held in tasks.items():
+            if name != "copy":
+                result = 8 * m * (columns if name in (first, later) else k)
+                held["part being written to the ledger"] = ledger.held_to_keep(result)
+        solve = [space, block, Array("Ritz vectors, their products, and LAPACK's copies", 8 * 8 * m * columns)]
+        if self.model.rotation is not None:
+            rotated = self.model.rotation.n_components or k
+            tasks |= _to_rotate(plan, self.model.rotation, k, dtype)
+            if "fourth moments" in tasks:
+                sums["fourth moments"] = [
+                    Array("fourth moments of spans", 8 * fourth_moments.n_sums(rotated), 1 + waiting)
+                ]
+            solve.append(Array("fourth moments, by pairs, and turned", fourth_moments.held_to_solve(rotated)))
         return arranged(tasks, sums, solve, self.workers, threads, self.coordinates)
 
     @property

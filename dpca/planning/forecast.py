@@ -14,7 +14,7 @@ from dpca.config.model import Model
 from dpca.numerics.accumulators import krylov
 from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.gram import eigensolve_flops
-from dpca.numerics.ladder import Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.cuts import better_chunks
 from dpca.planning.footprint import reads_means, second_pass
 from dpca.planning.runplan import RunPlan, Scratch
@@ -27,6 +27,8 @@ from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
 
 FORMAT_VERSION = 1
+EXPECTED_PASSES = 5
+"""Reads that block Krylov takes for components that differ clearly, that for components included; up to max_passes for others."""
 LISTED_BYTES = 2**20
 """Arrays smaller than this are counted, but not listed for people."""
 
@@ -45,6 +47,8 @@ class Rates:
     """Per byte to the disk of the result, or to scratch if a copy is written there."""
     eigensolve: float
     """Of the whole eigensolve: the time of a smaller matrix, times the cube of the ratio of sizes."""
+    again: float = 0.0
+    """Per value: its share of the products of a later pass of block Krylov."""
 
     def merge(self, other: Rates) -> Rates:
         """The rates of the slower of two tasks in each step."""
@@ -116,6 +120,9 @@ def forecast(
     n_cases = model.kernels.n_cases if model.kernels else 1
     leading = model.leading(plan.n_kept, d if plan.keeps == "samples" else plan.n_samples)
     n_eigenvalues = min(plan.n_samples, d) if leading is None else leading + krylov.FURTHER
+    iterates = first.solver == BLOCK_KRYLOV
+    if iterates:
+        n_eigenvalues, keep_gram = model.iteration.columns(k, min(plan.n_samples, d)), False
     arrays = _arrays(run, groups, model, first.dtype, k, n_eigenvalues, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     shares = [group.layout.bytes / max(1, sum(other.layout.bytes for other in groups)) for group in groups]
@@ -126,7 +133,7 @@ def forecast(
         ]
     )
     if "eigensolve" in seconds:
-        seconds["eigensolve"] *= (1 if leading is None else krylov.SHARE) / len(groups)
+        seconds["eigensolve"] *= (1 if leading is None or iterates else krylov.SHARE) / len(groups)
     return {
         "format_version": FORMAT_VERSION,
         "fits": True,
@@ -140,7 +147,7 @@ def forecast(
         "n_components": k,
         "kernels": model.kernels.n_cases if model.kernels else None,
         "solver": first.solver,
-        "solver_reason": model.reason(dtype_of(groups), n, d, len(names_of_sums(groups))),
+        "solver_reason": model.reason(dtype_of(groups), n, d, len(names_of_sums(groups)), iterates=iterates),
         "keeps": plan.keeps,
         "working_dtype": first.dtype.name,
         "reading": _readings(inputs, run),
@@ -151,7 +158,8 @@ def forecast(
         "worst_case_passes": len(passes) + len(worst),
         "worst_case": worst,
         "bytes_read": sum(item["bytes"] for item in passes),
-        "flops": sum(item["flops"] for item in passes) + n_cases * eigensolve_flops(plan.n_kept, leading is not None),
+        "flops": sum(item["flops"] for item in passes)
+        + (0 if iterates else n_cases * eigensolve_flops(plan.n_kept, leading is not None)),
         "output": {
             "path": output_path,
             "bytes": output_bytes,
@@ -230,6 +238,8 @@ def _passes(
     plan = run.plan
     m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
     first, *later = (attempt.rung for attempt in run.attempts)
+    if first.solver == BLOCK_KRYLOV:
+        return _passes_of_iteration(run, model, layout, second, k)
     # For each feature X_c' alpha and X_c W take 2 m k flops each (Golub and Van Loan, table 1.1.2); W'W is symmetric, k^2.
     flops_of_second = (4 * m * k + k * k) * streamed
     steps = [("copy", 0)] * run.copies
@@ -250,6 +260,28 @@ def _passes(
         if second:  # it may refute the solver before it
             worst.append({"name": f"{second} of {rung.name}", "bytes": again, "flops": flops_of_second})
     return passes, worst
+
+
+def _passes_of_iteration(
+    run: RunPlan, model: Model, layout: Layout, second: str | None, k: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """As `_passes`, of block Krylov: X_c' Q and X_c (X_c' Q) take 2 m l flops each for each of the streamed side."""
+    plan, settings = run.plan, model.iteration
+    m, streamed = plan.n_kept, plan.n_samples * plan.n_features // plan.n_kept
+    columns = settings.columns(k, min(plan.n_samples, plan.n_features))
+    name, flops = run.attempts[0].rung.name, 4 * m * columns * streamed
+    ends = second is not None
+    expected = max(1, min(EXPECTED_PASSES, settings.max_passes) - ends)
+    steps = [("copy", 0)] * run.copies + [("means", 0)] * reads_means(plan, model, layout)
+    steps += [(name if number == 1 else f"{name} pass {number}", flops) for number in range(1, expected + 1)]
+    steps += [(second, (4 * m * k + k * k) * streamed)] if second else []
+    again = 0 if run.keeps_data else layout.bytes
+    passes = [
+        {"name": step, "bytes": again if number else layout.bytes, "flops": flops}
+        for number, (step, flops) in enumerate(steps)
+    ]
+    more = range(expected + 1, settings.max_passes - ends + 1)
+    return passes, [{"name": f"{name} pass {number}", "bytes": again, "flops": flops} for number in more]
 
 
 def _readings(inputs: Sequence[dict[str, Any]], run: RunPlan) -> dict[str, Any]:
@@ -392,9 +424,12 @@ def _seconds(
         read = again
     if not run.reads:
         return {"kernel matrix": rates.read * layout.bytes, "eigensolve": rates.eigensolve}
-    seconds[run.attempts[0].rung.name] = read + rates.product * layout.n_values / at_once
+    first, second = run.attempts[0].rung, second_pass(run.plan, components)
+    seconds[first.name] = read + rates.product * layout.n_values / at_once
+    if first.solver == BLOCK_KRYLOV:
+        more = max(0, min(EXPECTED_PASSES, model.iteration.max_passes) - 1 - (second is not None))
+        seconds[f"{first.name} passes"] = more * (again + rates.again * layout.n_values / at_once)
     seconds["eigensolve"] = rates.eigensolve * (model.kernels.n_cases if model.kernels else 1)
-    second = second_pass(run.plan, components)
     if second:
         seconds[second] = again + rates.backprojection * layout.n_values / at_once + rates.write * output_bytes
         if second == "scores":
@@ -531,6 +566,8 @@ def _described(data: dict[str, Any]) -> str:
 
 def _at_worst(document: dict[str, Any]) -> str:
     names = [item["name"] for item in document["worst_case"]]
+    if document["solver"] == BLOCK_KRYLOV:
+        return ", if components differ little from what is around them" if names else ""
     rungs = [name for name in names if " of " not in name]
     again = ", each with a second pass" if len(names) > len(rungs) else ""
     return f": {' and '.join(rungs)}{again}, if components need them" if names else ""

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from dpca.config.model import Model
-from dpca.errors import OverBudgetError
+from dpca.errors import ConfigError, OverBudgetError
 from dpca.numerics import backproject, preprocess
 from dpca.numerics.accumulators import SOLVERS
-from dpca.numerics.ladder import Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.advice import Forecast, over_budget
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, check_axis, plan_layout
 from dpca.planning.footprint import (
@@ -76,6 +76,8 @@ SMALL_CHUNK_BYTES = 2**18
 """Chunks smaller than this take longer to open than to read."""
 SLAB_WIDTH, LARGEST_SLAB_BYTES = 4096, 256 * 2**20
 """A slab is at least one panel wide, so that adding up its product is cheap, unless that takes more than 256 MiB."""
+PRODUCT_SLAB_BYTES = 32 * 2**20
+"""Of a slab that is multiplied with a block of vectors: wide enough that adding up m x l products is cheap."""
 SLAB_SHIFTS = (0, 2, 4, 6)
 """Right shifts of the slab size to try: the full size, a quarter of it, and so on."""
 THREADED_EIGENSOLVE = 1000
@@ -115,18 +117,78 @@ def plan_run(
     """
     for group in groups:
         check_axis(group.layout, group.samples_axis)
-    layout, name, n_samples = groups[0].layout, named(groups), groups[0].n_samples
+    n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
+    n_groups = len(names_of_sums(groups))
+    model.check(named(groups), n_samples, n_features, n_groups)
+    how: dict[str, Any] = {"workers": workers, "scratch": scratch, "components": components, "keep_gram": keep_gram}
+    if settled is not None:
+        return _planned(groups, model, settled.attempts, settled=settled, **how)
+    _check_labels(groups, model)
+    ladder = model.ladder(dtype_of(groups), model.keeps(n_samples, n_features, n_groups))
+    try:
+        return _planned(groups, model, ladder, **how)
+    except OverBudgetError as error:
+        if model.solver != "auto":
+            raise
+        labelled = any(group.labels is not None for group in groups)
+        needs = "output.groups" if labelled else None if model.needs_matrix is None else model.needs_matrix[0]
+        if needs is not None:
+            raise _with_reason(error, needs) from None
+        model.check_iteration(n_samples, n_features)
+        try:
+            return _planned(groups, model, model.iterated(dtype_of(groups)), **how)
+        except OverBudgetError as without:
+            # The one that needs less says what to do.
+            raise min((error, without), key=lambda one: one.needed_bytes or math.inf) from None
+
+
+def _check_labels(groups: Groups, model: Model) -> None:
+    """Refuse groups of features for a solver that makes no matrix."""
+    if model.solver == BLOCK_KRYLOV and any(group.labels is not None for group in groups):
+        raise ConfigError(
+            "svd_solver is block_krylov, which makes no n x n matrix, but output.groups needs one for each group",
+            "Leave output.groups out, or set model.svd_solver: auto, where the matrices fit the memory.",
+            key="output.groups",
+        )
+
+
+def _with_reason(error: OverBudgetError, needs: str) -> OverBudgetError:
+    """The error of a matrix that does not fit, where no other solver would do."""
+    remedy = error.remedy
+    if needs.startswith("model.n_components"):
+        remedy += " With a number for model.n_components, svd_solver: block_krylov needs no matrix."
+    else:
+        remedy += f" {needs} needs the matrix, which svd_solver: block_krylov does not make."
+    return OverBudgetError(error.message, remedy, error.key, needed_bytes=error.needed_bytes)
+
+
+def _planned(
+    groups: Groups,
+    model: Model,
+    ladder: Sequence[Rung],
+    *,
+    workers: Workers,
+    scratch: Scratch,
+    components: bool,
+    keep_gram: bool,
+    settled: Settled | None = None,
+) -> RunPlan:
+    """The plan of a run with these solvers; arguments and errors as of `plan_run`."""
+    layout, n_samples = groups[0].layout, groups[0].n_samples
     n_features = sum(group.n_features for group in groups)
     n_groups = len(names_of_sums(groups))
-    model.check(name, n_samples, n_features, n_groups)
     k = model.most_components(n_samples, n_features)
     keeps = model.keeps(n_samples, n_features, n_groups)
-    first, *later = settled.attempts if settled else model.ladder(dtype_of(groups), keeps)
+    first, *later = ladder
+    columns = None
+    if first.solver == BLOCK_KRYLOV:
+        columns = model.iteration.columns(k, min(n_samples, n_features))
     copied = [
         coordinates_to_copy(group.source, dims, names)
         for group, dims, names in zip(groups, *dims_of(groups), strict=True)
     ]
-    _check_side(layout, first, n_samples, n_features, k, workers)
+    if columns is None:
+        _check_side(layout, first, n_samples, n_features, k, workers)
     footprints = [
         Footprints(
             group.source,
@@ -153,7 +215,9 @@ def plan_run(
     for number, group in enumerate(groups):
         alone = partial(forecast, of=footprints[number : number + 1])
         at_most = max(k, 0 if model.design is None else len(model.design.names))
-        possible: Iterable[RunPlan] = _readings(group.layout, group.samples_axis, keeps, at_most, workers.budget)
+        possible: Iterable[RunPlan] = _readings(
+            group.layout, group.samples_axis, keeps, at_most, workers.budget, columns
+        )
         if settled:
             possible = [RunPlan((settled.inputs[number].of(group.layout),))]
         readings.append(first_that_fits(group.layout, possible, workers, scratch, alone).only)
@@ -176,7 +240,7 @@ def plan_run(
             too_large.append(rung)
     threads = settled.eigensolve_threads if settled else eigensolve_threads(run.plan.n_kept)
     kept = _keeping_data(replace(run, processes=processes), groups)
-    if kept.fits and (second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
+    if kept.fits and (columns is not None or second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
         run, processes = _keeping_data(run, groups), kept.processes
     return replace(
         run,
@@ -317,6 +381,9 @@ def eigensolve_threads(m: int) -> int:
 def n_stages(run: RunPlan, model: Model, layout: Layout, components: bool) -> int:
     """Number of stages of a run, if its first attempt is the only one and its components need no repair."""
     stages = 2 + sum(one.copy is not None for one in run.inputs)
+    if run.attempts and run.attempts[0].rung.solver == BLOCK_KRYLOV:  # others are added as they follow
+        last = 0 if second_pass(run.plan, components) is None else 1 + (run.plan.keeps == "features")
+        return stages - 1 + reads_means(run.plan, model, layout) + last
     if model.kernels:
         return stages - 1 - (not run.reads) + model.kernels.n_cases
     if run.plan.keeps == "samples":
@@ -388,15 +455,17 @@ def _joined(first: tuple[Process, ...], second: tuple[Process, ...]) -> tuple[Pr
     return tuple(replace(a, stages=stages(a, b)) for a, b in zip(first, second, strict=True))
 
 
-def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget) -> Iterator[RunPlan]:
+def _readings(
+    layout: Layout, axis: int, keeps: Side, n_components: int, budget: Budget, columns: int | None = None
+) -> Iterator[RunPlan]:
     m = math.prod(layout.shape[other] for other in axes_of(keeps, len(layout.shape), axis))
     panel = min(LARGEST_SLAB_BYTES, SLAB_WIDTH * m * layout.dtype.itemsize)
-    largest = max(SLAB_BYTES, panel)
+    largest = max(SLAB_BYTES, panel) if columns is None else PRODUCT_SLAB_BYTES
     sizes = sorted({max(min(SMALLEST_SLAB_BYTES, largest), largest >> shift) for shift in SLAB_SHIFTS}, reverse=True)
     seen: list[Plan] = []
     for divide in (False, True) if layout.divisible else (False,):
         for size in sizes:
-            plan = plan_layout(layout, axis, n_components, keeps, slab_bytes=size, divide=divide)
+            plan = plan_layout(layout, axis, n_components, keeps, slab_bytes=size, divide=divide, columns=columns)
             if plan not in seen:
                 seen.append(plan)
                 yield RunPlan.of(plan, "parts" if divide else "columns")
@@ -409,7 +478,7 @@ def _readings(layout: Layout, axis: int, keeps: Side, n_components: int, budget:
             copies.append(copy)
     for size in sizes:
         for copy in copies:
-            plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True)
+            plan = plan_layout(copy.layout, axis, n_components, keeps, slab_bytes=size, divide=True, columns=columns)
             yield RunPlan.of(plan, "copy", copy)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ REPORT, TRAINING = "report.html", "training.zarr"
 RUN_KIND, DERIVED = "run", "derived"
 """What a manifest describes: a run, or analyses derived from one."""
 NAME_A_RESULT = "Name a result directory, one with a manifest.json."
+OF_LAST_PASS = ("components*", "rotated_*", "left_vectors*")
+"""Names of arrays that a run which goes on computes again."""
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 
 
@@ -89,6 +92,11 @@ class ResultDirectory:
         """The record of how the current run began; it is removed first, so that a ledger without it does not count."""
         return self.path / LEDGER / BEGUN
 
+    def kept(self) -> Begun | None:
+        """How the run began whose result is here, and whose ledger was kept beside it; None if there is none."""
+        begun = Begun.read(self.begun)
+        return begun if begun is not None and begun.run == self._finished() else None
+
     def unfinished(self) -> Begun | None:
         """How the run began that can be resumed; None if there is none.
 
@@ -98,7 +106,7 @@ class ResultDirectory:
             When its record can't be used.
         """
         begun = Begun.read(self.begun)
-        if begun is None or begun.run == self._finished():
+        if begun is None or (begun.run == self._finished() and not self.staged_arrays(begun.run).exists()):
             return None  # the ledger was kept, or its removal was interrupted
         return begun
 
@@ -217,7 +225,7 @@ class ResultDirectory:
             durable.remove_partials(self.path, deep=False)
             document = durable.read_checked(self.ledger / COMMIT)
             run = document["manifest"]["run"]
-            if run != self._finished():
+            if run != self._finished() or self.staged_arrays(run).exists():
                 durable.remove(self.path / MANIFEST)
                 durable.remove(self.path / REPORT)
             if self.staged_arrays(run).exists():
@@ -225,9 +233,26 @@ class ResultDirectory:
                 durable.move(self.staged_arrays(run), self.path / ARRAYS)
             write_documents(self.path, document["certificate"], document["manifest"])
             if keep_ledger:
-                durable.remove(self.ledger / COMMIT)  # the ledger is kept as a record, not to resume from
+                # The ledger is kept as a record, or for more passes; what is not done by a job array any more is not said to be.
+                for name in (COMMIT, BATCH):
+                    durable.remove(self.ledger / name)
             else:
                 self.discard()
+
+    def reopen(self, begun: Begun) -> None:
+        """Make a run whose ledger was kept one that goes on, as `begun`: its result stays until the new one is whole.
+
+        The arrays of the result, except those of its last pass, are those that the run goes on with.
+        """
+        staged = self.staged_arrays(begun.run)
+        with writing(str(self.path)):
+            durable.remove(staged)
+            durable.make_directories(staged.parent)
+            aside = staged.with_name(f".{staged.name}.partial")
+            durable.remove(aside)
+            shutil.copytree(self.path / ARRAYS, aside, ignore=shutil.ignore_patterns(*OF_LAST_PASS))
+            durable.move(aside, staged)
+            begun.write(self.begun)
 
     def tidy(self) -> None:
         """Remove the rest of a ledger whose removal was interrupted."""

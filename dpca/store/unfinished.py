@@ -109,7 +109,7 @@ class Begun:
 
         Parameters
         ----------
-        free : keys of the model that may differ
+        free : keys of the model that may differ, such as labels or block_krylov.max_passes
 
         Raises
         ------
@@ -215,7 +215,13 @@ def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
-    model = {name: value for name, value in config["model"].items() if name not in free}
+    """The settings without keys of the model that are free, also of mappings in it: `block_krylov.max_passes`."""
+    model = {}
+    for name, value in config["model"].items():
+        if name in free:
+            continue
+        inner = [key.partition(".")[2] for key in free if key.startswith(f"{name}.")]
+        model[name] = {key: one for key, one in value.items() if key not in inner} if inner else value
     return {**config, "model": model}
 
 

@@ -51,6 +51,20 @@ class Accumulator(Protocol):
         """Add another span's sum, in place."""
         ...
 
+    def emptied(self, tally: Tally) -> Self:
+        """The sum over no data, of the same kind."""
+        ...
+
+    def compared(self, center: bool, shares: F64 | None, columns: F64) -> tuple[F64, F64]:
+        """What products add up to, and what the same is without them, (1,) each.
+
+        Parameters
+        ----------
+        shares : as for `squares`
+        columns : those of the sketch
+        """
+        ...
+
     def squares(self, center: bool, shares: F64 | None = None) -> F64:
         """Sums of squares of X_c from the products, to be checked: one in all, or one for each of the m.
 

@@ -110,6 +110,14 @@ class Gram:
         self.tally.close()
         return self
 
+    def emptied(self, tally: Tally) -> Self:
+        """The sum over no data, of the same kind."""
+        return self.empty(len(self.matrix), tally)
+
+    def compared(self, center: bool, shares: F64 | None, columns: F64) -> tuple[F64, F64]:
+        """The trace of the matrix, and the sum of squares."""
+        return self.squares(center, shares).sum(keepdims=True), np.array([self.tally.total])
+
     def merge(self, other: Gram) -> Self:
         """Add the sum of another span, in place, so that no third n x n matrix is needed."""
         self.matrix += other.matrix

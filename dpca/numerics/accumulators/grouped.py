@@ -146,7 +146,7 @@ class Grouped:
             return first
         tally = first.tally
         assert isinstance(tally, FeatureTally)
-        total = type(first).empty(len(first.matrix), FeatureTally.like(tally))
+        total = first.emptied(FeatureTally.like(tally))
         for one in self.sums:
             total.merge(one)
         return total

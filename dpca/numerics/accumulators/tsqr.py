@@ -57,6 +57,14 @@ class Tsqr:
         self._stack = None
         return self
 
+    def emptied(self, tally: Tally) -> Self:
+        """The factor of no data."""
+        return self.empty(len(self.matrix), tally)
+
+    def compared(self, center: bool, shares: F64 | None, columns: F64) -> tuple[F64, F64]:
+        """The sum of squares of R, and that of the data."""
+        return self.squares(center, shares).sum(keepdims=True), np.array([self.tally.total])
+
     def merge(self, other: Tsqr) -> Self:
         """R of the rows of both spans."""
         correction = self._rows(self.tally.merge(other.tally))
