@@ -28,7 +28,7 @@ from dpca.sources.coordinate import difference
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
-from dpca.store.gram import SHARED, keeps_gram, read_gram, read_group, read_shared, rung_of
+from dpca.store.gram import SHARED, keeps_gram, no_matrix, read_gram, read_group, read_shared, rung_of
 from dpca.store.results import Result
 
 Time = Literal["auto", "index"]
@@ -307,11 +307,7 @@ def _check_usable(result: Result, alone: bool) -> None:
             if "gram_eigh" not in str(result.manifest["numerics"]["solver"])
             else "output.gram was false"
         )
-        raise InputError(
-            f"{result.name}: keeps no Gram matrix of its samples ({why}), from which derived analyses follow",
-            "Run it again with output.gram: true and model.svd_solver: gram_eigh, and --overwrite.",
-            key="from",
-        )
+        raise no_matrix(result, " of its samples", why, key="from", then=", from which derived analyses follow")
 
 
 def _check_same_samples(results: tuple[Result, ...]) -> None:

@@ -80,7 +80,7 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
             "directory": os.getcwd(),
             "config": str(config.absolute()),
             "overrides": list(loaded.overrides),
-            "partitions": min(partitions or error.n_parts, error.n_parts),
+            "partitions": min(partitions or error.of_parts, error.of_parts),
             "stage": error.stage,
             "n_parts": error.n_parts,
         }

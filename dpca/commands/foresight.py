@@ -10,18 +10,23 @@ from typing import Any
 
 from dpca.commands.prepare import Prepared, place_of, prepared
 from dpca.config.loading import Loaded
+from dpca.config.model import Solver
 from dpca.config.schema import Config
-from dpca.errors import ConfigError, OutputExistsError
+from dpca.errors import ConfigError, OutputExistsError, OverBudgetError
 from dpca.execution.jobqueue import SPAN_SHARE, SlurmJobs, check_here
 from dpca.execution.partitions import Collecting
 from dpca.execution.stage import Executor
 from dpca.methods.extension import Extension
 from dpca.methods.probe import probe
+from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.planning.forecast import forecast
 from dpca.planning.runplan import ONE
+from dpca.planning.search import plan_run
 from dpca.store.directory import ResultDirectory
 from dpca.units import describe_seconds
 
+MANY = 2000
+"""Of so many samples (or features, where these are fewer) block Krylov is a choice beside the matrix."""
 FORESEEN_BYTES = 16 * 10**9
 """Runs on at least this much data begin with a forecast: it takes a few seconds, the run a minute or more."""
 
@@ -41,11 +46,51 @@ def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | 
     """
     with prepared(loaded, executor=executor, extends=extends) as (ready, where):
         document = _forecast(loaded.config, ready, where)
+        document["solvers"] = [_in_short(document), *_others(loaded.config, ready, where)]
     try:
         ResultDirectory(loaded.config.output.path).check_free(overwrite=False)
     except OutputExistsError as error:
         document["advice"].append(f"a run will refuse its output.path: {error.message}. {error.remedy}")
     return document
+
+
+def _in_short(document: dict[str, Any]) -> dict[str, Any]:
+    """What a solver costs, of its forecast."""
+    return {
+        "solver": document["solver"],
+        "fits": True,
+        "passes": len(document["passes"]),
+        "worst_case_passes": document["worst_case_passes"],
+        "bytes_read": document["bytes_read"],
+        "flops": document["flops"],
+        "memory_bytes": document["memory"]["expected_peak_bytes"],
+        "seconds": document["time"]["seconds"],
+    }
+
+
+def _others(config: Config, ready: Prepared, executor: Executor) -> list[dict[str, Any]]:
+    """What another solver would cost, where it is a choice: block Krylov beside the matrix of many samples, and the reverse."""
+    model, plan, solver = ready.model, ready.run_plan.plan, ready.run_plan.attempts[0].rung.solver
+    labelled = any(group.labels is not None for group in ready.groups)
+    if plan.n_kept < MANY or not ready.run_plan.reads or model.needs_matrix is not None or labelled or solver == "tsqr":
+        return []
+    of_matrix: Solver = "gram_eigh" if plan.keeps == "samples" else "covariance_eigh"
+    other = replace(model, solver=of_matrix if solver == BLOCK_KRYLOV else "block_krylov")
+    memory = config.compute.memory
+    try:
+        run_plan = plan_run(
+            ready.groups,
+            other,
+            workers=executor.workers(None if memory == "auto" else int(memory)),
+            scratch=ready.scratch,
+            components=ready.components,
+            keep_gram=config.output.gram,
+        )
+    except OverBudgetError as error:
+        return [{"solver": other.solver, "fits": False, "memory_bytes": error.needed_bytes, "why": error.message}]
+    except ConfigError as error:  # such as a block that is too small
+        return [{"solver": other.solver, "fits": False, "memory_bytes": None, "why": error.message}]
+    return [_in_short(_forecast(config, replace(ready, model=other, run_plan=run_plan), executor))]
 
 
 def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, Any]:

@@ -28,9 +28,11 @@ P = TypeVar("P")
 class Incomplete(DpcaError):
     """The error of a stage with missing or damaged parts."""
 
-    def __init__(self, stage: str, n_parts: int, missing: list[tuple[int, str]]) -> None:
+    def __init__(self, stage: str, n_parts: int, missing: list[tuple[int, str]], of_parts: int | None = None) -> None:
         super().__init__(f"stage {stage}: {len(missing)} of {n_parts} parts are not there")
         self.stage, self.n_parts, self.missing = stage, n_parts, missing
+        self.of_parts = of_parts or n_parts
+        """Parts of the pass that the stage is a piece of."""
 
 
 class Ended(Exception):
@@ -100,7 +102,7 @@ class Collecting(_JobArray):
                     total = adding.add(total, number, partial)
                     checkpoint.added(number, total, *adding.settled(number), stage.concurrency.window)
         if missing:
-            raise Incomplete(stage.name, n_parts, missing)
+            raise Incomplete(stage.name, n_parts, missing, stage.of_parts)
         return total
 
 

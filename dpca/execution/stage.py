@@ -139,6 +139,8 @@ class Stage(Generic[T, P]):
     """A value of the types that tasks return; None if the sum has the same types."""
     preview: Callable[[T, int], Preview] | None = None
     """The preview of the result from a sum and its number of parts; called now and then."""
+    of_parts: int | None = None
+    """Parts of the pass that the stage is a piece of; None where it is a pass by itself."""
     together: Together[T] | None = None
     """How parts are added up with their neighbours first; None where each is added to the sum by itself."""
 

@@ -94,10 +94,12 @@ class Judge:
         projection, overlap : X_c W (or X_c' U), (m, k), and W'W, of the pass
         """
         self.passes += 1
+        values, before = ritz.values**2, spectrum
+        spectrum = replace(before, vectors=np.where(ritz.values > 0, ritz.kept, before.vectors))
         if self.space is None:
-            return spectrum
-        nonzero = spectrum.singular_values > 0
-        vectors, sigma = spectrum.vectors[:, nonzero], spectrum.singular_values[nonzero]
+            return replace(spectrum, eigenvalues=np.append(values, before.eigenvalues[before.n_components :]))
+        nonzero = before.singular_values > 0
+        vectors, sigma = before.vectors[:, nonzero], before.singular_values[nonzero]
         products = projection[:, nonzero] * sigma
         renewed = Renewed(self.space, vectors, products)
         k = min(spectrum.n_components, renewed.size)
@@ -107,12 +109,11 @@ class Judge:
         # W'W was computed from W, and is alpha'K alpha: products differ from one to the other by their errors.
         twice = np.einsum("mk,mk->k", vectors, products) / sigma**2
         off = np.abs(np.diagonal(overlap)[nonzero] - twice) / np.maximum(twice, np.finfo(float).tiny)
-        values, errors = ritz.values**2, np.zeros(spectrum.n_components)
+        errors = np.zeros(spectrum.n_components)
         errors[: len(found.products)] = found.products
         errors[: len(off)] += float(off.max(initial=0.0)) * values[: len(off)]
         self.found = replace(found, products=errors[:k])
-        kept = np.where(ritz.values > 0, ritz.kept, spectrum.vectors)
-        return judged(replace(spectrum, vectors=kept), values, self.found, self.iteration.tolerance)
+        return judged(spectrum, values, self.found, self.iteration.tolerance)
 
 
 def judged(spectrum: Spectrum, values: F64, found: Found, tolerance: float) -> Spectrum:
@@ -241,7 +242,7 @@ class _Iteration:
         block = random_block(data.n_kept, columns, self._space.null)
         alone = not data.keeps_samples and (rules.scale != "none" or rules.filters or data.weighted)
         windowed = self._iteration.windows and not alone
-        first.begin(block[:, :0] if alone else block, self._roots, windowed=windowed)
+        first.begin(block[:, :0] if alone else block, self._roots, self._once, windowed=windowed)
         summed = first.sum(self._attempt, present)
         self._sketched = not alone
         if alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from dpca.numerics.sketch import Sketch
 from dpca.planning.runplan import Attempt
 from dpca.store.outputs import Outputs
 
+Once = Callable[[str, Callable[[], F64], F64], F64]
 SHUFFLED = 26
 """Seed of the order in which windows go over the spans."""
 
@@ -82,15 +83,17 @@ class FirstProduct(FirstPass):
     left out, and after windows, each of which has a block of its own, when `block` is the one to begin with.
     """
 
-    def begin(self, block: F64, roots: F64 | None, *, windowed: bool) -> None:
+    def begin(self, block: F64, roots: F64 | None, once: Once, *, windowed: bool) -> None:
         """Choose what to multiply with.
 
         Parameters
         ----------
         block : Q, (m, l), orthonormal
         roots : square roots of weights of samples, (n_samples,); None for none
+        once : called with a name, a function, and a value of the types that it returns: what is computed in memory, or its value in the ledger
+        windowed : whether the block is improved window by window
         """
-        self._block, self._roots, self._windowed = block, roots, windowed
+        self._block, self._roots, self._once, self._windowed = block, roots, once, windowed
         self._compared = 0.0
 
     @property
@@ -109,7 +112,8 @@ class FirstProduct(FirstPass):
             sums = self._multiplied(attempt, present, self._block, name, spans)
             product = sum(one.matrix for one in sums.sums)
             self._compared = max([self._compared, *(self._differs(one, attempt) for one in sums.sums)])
-            self._block = self._improved(np.asarray(product))
+            improve = partial(self._improved, np.asarray(product))
+            self._block = self._once(f"block after window {number + 1}", improve, self._block)
             total = sums if total is None else total.join(sums)
         assert total is not None
         return total
@@ -144,6 +148,7 @@ class FirstProduct(FirstPass):
             merge=Grouped.merge,
             like=of_span(empty),
             preview=partial(self._so_far, own, work.n_parts),
+            of_parts=data.n_spans,
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes if spans is None else data.n_bytes * len(spans) // data.n_spans,
         )

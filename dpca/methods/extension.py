@@ -16,7 +16,7 @@ from dpca.numerics.known import Known
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup, Groups
 from dpca.store.arrays import GROUP
-from dpca.store.gram import FOLDS, MATRIX, keeps_gram, rung_of
+from dpca.store.gram import FOLDS, MATRIX, keeps_gram, no_matrix, rung_of
 from dpca.store.results import Result
 from dpca.store.unfinished import differences
 
@@ -97,7 +97,7 @@ class Extension:
         if not keeps_gram(result):
             kept = result.manifest["numerics"]["solver"] == "gram_eigh"
             why = "output.gram was false" if kept else "it kept features, not samples, since these are more"
-            raise InputError(f"{result.name}: keeps no Gram matrix of its samples ({why})", AGAIN)
+            raise no_matrix(result, " of its samples", why, AGAIN)
         if MATRIX not in result.arrays:
             raise InputError(f"{result.name}: keeps R of tsqr, not the Gram matrix of its samples", AGAIN)
 

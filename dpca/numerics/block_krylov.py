@@ -42,6 +42,8 @@ ROWS = 4096
 """Rows of tall matrices that are worked on at a time."""
 FAR = 100
 """More passes than these are not foreseen."""
+CLEAR = 4.0
+"""A Ritz value is told from 0 if it is so many times the error of its product."""
 SOLID = 1e-10
 """Of the largest: smaller Ritz values have too few digits for a pencil."""
 SHARPENED = 3
@@ -445,14 +447,13 @@ def found_in(
     images = within.images(leading)
     errors = SAFETY * norms(sketch.product.T @ within.vectors(leading) - sketch.columns.T @ images)
     theta = pairs.values[:j]
-    positive = theta > NEGLIGIBLE * max(float(theta[0]), 0.0)
+    # Errors of products would count e^2 / theta times in the half iteration; what can't be told from them is 0.
+    positive = np.logical_and.accumulate(theta > np.maximum(NEGLIGIBLE * float(theta[0]), CLEAR * errors))
     images *= np.divide(1.0, np.sqrt(np.maximum(theta, 0.0)), out=np.zeros(j), where=positive)
     half = Ritz.of(np.diag(positive.astype(float)), images, positive)
     assert half is not None
     above = most_of(space, trace)
     values = half.values**2
-    # What can't be told from errors of products is 0.
-    values = np.where(values > errors, values, 0.0)
     more, later, last = foreseen(space, pairs, 0 * errors if refines else errors, trace, k, tolerance)
     return Found(
         values=values[:k],

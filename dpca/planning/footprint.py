@@ -22,9 +22,8 @@ from dpca.sources.base import Layout, Source
 from dpca.sources.feature_labels import FeatureLabels
 from dpca.sources.weights import FeatureWeights
 from dpca.store import ledger, outputs
+from dpca.system.machine import LIBRARIES_BYTES
 
-LIBRARIES_BYTES = 160 * 2**20
-"""Interpreter and imported libraries: 66 to 110 MiB measured, plus the buffers of BLAS."""
 TASK_BYTES = 24 * 2**20
 """Memory of a task besides its arrays: the stack of a thread, packing buffers of BLAS, overhead of the allocator."""
 COORDINATES = "coordinates"
@@ -127,9 +126,6 @@ class Footprints:
             reader = {**reader, **self.weights.held(slab)}
         if self.model.regression is not None:
             reader |= self.model.regression.held(plan)
-        products = block_product.held(m, columns, max(plan.slab_width, plan.panel_width), dtype)
-        values = m * plan.slab_width * self.source.layout.dtype.itemsize
-        multiplied = {**reader, **panels, **products}
         copy = run.only.copy
         tasks = {} if copy is None else {"copy": copy.held_to_write(self.source)}
         found = {"means and squares of a panel and a span": 2 * 8 * 4 * m}
@@ -140,10 +136,15 @@ class Footprints:
             }
         elif reads_means(plan, self.model, self.source.layout):
             tasks["means"] = {**reader, **panels, **found}
-        tasks[first] = {**multiplied, "panel multiplied": 2 * 8 * m * columns, **found}
-        tasks[later] = {**multiplied, **found}
-        if 0 < plan.samples_axis < len(plan.shape) - 1:
-            tasks[later]["slab, with its sides as two axes"] = values
+        # In double, where that is not the precision of the data, only the last pass runs.
+        if rung == self.model.iterated(self.source.layout.dtype)[0]:
+            products = block_product.held(m, columns, max(plan.slab_width, plan.panel_width), dtype)
+            multiplied = {**reader, **panels, **products, **found}
+            tasks[first] = {**multiplied, "panel multiplied": 2 * 8 * m * columns}
+            tasks[later] = multiplied
+            if 0 < plan.samples_axis < len(plan.shape) - 1:
+                values = m * plan.slab_width * self.source.layout.dtype.itemsize
+                tasks[later] = {**multiplied, "slab, with its sides as two axes": values}
         if second_pass(plan, self.components) is not None:
             name, sweep = ("components", "orthogonalize") if plan.keeps == "samples" else ("scores", "signs")
             working = dtype if plan.keeps == "samples" else np.dtype(np.float64)

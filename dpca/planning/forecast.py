@@ -104,6 +104,8 @@ def forecast(
             for every process the arrays of each stage
         time : seconds in all, of each stage, and of a span of the slower pass in one task; the measured rates, and
             probe_seconds, the time of the measurement
+        solvers : of this solver, and of another one that is a choice: solver, fits, passes, worst_case_passes, bytes_read, flops,
+            memory_bytes, seconds; of one that does not fit, memory_bytes and why. Only of `dpca plan`
         advice : sentences
     """
     plan, layout = run.plan, groups[0].layout
@@ -552,8 +554,25 @@ def as_text(document: dict[str, Any]) -> str:
         + f" (measured in one task: reading {describe_bytes(rates['read_bytes_per_second'])}/s, products "
         f"{rates['product_flops_per_second'] / 1e9:.3g} GFLOP/s, disk {describe_bytes(rates['write_bytes_per_second'])}/s)"
     )
+    solvers = document.get("solvers", [])
+    if len(solvers) > 1:
+        lines.extend(f"{'' if number else 'solvers':<9}{_of_solver(one)}" for number, one in enumerate(solvers))
     lines.extend(f"advice   {sentence}" for sentence in document["advice"] or ["none: this is a good way to read it"])
     return "\n".join(lines)
+
+
+def _of_solver(found: dict[str, Any]) -> str:
+    """What a solver would cost, in words."""
+    if not found["fits"]:
+        needed = found["memory_bytes"]
+        return f"{found['solver']} does not fit" + (
+            f": it needs {describe_memory(needed)}" if needed else f": {found['why']}"
+        )
+    worst = f" (at worst {found['worst_case_passes']})" if found["worst_case_passes"] > found["passes"] else ""
+    return (
+        f"{found['solver']}: {found['passes']} passes{worst}, {describe_bytes(found['bytes_read'])} read, {found['flops'] / 1e9:,.3g} GFLOP, "
+        f"{describe_memory(found['memory_bytes'])}, about {_duration(found['seconds'])}"
+    )
 
 
 def _described(data: dict[str, Any]) -> str:

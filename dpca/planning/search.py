@@ -31,7 +31,6 @@ from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.advice import Forecast, over_budget
 from dpca.planning.cuts import SMALLEST_SLAB_BYTES, check_axis, plan_layout
 from dpca.planning.footprint import (
-    LIBRARIES_BYTES,
     Footprints,
     arranged,
     copied_first,
@@ -60,7 +59,7 @@ from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_
 from dpca.store.arrays import Dims, coordinates_to_copy, dims_of
 from dpca.store.ledger import held_to_keep
 from dpca.store.outputs import held_to_write
-from dpca.system.machine import Budget
+from dpca.system.machine import LIBRARIES_BYTES, Budget
 from dpca.units import describe_memory, enough
 
 READINGS = {

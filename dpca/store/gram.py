@@ -9,14 +9,17 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.numerics.accumulators.factors import F64
+from dpca.numerics.accumulators.gram import Gram
 from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.gram_matrix import Features, GramMatrix
-from dpca.numerics.ladder import Rung
+from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.numerics.panels import FeatureCounts
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
 from dpca.store.arrays import GROUP, Dims
 from dpca.store.outputs import Outputs
 from dpca.store.results import Result
+from dpca.system.machine import LIBRARIES_BYTES, memory_budget
+from dpca.units import describe_memory
 
 MATRIX, FACTOR = "gram", "r_factor"
 MEAN_PRODUCT, MEAN_NORM2, SKETCH, NORMS2 = "gram_mean_product", "gram_mean_norm2", "gram_sketch", "gram_norms2"
@@ -244,7 +247,46 @@ def _read(result: Result, name: str) -> F64:
 
 
 def _missing(result: Result, name: str) -> InputError:
-    return InputError(
-        f"{result.name}: keeps no Gram matrix (there is no {name})",
-        "Run it again with output.gram: true and svd_solver: gram_eigh, and --overwrite.",
-    )
+    return no_matrix(result, "", f"there is no {name}")
+
+
+AGAIN = "Run it again with output.gram: true and model.svd_solver: gram_eigh, and --overwrite."
+
+
+def no_matrix(
+    result: Result, of_what: str, why: str, remedy: str = AGAIN, key: str = "", then: str = ""
+) -> InputError:
+    """The error for a result without a Gram matrix of its samples; under block_krylov it says which number of samples would have one.
+
+    Parameters
+    ----------
+    of_what, then : continue "no Gram matrix", before and after the reason
+    why, remedy : for results of other solvers
+    """
+    if result.manifest["numerics"]["solver"] == BLOCK_KRYLOV:
+        n, budget = result.n_samples, memory_budget()
+        most, needed = largest_matrix(budget.bytes), held_with_matrix(n)
+        why = f"svd_solver was block_krylov, which makes no {n:,} x {n:,} matrix"
+        if n > most:
+            remedy = (
+                f"That takes {describe_memory(needed)}; with {describe_memory(budget.bytes)}, {budget.origin}, up to about {most:,} samples fit: choose so "
+                "many with input.samples and model.svd_solver: gram_eigh, or run it where there is more memory."
+            )
+    return InputError(f"{result.name}: keeps no Gram matrix{of_what} ({why}){then}", remedy, key=key)
+
+
+def held_with_matrix(n_samples: int) -> int:
+    """Memory that a run with the n x n matrix takes at least, in bytes: with two spans in hand, or in its eigensolve."""
+    spans = 3 * 8 * n_samples * n_samples
+    return LIBRARIES_BYTES + max(spans, sum(Gram.held_to_finish(n_samples, 1).values()))
+
+
+def largest_matrix(n_bytes: int) -> int:
+    """The largest number of samples whose matrix fits so much memory."""
+    low, high = 0, 2
+    while held_with_matrix(high) <= n_bytes:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if held_with_matrix(middle) <= n_bytes else (low, middle)
+    return low

@@ -21,6 +21,8 @@ import psutil
 
 from dpca.units import describe_memory
 
+LIBRARIES_BYTES = 160 * 2**20
+"""Interpreter and imported libraries: 66 to 110 MiB measured, plus the buffers of BLAS."""
 SAMPLE_SECONDS = 0.1
 ALLOCATOR_BYTES = 16 * 2**20
 """Larger blocks go back to the system when they are freed; the arena of a thread keeps no more than this."""

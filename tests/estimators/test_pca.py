@@ -223,7 +223,7 @@ def test_it_clones_pickles_and_shows_its_parameters():
         ({"n_components": 2.5}, "n_components is 2.5, but an integer, a share of the variance"),
         (
             {"svd_solver": "randomized"},
-            "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' is allowed",
+            "svd_solver is 'randomized', but 'auto' or 'gram_eigh' or 'covariance_eigh' or 'tsqr' or 'block_krylov' is allowed",
         ),
         ({"scale": "auto"}, "scale is 'auto'"),
         ({"center": "no"}, "center is 'no', but True or False is allowed"),

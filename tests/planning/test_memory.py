@@ -17,8 +17,7 @@ import psutil
 import pytest
 import zarr
 
-from dpca.planning.footprint import LIBRARIES_BYTES
-from dpca.system.machine import private_bytes
+from dpca.system.machine import LIBRARIES_BYTES, private_bytes
 from workflows.genotypes.make import write_bed, write_vcf_zarr
 
 pytestmark = pytest.mark.long
