@@ -43,6 +43,10 @@ PARTIALS_SHARE = 8
 """The m x m partials of all spans, in float64, together take at most an eighth of the data, ..."""
 MIN_SPANS, MAX_SPANS = 16, 4096
 """... unless that leaves fewer than 16 spans: then neighbours are merged as they are added up (`dpca.store.ledger`)."""
+BLOCK_BYTES = 2**21
+"""Of float64 that is centred at a time: the fastest of 128 kB to 4 MB for m from 500 to 4000."""
+BLOCK_OF_MANY_BYTES = 2**24
+"""The same where m is far more: a block of 2 MiB would be 8 values of each sample, and half as fast (measured at m = 50,000)."""
 MAX_PRODUCTS = 256
 """Most spans of a pass that multiplies with a block of vectors."""
 PANEL_BYTES, NARROWEST_PANEL = 2**25, 32
@@ -351,10 +355,10 @@ def make_plan(
         panel_width=PANEL_WIDTH
         if columns is None
         else max(NARROWEST_PANEL, min(PANEL_WIDTH, PANEL_BYTES // (4 * n_kept))),
-        block_width=block_width(n_kept),
+        block_width=block_width(n_kept, BLOCK_BYTES if columns is None else BLOCK_OF_MANY_BYTES),
     )
 
 
-def block_width(n_kept: int) -> int:
-    """Streamed length that is centred at a time: 2 MiB of float64, the fastest of 128 kB to 4 MB for m from 500 to 4000."""
-    return max(8, min(PANEL_WIDTH, 2**21 // (8 * n_kept)))
+def block_width(n_kept: int, n_bytes: int = BLOCK_BYTES) -> int:
+    """Streamed length that is centred at a time."""
+    return max(8, min(PANEL_WIDTH, n_bytes // (8 * n_kept)))

@@ -180,7 +180,7 @@ def _finished(loaded: Loaded, directory: ResultDirectory, began: float) -> Finis
     found = certificate["block_krylov"]
     remedy = "The result is kept, and says so of each component"
     if None not in enough and (more := max(enough)):
-        remedy += f". Some {more} passes more would do: {loaded.command} --resume --set model.block_krylov.max_passes={found['passes'] + more + 1} goes on"
+        remedy += f". About {more} {'pass' if more == 1 else 'passes'} more would do: {loaded.command} --resume --set model.block_krylov.max_passes={found['passes'] + more + 1} goes on"
     else:
         remedy += (
             ": no number of passes worth while would do, so ask for fewer components, or take them for what they are"

@@ -415,10 +415,10 @@ class Model:
         )
 
     def reason(
-        self, dtype: np.dtype[Any], n_samples: int, n_features: int, n_groups: int = 1, *, iterates: bool = False
+        self, dtype: np.dtype[Any], n_samples: int, n_features: int, n_groups: int = 1, *, iterates: Side | None = None
     ) -> str:
-        """The reason for the choice of the first solver, in words; `iterates` if it is block Krylov."""
-        keeps = self.keeps(n_samples, n_features, n_groups)
+        """The reason for the choice of the first solver, in words; `iterates` is the side that block Krylov keeps, if it is that."""
+        keeps = iterates or self.keeps(n_samples, n_features, n_groups)
         if iterates:
             m = n_samples if keeps == "samples" else n_features
             first = self.iterated(dtype)[0]

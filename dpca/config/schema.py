@@ -239,8 +239,8 @@ class BlockKrylov(Section):
         int | None,
         Field(
             ge=1,
-            description="Vectors that a pass multiplies with. null: n_components and half of that, or 20, more, which decide what "
-            "can be proved of the components after how many passes.",
+            description="Vectors that a pass multiplies with. null: n_components and twice that more, but 20 to 40 more, which decide "
+            "what can be proved of the components after how many passes.",
         ),
     ] = None
     max_passes: Annotated[

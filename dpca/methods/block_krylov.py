@@ -187,7 +187,8 @@ class _Iteration:
     def run(self, completion: Completion) -> tuple[Solved, Certified]:
         """All passes."""
         stages, model, data = self._stages, self._model, self._data
-        stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.names_of_sums), iterates=True))
+        n_groups, keeps = len(data.names_of_sums), data.plan.keeps
+        stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, n_groups, iterates=keeps))
         try:
             summary, fill, block, product = self._first()
         except PrecisionError as error:

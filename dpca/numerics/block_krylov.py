@@ -36,8 +36,8 @@ F64 = NDArray[np.float64]
 CHANCE = 1e-6
 """The chance that a bound fails because the random block missed something; a hundredth of it for each of a hundred statements."""
 STATEMENTS = 100
-OVERSAMPLING = 20
-"""Columns of a block beyond those asked for, at least: they decide what can be proved with the same number of passes."""
+OVERSAMPLING = (20, 40)
+"""Columns of a block beyond those asked for, at least and at most: they decide what can be proved after how many passes."""
 ROWS = 4096
 """Rows of tall matrices that are worked on at a time."""
 FAR = 100
@@ -60,7 +60,7 @@ class Iteration:
     """How block Krylov is done."""
 
     block: int | None = None
-    """Columns of a block; None for n_components and half of that, or 20, more."""
+    """Columns of a block; None for n_components and twice that more, but 20 to 40 more."""
     max_passes: int = 12
     """Most reads of the data."""
     tolerance: float = 1e-6
@@ -72,7 +72,8 @@ class Iteration:
 
     def columns(self, n_components: int, dimensions: int) -> int:
         """Columns of a block, at most as many as there are dimensions."""
-        asked = n_components + max(OVERSAMPLING, n_components // 2) if self.block is None else self.block
+        least, most = OVERSAMPLING
+        asked = n_components + min(max(least, 2 * n_components), most) if self.block is None else self.block
         return max(1, min(asked, dimensions))
 
 
@@ -110,6 +111,7 @@ class Space:
     """V'K V."""
     squares: F64 = field(default_factory=lambda: np.zeros((0, 0)))
     """(K V)'K V."""
+    _halves: F64 | None = None
 
     @property
     def size(self) -> int:
@@ -158,11 +160,16 @@ class Space:
         squares[:size, :size] = self.squares
         squares[:, size:] = beside
         squares[size:, :] = beside.T
-        self.squares = squares
+        self.squares, self._halves = squares, None
 
     @property
     def halves(self) -> F64:
         """Ritz values of features in the span of X'V, descending: eigenvalues of the pencil (K V)'K V, V'K V."""
+        if self._halves is None:
+            self._halves = self._pencil()
+        return self._halves
+
+    def _pencil(self) -> F64:
         values, turn = np.linalg.eigh(self.projected)
         kept = values > SOLID * max(float(values[-1]), 0.0)
         turn = turn[:, kept] / np.sqrt(values[kept])

@@ -364,7 +364,7 @@ def not_converged(certificate: dict[str, Any]) -> str | None:
     components = certificate["components"]
     unmet = sum(c["bound"] is None or c["bound"] > found["tolerance"] for c in components)
     return (
-        f"{unmet} of {len(components)} components are not known to {found['tolerance']:g} after {found['passes']} passes of at most "
+        f"{unmet} of {len(components)} components {'is' if unmet == 1 else 'are'} not known to {found['tolerance']:g} after {found['passes']} passes of at most "
         f"{found['max_passes']}"
     )
 
@@ -400,7 +400,7 @@ def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
     if slow:
         more = max(c["more_passes"] or 0 for c in slow)
         sentences.append(
-            f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}: about {more} passes more would "
+            f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}: about {more} {'pass' if more == 1 else 'passes'} more would "
             f"do, so set model.block_krylov.max_passes to {found['passes'] + more + 1} and --resume"
             if more
             else f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}, which is below what products "

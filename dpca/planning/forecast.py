@@ -149,7 +149,9 @@ def forecast(
         "n_components": k,
         "kernels": model.kernels.n_cases if model.kernels else None,
         "solver": first.solver,
-        "solver_reason": model.reason(dtype_of(groups), n, d, len(names_of_sums(groups)), iterates=iterates),
+        "solver_reason": model.reason(
+            dtype_of(groups), n, d, len(names_of_sums(groups)), iterates=plan.keeps if iterates else None
+        ),
         "keeps": plan.keeps,
         "working_dtype": first.dtype.name,
         "reading": _readings(inputs, run),
@@ -179,7 +181,7 @@ def forecast(
                 _span_seconds(one, group.layout, rate, share * output_bytes)
                 for (one, group), rate, share in zip(_each(run, groups), rates, shares, strict=True)
             ),
-            "rates": _rates(reduce(Rates.merge, rates), plan.n_kept),
+            "rates": _rates(reduce(Rates.merge, rates), 4 * n_eigenvalues if iterates else plan.n_kept),
             "probe_seconds": probe_seconds,
         },
         "advice": _advice(run, groups, output_bytes, output_path),
@@ -451,11 +453,11 @@ def _span_seconds(run: RunPlan, layout: Layout, rates: Rates, output_bytes: floa
     return (work + rates.write * output_bytes) / run.n_parts
 
 
-def _rates(rates: Rates, m: int) -> dict[str, float]:
-    """The measured rates in familiar units, for one task while the others run."""
+def _rates(rates: Rates, flops: int) -> dict[str, float]:
+    """The measured rates in familiar units, for one task while the others run; `flops` are those of the first pass, for each value."""
     return {
         "read_bytes_per_second": 1 / rates.read,
-        "product_flops_per_second": m / rates.product,
+        "product_flops_per_second": flops / rates.product,
         "write_bytes_per_second": 1 / rates.write,
     }
 

@@ -141,6 +141,22 @@ def plan_run(
             raise min((error, without), key=lambda one: one.needed_bytes or math.inf) from None
 
 
+def _side_of_products(layout: Layout, group: FeatureGroup, smaller: Side) -> Side:
+    """The side that block Krylov keeps: the smaller one, unless chunks make its slabs large, and those of the other side small."""
+    other: Side = "features" if smaller == "samples" else "samples"
+    axis = layout.axis_of(group.samples_axis)
+
+    def slab_bytes(keeps: Side) -> int:
+        kept = axes_of(keeps, len(layout.shape), axis)
+        chunks = layout.chunk_shape
+        return layout.dtype.itemsize * math.prod(
+            length if number in kept else chunks[number] for number, length in enumerate(layout.shape)
+        )
+
+    mine = slab_bytes(smaller)
+    return other if mine > PRODUCT_SLAB_BYTES and 4 * slab_bytes(other) < mine else smaller
+
+
 def _check_labels(groups: Groups, model: Model) -> None:
     """Refuse groups of features for a solver that makes no matrix."""
     if model.solver == BLOCK_KRYLOV and any(group.labels is not None for group in groups):
@@ -182,6 +198,8 @@ def _planned(
     columns = None
     if first.solver == BLOCK_KRYLOV:
         columns = model.iteration.columns(k, min(n_samples, n_features))
+        if len(groups) == 1 and model.keeps(2, 1) == "features":  # else the samples are kept, whatever the sizes
+            keeps = settled.inputs[0].plan.keeps if settled else _side_of_products(layout, groups[0], keeps)
     copied = [
         coordinates_to_copy(group.source, dims, names)
         for group, dims, names in zip(groups, *dims_of(groups), strict=True)
@@ -238,6 +256,8 @@ def _planned(
                 raise over_budget(layout, [tried], scratch, forecast)
             too_large.append(rung)
     threads = settled.eigensolve_threads if settled else eigensolve_threads(run.plan.n_kept)
+    if columns is not None:  # tall matrices: memory, not cores, decides how long they take
+        threads = 1
     kept = _keeping_data(replace(run, processes=processes), groups)
     if kept.fits and (columns is not None or second_pass(run.plan, components) or reads_means(run.plan, model, layout)):
         run, processes = _keeping_data(run, groups), kept.processes

@@ -253,9 +253,7 @@ def _missing(result: Result, name: str) -> InputError:
 AGAIN = "Run it again with output.gram: true and model.svd_solver: gram_eigh, and --overwrite."
 
 
-def no_matrix(
-    result: Result, of_what: str, why: str, remedy: str = AGAIN, key: str = "", then: str = ""
-) -> InputError:
+def no_matrix(result: Result, of_what: str, why: str, remedy: str = AGAIN, key: str = "", then: str = "") -> InputError:
     """The error for a result without a Gram matrix of its samples; under block_krylov it says which number of samples would have one.
 
     Parameters

@@ -149,7 +149,8 @@ def test_values_that_are_0_have_bounds_relative_to_the_largest():
 
 def test_columns_of_a_block():
     assert Iteration().columns(10, 1000) == 30
-    assert Iteration().columns(100, 1000) == 150
+    assert Iteration().columns(100, 1000) == 140
+    assert Iteration().columns(3, 1000) == 23
     assert Iteration().columns(10, 12) == 12
     assert Iteration(block=15).columns(10, 1000) == 15
 

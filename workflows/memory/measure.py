@@ -41,7 +41,9 @@ def make(path: Path, n_samples: int, n_features: int, chunks: tuple[int, int]) -
         list(pool.map(fill, boxes))
 
 
-def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int, int], memory: str) -> tuple[str, bool]:
+def measure(
+    directory: Path, n_samples: int, n_features: int, chunks: tuple[int, int], memory: str, n_components: int
+) -> tuple[str, bool]:
     """Make the data if they are not there, plan, run.
 
     Returns
@@ -57,7 +59,8 @@ def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int,
         make(making, n_samples, n_features, chunks)
         making.rename(data)
     config.write_text(
-        f"input:\n  uri: {data}\ncompute:\n  memory: {memory}\noutput:\n  path: {result}\n", encoding="utf-8"
+        f"input: {{uri: {data}}}\nmodel: {{n_components: {n_components}}}\ncompute: {{memory: {memory}}}\noutput: {{path: {result}}}\n",
+        encoding="utf-8",
     )
     dpca = [sys.executable, "-m", "dpca"]
     planned = subprocess.run([*dpca, "plan", config, "--json"], capture_output=True, text=True)
@@ -65,11 +68,12 @@ def measure(directory: Path, n_samples: int, n_features: int, chunks: tuple[int,
         sys.exit(planned.stderr)
     plan = json.loads(planned.stdout)
     seconds, peak = watched([*dpca, "run", str(config), "--overwrite"])
-    stages = json.loads((result / "manifest.json").read_text(encoding="utf-8"))["seconds"]
+    manifest = json.loads((result / "manifest.json").read_text(encoding="utf-8"))
+    stages = manifest["seconds"]
     shutil.rmtree(result)
     planned, budget = plan["memory"]["expected_peak_bytes"], plan["memory"]["budget_bytes"]
     row = (
-        f"| {n_samples} | {n_features} | {chunks[0]} x {chunks[1]} | {plan['reading']['kind']} | "
+        f"| {n_samples} | {n_features} | {chunks[0]} x {chunks[1]} | {plan['solver']}, {manifest['counts']['passes']} | {plan['reading']['kind']} | "
         f"{plan['input']['bytes'] / 1e9:.3g} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {seconds:.0f} | "
         f"{plan['time']['seconds']:.0f} | {stages['eigensolve']:.2g} |"
     )
@@ -83,6 +87,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, nargs="+", default=[4_000_000])
     parser.add_argument("--chunks", type=int, nargs=2, help="samples and features of a chunk; all and 4096 if left out")
     parser.add_argument("--memory", default="2 GiB")
+    parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--directory", type=Path, default=Path("dpca-memory"))
     parser.add_argument("--keep", action="store_true", help="keep the data for another time")
     given = parser.parse_args()
