@@ -3,12 +3,14 @@
     python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 
 Prints a table for each case and writes all that was measured to dpca-bench/bench.json. Every method runs in a process of
-its own: `whole` is all of it, as a user waits for it, `seconds` is without imports. dpca draws its report, but for the row that says so. Errors are of eigenvalues, the largest relative one of any. Before
+its own: `whole` is all of it, as a user waits for it, `seconds` is without imports. dpca draws its report, but for the row that says so. Errors are of eigenvalues, the largest relative one of any. Where
+the case says `iterates: true`, the table has passes, planned memory, errors of 10 and of all components, and whether certificates are right. Before
 each run the data are read into the page cache, or evicted from it where the case says `cold: true`.
 """
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -16,15 +18,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from ruamel.yaml import YAML
 
-from workflows.benchmarks.data import Case, evict, exact_eigenvalues, files_of, make, read_all
-from workflows.benchmarks.roofline import floor
+from workflows.benchmarks.data import (
+    Case,
+    evict,
+    exact_eigenvalues,
+    files_of,
+    make,
+    make_bed,
+    read_all,
+    remove,
+    ritz_values,
+)
+from workflows.benchmarks.roofline import floor, floor_of_pass
 from workflows.benchmarks.startup import measure as start_up
 from workflows.watch import Watched, watch
 
 LIMIT_SECONDS = 600
+EXACT = 1e-12
+"""The relative error of exact eigenvalues themselves."""
 
 
 def once(name: str, document: dict[str, Any], data: Path, directory: Path) -> dict[str, Any]:
@@ -33,11 +48,18 @@ def once(name: str, document: dict[str, Any], data: Path, directory: Path) -> di
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "workflows.benchmarks.methods", name, json.dumps(document), str(data), str(out)]
     done = watch(command, LIMIT_SECONDS, int(0.9 * psutil.virtual_memory().available))
-    shutil.rmtree(out, ignore_errors=True)
     lines = [line for line in done.said.splitlines() if line.startswith("RESULT ")]
-    if done.code or not lines:
+    found: dict[str, Any] = {} if done.code or not lines else json.loads(lines[-1].removeprefix("RESULT "))
+    if "vectors" in found:
+        try:
+            found["eigenvalues"] = ritz_values(data, np.loadtxt(found.pop("vectors"), ndmin=2))
+        except (OSError, ValueError) as error:
+            found = {"failed": f"its vectors can't be read: {error}"}
+    shutil.rmtree(out, ignore_errors=True)
+    if not found:
         return {"failed": why(done)}
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    if "failed" in found:
+        return found
     return {**found, "whole": done.seconds, "peak_bytes": done.peak_bytes}
 
 
@@ -53,15 +75,27 @@ def error_of(found: list[float], exact: list[float]) -> float:
     return max(abs(value - true) / true for value, true in zip(found, exact, strict=False))
 
 
+def judged(run: dict[str, Any], exact: list[float]) -> dict[str, Any]:
+    """Of a run with a certificate: how many components are certified, and whether each is as close to the exact value as it says."""
+    if "bounds" not in run:
+        return {}
+    rows = zip(run["eigenvalues"], run["bounds"], exact, strict=False)
+    hold = all(bound is None or abs(value - true) <= (bound + EXACT) * true for value, bound, true in rows)
+    return {"certified": sum(run["reliable"]), "bounds_hold": hold}
+
+
 def measure(case: Case, document: dict[str, Any], directory: Path, seconds: float) -> dict[str, Any]:
     """All methods on a case, interleaved."""
     data, exact = make(case, directory), exact_eigenvalues(case, directory)
+    if "pcaone" in case.methods and case.data == "populations" and shutil.which("PCAone"):
+        make_bed(case, directory)
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in case.methods}
     floors = []
     for _ in range(case.rounds):
         evict(data)
         disk = read_all(data)
-        floors.append({**floor(case, data, directory, seconds), "disk_bytes_per_second": disk})
+        rates = floor_of_pass(case, data, seconds) if case.iterates else floor(case, data, directory, seconds)
+        floors.append({**rates, "disk_bytes_per_second": disk})
         for name, runs in rounds.items():
             if not any("failed" in run for run in runs):
                 evict(data) if case.cold else read_all(data)
@@ -69,7 +103,12 @@ def measure(case: Case, document: dict[str, Any], directory: Path, seconds: floa
     for runs in rounds.values():
         for run in runs:
             if "failed" not in run:
-                run["error"] = error_of(run.pop("eigenvalues"), exact)
+                if case.iterates:
+                    run.update(judged(run, exact))
+                    run["error_of_10"] = error_of(run["eigenvalues"][:10], exact)
+                    run["error"] = error_of(run["eigenvalues"], exact)
+                else:
+                    run["error"] = error_of(run.pop("eigenvalues"), exact)
     stored = sum(path.stat().st_size for path in files_of(data))
     return {"case": document, "bytes": case.bytes, "stored_bytes": stored, "floor": floors, "methods": rounds}
 
@@ -81,6 +120,101 @@ def median(values: list[float]) -> float:
 
 def table(measured: dict[str, Any]) -> str:
     """As Markdown."""
+    return table_of_passes(measured) if measured["case"].get("iterates") else table_of_floor(measured)
+
+
+def table_of_passes(measured: dict[str, Any]) -> str:
+    """Of methods that read the data several times."""
+    first = measured["floor"][0]
+    k = measured["case"]["components"]
+    lines = [
+        f"{measured['case']['name']}: floor of a pass {median([found['seconds'] for found in measured['floor']]):.2f} s (decode "
+        f"{first['decode_bytes_per_second'] / 1e9:.2f} GB/s, products of blocks {first['pass_flops_per_second'] / 1e9:.0f} GFLOP/s; disk, "
+        f"cold, {first['disk_bytes_per_second'] / 1e9:.2f} GB/s)",
+        "",
+        f"| method | passes | whole | seconds | memory | planned | error of {min(10, k)} | error of {k} | certified | bounds hold |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, runs in measured["methods"].items():
+        if failed := [run["failed"] for run in runs if "failed" in run]:
+            lines.append(f"| {name.replace('_', ' ')} | {failed[0]} | | | | | | | | |")
+            continue
+        planned = runs[0].get("planned_bytes")
+        certified = [f"{min(run['certified'] for run in runs)} of {k}" for run in runs[:1] if "certified" in run]
+        hold = ["yes" if all(run["bounds_hold"] for run in runs) else "NO" for run in runs[:1] if "bounds_hold" in run]
+        cells = [
+            name.replace("_", " "),
+            str(runs[0].get("passes") or ""),
+            f"{median([run['whole'] for run in runs]):.2f} s",
+            f"{median([run['seconds'] for run in runs]):.2f}",
+            f"{max(run['peak_bytes'] for run in runs) / 2**30:.2f} GiB",
+            "" if planned is None else f"{planned / 2**30:.2f} GiB",
+            f"{max(run['error_of_10'] for run in runs):.0e}",
+            f"{max(run['error'] for run in runs):.0e}",
+            *(certified or [""]),
+            *(hold or [""]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    krylov, gram = (of_dpca(measured, name) for name in ("dpca_krylov", "dpca_gram"))
+    if krylov:
+        parts: dict[str, float] = {}
+        for name in krylov[0]["stages"]:
+            seconds = median([run["stages"][name] for run in krylov])
+            short = "products" if name.startswith("block_krylov") else name.split(" after ")[0]
+            parts[short] = parts.get(short, 0.0) + seconds
+        lines += ["", "dpca's stages: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())]
+        for name, runs in measured["methods"].items():
+            if not name.startswith("dpca_krylov") and not any("failed" in run for run in runs):
+                lines.append(
+                    f"dpca krylov takes {ratio(krylov, runs):.2f} times as long as {name.replace('_', ' ')}, and its error is "
+                    f"{max(run['error'] for run in krylov):.0e} beside {max(run['error'] for run in runs):.0e}"
+                )
+    if krylov and gram:
+        lines.append(agreement(krylov[0], gram[0]))
+    return "\n".join(lines)
+
+
+def of_dpca(measured: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Runs of a method of dpca, with its report or without; none where one failed."""
+    runs = measured["methods"].get(name) or measured["methods"].get(f"{name}_without_report", [])
+    return [] if any("failed" in run for run in runs) else runs
+
+
+def ratio(runs: list[dict[str, Any]], others: list[dict[str, Any]]) -> float:
+    """Seconds of some runs over those of others, without imports."""
+    return median([run["seconds"] for run in runs]) / median([run["seconds"] for run in others])
+
+
+def agreement(krylov: dict[str, Any], gram: dict[str, Any]) -> str:
+    """Whether two results of dpca are as close to each other as their certificates say, in words."""
+    pairs = list(zip(krylov["eigenvalues"], gram["eigenvalues"], strict=False))
+    off = [abs(one - other) / other for one, other in pairs]
+    bounds = zip(krylov["bounds"], gram["bounds"], strict=False)
+    granted = [math.inf if None in both else sum(both) + EXACT for both in bounds]
+    within = sum(difference <= bound for difference, bound in zip(off, granted, strict=True))
+    return f"dpca krylov and dpca gram differ by {max(off):.0e} at most, {within} of {len(off)} within what both are certain of"
+
+
+def break_even(measured: list[dict[str, Any]]) -> str | None:
+    """From how many samples on block Krylov is faster than the Gram matrix, read off a line through two cases; None without two."""
+    found = []
+    for one in measured:
+        krylov, gram = (of_dpca(one, name) for name in ("dpca_krylov", "dpca_gram"))
+        if krylov and gram:
+            found.append((one["case"]["shape"][0], ratio(krylov, gram)))
+    found.sort()
+    if len(found) < 2 or found[0][0] == found[-1][0]:
+        return None
+    (n, first), (more, last) = found[0], found[-1]
+    said = f"block Krylov over the Gram matrix: {first:.2f} of the time at {n:,} samples, {last:.2f} at {more:,}"
+    if (first - 1) * (last - 1) >= 0:
+        return f"{said}; no break-even between them"
+    at = n * (more / n) ** (math.log(first) / math.log(first / last))
+    return f"{said}; break-even at some {at:,.0f}"
+
+
+def table_of_floor(measured: dict[str, Any]) -> str:
+    """Of methods beside the floor of two passes."""
     bottom = median([found["seconds"] for found in measured["floor"]])
     first = measured["floor"][0]
     lines = [
@@ -144,8 +278,9 @@ def main() -> None:
         print(table(found[-1]), flush=True)
         print(flush=True)
         if not given.keep:
-            data = case.path(given.directory)
-            shutil.rmtree(data) if data.is_dir() else data.unlink()
+            remove(case, given.directory)
+    if (line := break_even(found)) is not None:
+        print(line, flush=True)
     report = {"cores": os.cpu_count(), "load": os.getloadavg(), "start_up": started, "cases": found}
     (given.directory / "bench.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
 

@@ -1,14 +1,22 @@
 """One method on one case, in a process of its own: `python -m workflows.benchmarks.methods METHOD CASE DATA OUT`.
 
-Prints JSON: seconds without imports, bytes read, and the leading eigenvalues of the Gram matrix.
+Prints JSON: seconds without imports, bytes read, and the leading eigenvalues of the Gram matrix (or a file of vectors that have them);
+passes over the data, where they are known.
 """
 
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from dask.utils import parse_bytes
 
 Found = dict[str, Any]
 METHODS: dict[str, Callable[..., Found]] = {}
@@ -37,11 +45,12 @@ def stored(case: Found, data: str) -> Any:
 
 
 def whole(data: str) -> Any:
-    """The data in memory."""
+    """The data in memory, integers as float32."""
     import h5py
     import zarr
 
     x = zarr.open_array(data, mode="r")[...] if data.endswith(".zarr") else h5py.File(data)["x"][...]
+    x = x.astype("float32") if x.dtype.kind in "iu" else x
     return x.reshape(len(x), -1)
 
 
@@ -57,27 +66,71 @@ def dpca_without_report(case: Found, data: str, out: str) -> Callable[[], Found]
     return _dpca(case, data, out, report=False)
 
 
-def _dpca(case: Found, data: str, out: str, report: bool) -> Callable[[], Found]:
+@method
+def dpca_krylov(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """`dpca run` by block Krylov, report and all, to its usual tolerance."""
+    return _dpca(case, data, out, report=True, solver="block_krylov")
+
+
+@method
+def dpca_krylov_without_report(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """The same with output.report: false."""
+    return _dpca(case, data, out, report=False, solver="block_krylov")
+
+
+@method
+def dpca_gram(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """`dpca run` by the n x n matrix, report and all."""
+    return _dpca(case, data, out, report=True, solver="gram_eigh")
+
+
+@method
+def dpca_gram_without_report(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """The same with output.report: false."""
+    return _dpca(case, data, out, report=False, solver="gram_eigh")
+
+
+def _dpca(case: Found, data: str, out: str, report: bool, solver: str = "auto") -> Callable[[], Found]:
     import zarr
 
     from dpca.cli.app import commands
+    from dpca.errors import NotConverged
 
     config = Path(f"{out}.yaml")
     config.write_text(
-        f"input: {{uri: {data}}}\nmodel: {{n_components: {case['components']}}}\n"
+        f"input: {{uri: {data}}}\nmodel: {{n_components: {case['components']}, svd_solver: {solver}}}\n"
         f"compute: {{memory: {case['memory']}}}\noutput: {{path: {out}, gram: false, report: {str(report).lower()}}}\n",
         encoding="utf-8",
     )
 
     def run() -> Found:
-        commands.main(["run", str(config)], standalone_mode=False)
+        with suppress(NotConverged):  # the result is there, and its bounds say so
+            commands.main(["run", str(config)], standalone_mode=False)
         if report and not (Path(out) / "report.html").exists():
             raise RuntimeError("no report was drawn: install the extra `report`")
         manifest = json.loads((Path(out) / "manifest.json").read_text(encoding="utf-8"))
         sigma = zarr.open_group(f"{out}/result.zarr", mode="r")["singular_values"][...]
-        return {"eigenvalues": (sigma**2).tolist(), "stages": manifest["seconds"], "counts": manifest["counts"]}
+        found = {"eigenvalues": (sigma**2).tolist(), "stages": manifest["seconds"], "counts": manifest["counts"]}
+        if not case.get("iterates"):
+            return found
+        components = json.loads((Path(out) / "certificate.json").read_text(encoding="utf-8"))["components"]
+        return {
+            **found,
+            "passes": manifest["counts"]["passes"],
+            "planned_bytes": sum(manifest["memory"]["planned_bytes"].values()),
+            "reliable": [one["reliable"] for one in components],
+            "bounds": [bound_of(one) for one in components],
+        }
 
     return run
+
+
+def bound_of(component: Found) -> float | None:
+    """The relative error of an eigenvalue that a certificate grants; None for any."""
+    if "bound" in component:
+        bound: float | None = component["bound"]
+        return bound
+    return 2 * 10.0 ** -component["digits"]
 
 
 @method
@@ -108,6 +161,74 @@ def sklearn_randomized(case: Found, data: str, out: str) -> Callable[[], Found]:
         fit = PCA(case["components"], svd_solver="randomized", random_state=0).fit(whole(data))
         np.save(f"{out}/components.npy", fit.components_)
         return {"eigenvalues": (fit.singular_values_.astype(float) ** 2).tolist()}
+
+    return run
+
+
+@method
+def sklearn_arpack(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """scikit-learn's PCA by arpack, on all of the data in memory."""
+    import numpy as np
+    from sklearn.decomposition import PCA
+
+    def run() -> Found:
+        fit = PCA(case["components"], svd_solver="arpack", random_state=0).fit(whole(data))
+        np.save(f"{out}/components.npy", fit.components_)
+        return {"eigenvalues": (fit.singular_values_.astype(float) ** 2).tolist()}
+
+    return run
+
+
+@method
+def scipy_svds(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """arpack as scipy's svds uses it, of products in float32 that are streamed: X_c (X_c' q) in one pass for each vector."""
+    import numpy as np
+    from scipy.sparse.linalg import eigsh
+
+    from workflows.benchmarks.data import Streamed
+
+    def run() -> Found:
+        k = Streamed(Path(data), np.float32)
+        v0 = np.random.default_rng(0).standard_normal(k.array.shape[0]).astype(np.float32)
+        values, vectors = eigsh(k.operator(), case["components"], v0=v0)
+        np.save(f"{out}/vectors.npy", vectors)
+        return {"eigenvalues": values[::-1].astype(float).tolist(), "passes": k.passes}
+
+    return run
+
+
+@method
+def pcaone(case: Found, data: str, out: str) -> Callable[[], Found]:
+    """PCAone's winSVD out of core, on genotypes as PLINK has them; from 0.5.1 on, where it can do without scaling.
+
+    It writes six digits, fewer than its vectors are worth, so that its error is that of the eigenvalues of K on their span.
+    """
+    program, stem = shutil.which("PCAone"), Path(data).with_suffix("")
+    if program is None:
+        sys.exit("PCAone is not found")
+    if not stem.with_suffix(".bed").exists():
+        sys.exit("other data than genotypes it reads as text alone")
+    command = [
+        program,
+        "-b",
+        str(stem),
+        "-k",
+        str(case["components"]),
+        "--svd",
+        "2",
+        "--scale",
+        "0",
+        "-n",
+        str(os.cpu_count()),
+    ]
+    command += ["-m", f"{parse_bytes(case['memory']) / 2**30:g}", "-o", f"{out}/pcaone"]
+
+    def run() -> Found:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{done.stdout}{done.stderr}")
+        epochs = re.findall(r"stops at epoch\D*(\d+)", done.stdout + done.stderr)
+        return {"vectors": f"{out}/pcaone.eigvecs", "passes": int(epochs[-1]) if epochs else None}
 
     return run
 
@@ -144,6 +265,7 @@ def _dask_ml(solver: str, case: Found, data: str, out: str) -> Callable[[], Foun
 
     def run() -> Found:
         x = lazy(case, data).rechunk({0: -1, 1: -1} if solver == "randomized" else {0: -1})
+        x = x.astype("float32") if x.dtype.kind in "iu" else x
         fit = PCA(case["components"], svd_solver=solver, random_state=0).fit(x)
         np.save(f"{out}/components.npy", np.asarray(fit.components_))
         return {"eigenvalues": (np.asarray(fit.singular_values_, float) ** 2).tolist()}

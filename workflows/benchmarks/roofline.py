@@ -107,6 +107,31 @@ def product_rates(case: Case, seconds: float) -> tuple[float, float]:
     return rate(syrk, seconds), rate(project, seconds)
 
 
+def pass_rate(case: Case, seconds: float) -> float:
+    """Flops a second of X (X' Q), with the columns of a block of dpca's own (4 n l a column of X)."""
+    width, columns = min(PANEL, 2**25 // case.samples), case.components + 20
+    panels = [np.ones((case.samples, width), np.float32) for _ in range(os.cpu_count() or 1)]
+    q = np.ones((case.samples, columns), np.float32)
+
+    def multiply(thread: int, _: int) -> float:
+        np.matmul(panels[thread], np.matmul(panels[thread].T, q))
+        return 4.0 * case.samples * columns * width
+
+    return rate(multiply, seconds)
+
+
+def floor_of_pass(case: Case, data: Path, seconds: float) -> dict[str, float]:
+    """Rates, and the seconds below which no pass of an iteration over these data can be done on this machine."""
+    decode, multiply = decode_rate(case, data, seconds), pass_rate(case, seconds)
+    flops = 4.0 * case.samples * (case.components + 20) * case.features
+    return {
+        "decode_bytes_per_second": decode,
+        "reader_bytes_per_second": reader_rate(data, seconds),
+        "pass_flops_per_second": multiply,
+        "seconds": case.bytes / decode + flops / multiply,
+    }
+
+
 def write_rate(case: Case, directory: Path, seconds: float) -> float:
     """Bytes of components a second, as zarr writes them."""
     dtype = np.float64 if case.dtype == "float64" else np.float32
