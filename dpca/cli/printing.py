@@ -183,10 +183,19 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
             f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
             f"{ratio[: index + 1].sum():10.4f}"
             + "".join(f"  {shares[group, index]:{width}.4f}" for group, width in enumerate(widths))
-            + ("" if component["reliable"] else "  not reliable")
+            + ("" if component["reliable"] else f"  not reliable{_why(component)}")
         )
     if len(sigma) > SHOWN_COMPONENTS:
         click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")
+
+
+def _why(component: dict[str, Any]) -> str:
+    """How far a component of block Krylov is known, and whether it is in the bulk; nothing for other solvers'."""
+    if "bulk" not in component or component["singular_value"] == 0:
+        return ""
+    bound = component["bound"]
+    known = f": known to {bound:.1g}" if bound is not None and bound < 1 else ": nothing is certain"
+    return f"{known}, in the bulk" if component["bulk"] else known
 
 
 def _print_kernels(certificate: dict[str, Any]) -> None:

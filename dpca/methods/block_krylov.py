@@ -24,7 +24,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Ritz
 from dpca.numerics.block_krylov import CHANCE, Found, Iteration, Renewed, Space, found_in, random_block, relative
-from dpca.numerics.certificate import Certified
+from dpca.numerics.certificate import ROUNDED, Certified
 from dpca.numerics.dimension import Chosen
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
@@ -339,9 +339,11 @@ class _Iteration:
 
     def _met(self, found: Found) -> Any:
         """Which components have a bound within the tolerance; errors of products are those of the last pass, where that is in double."""
+        noise = float(found.products.max(initial=0.0)) / (float(found.values.max(initial=0.0)) or 1.0)
         if self._last and in_double(self._run_plan) is not None:
             found = replace(found, products=np.zeros_like(found.products))
-        return found.relative <= self._iteration.tolerance
+        tolerance = self._iteration.tolerance
+        return found.relative <= np.where(found.values > 0, tolerance, tolerance + ROUNDED * noise)
 
     def _again(self, judge: Judge, turn: Turn) -> bool:
         """Whether the last pass did not do what was expected of it, and there are passes left to make up for it."""
@@ -452,6 +454,7 @@ class _Iteration:
             chance=CHANCE,
             windows=settings.windows,
             restart=judge.restart,
+            noise=float(found.products.max(initial=0.0)) / (float(values.max(initial=0.0)) or 1.0),
         )
 
 

@@ -22,6 +22,8 @@ FORMAT_VERSION = 3
 CONFIRMED = 1e-2
 """Relative residual on the data above which a component is wrong: rounding errors stay far below it."""
 TRACE_LIMIT = 1e-3
+ROUNDED = 10.0
+"""A value that can't be told from 0 is known to be no larger than so many times the error of products."""
 SMALLEST_SQUARES = 1e-280
 """A sum of squares below this has lost digits to underflow."""
 
@@ -50,6 +52,15 @@ class Certified:
     windows: bool
     restart: F64
     """Relative change of each value by passes with an independent block; empty without them."""
+    noise: float = 0.0
+    """The largest error of a product, relative to the largest eigenvalue."""
+
+    def met(self, values: F64) -> NDArray[np.bool_]:
+        """Which components are known as well as was asked for, (n_components,); or to be 0, as far as products can tell."""
+        found: NDArray[np.bool_] = self.bounds <= np.where(
+            values > 0, self.tolerance, self.tolerance + ROUNDED * self.noise
+        )
+        return found
 
     def separate(self, values: F64, index: int) -> bool:
         """Whether what is certain of an eigenvalue does not touch what is certain of its neighbours."""
@@ -157,8 +168,8 @@ def certify(
             largest_beyond : the largest Ritz value that is not among the components, relative to that of the last one; null without any
             restart : largest relative change of a value by passes with an independent block; null without these
         components : for each
-            bound, residual, separate, bulk, more_passes, later_bound : of block_krylov only: the largest relative error of lambda, certain
-                but for `chance`; |K u - lambda u| / lambda, within which an eigenvalue lies for certain; whether these certain ranges of
+            met, bound, residual, separate, bulk, more_passes, later_bound : of block_krylov only: whether it is known to the tolerance (or known
+                to be 0, as far as products can tell); the largest relative error of lambda, certain but for `chance`; |K u - lambda u| / lambda, within which an eigenvalue lies for certain; whether these certain ranges of
                 neighbours do not touch; whether it is hardly larger than what is around it, so that a dozen passes more would not do;
                 how many more would, foreseen (null: more than a hundred); the bound foreseen after as many passes again
             index, singular_value
@@ -252,7 +263,7 @@ def _iteration(found: Certified, values: F64) -> dict[str, Any]:
         "tolerance": found.tolerance,
         "chance": found.chance,
         "windows": found.windows,
-        "converged": bool((found.bounds <= found.tolerance).all()),
+        "converged": bool(found.met(values).all()),
         "largest_beyond": beyond,
         "restart": float(found.restart.max()) if found.restart.size else None,
     }
@@ -261,8 +272,9 @@ def _iteration(found: Certified, values: F64) -> dict[str, Any]:
 def _of_iteration(found: Certified, values: F64, index: int) -> dict[str, Any]:
     """What a certificate says of a component beside what it says of other solvers'."""
     more = float(found.more[index])
-    met = bool(found.bounds[index] <= found.tolerance)
+    met = bool(found.met(values)[index])
     return {
+        "met": met,
         "bound": _or_null(found.bounds[index]),
         "residual": _or_null(found.residuals[index]),
         "separate": found.separate(values, index),
@@ -362,7 +374,7 @@ def not_converged(certificate: dict[str, Any]) -> str | None:
     if found is None or found["converged"]:
         return None
     components = certificate["components"]
-    unmet = sum(c["bound"] is None or c["bound"] > found["tolerance"] for c in components)
+    unmet = sum(not c["met"] for c in components)
     return (
         f"{unmet} of {len(components)} components {'is' if unmet == 1 else 'are'} not known to {found['tolerance']:g} after {found['passes']} passes of at most "
         f"{found['max_passes']}"
@@ -390,7 +402,7 @@ def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
 
     def worst(some: list[dict[str, Any]], key: str) -> str:
         values = [c[key] for c in some]
-        return "an unknown error" if None in values else f"{max(values):.1g}"
+        return "less than a digit" if None in values or max(values) >= 1 else f"{max(values):.1g}"
 
     if wrong:
         sentences.append(

@@ -197,6 +197,12 @@ def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
 
 def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
     bars = "Bars are sampling errors by North's rule of thumb."
+    if not scree.complete and (found := shown.document.get("block_krylov")) is not None:
+        return (
+            f"Eigenvalues of {len(scree.ratio)} Ritz vectors of block Krylov: those of the components are known as the table says, those after them are "
+            f"lower bounds. That a component was missed has a chance of {found['chance']:g}. {bars} The edge of noise, and rules for the number of "
+            "components, need all eigenvalues (svd_solver: gram_eigh, where the matrix fits the memory)."
+        )
     if not scree.complete:
         return (
             f"The first {scree.n_shown} eigenvalues; that none larger was missed is proved. {bars} The edge of noise, and rules for the number of "
@@ -391,4 +397,21 @@ def _work(result: Result) -> list[list[str]]:
         ["spans", f"{sum(plan['n_spans'] for plan in plans):,}"],
         ["workers", str(manifest["workers"])],
         ["solver", f"{manifest['numerics']['solver']}, {manifest['numerics']['working_dtype']}"],
+        *_of_iteration(result.certificate.get("block_krylov")),
+    ]
+
+
+def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
+    """What block Krylov did; nothing of other solvers."""
+    if found is None:
+        return []
+    restart = found["restart"]
+    return [
+        ["passes", f"{found['passes']} of at most {found['max_passes']}, with blocks of {found['block']} vectors"],
+        [
+            "tolerance",
+            f"{found['tolerance']:g}, the largest certain relative error of an eigenvalue that counts as reliable",
+        ],
+        ["chance that a bound fails", f"{found['chance']:g}, since the first block is random"],
+        *([] if restart is None else [["change by an independent block", f"{restart:.1g}"]]),
     ]

@@ -68,6 +68,21 @@ def assert_kept(peak, idle, planned):
     assert peak - idle <= planned - LIBRARIES_BYTES + ZARR_THREADS_BYTES, figures
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunks", "dtype"),
+    [((4000, 6000), (4000, 100), "f4"), ((6000, 3000), (100, 3000), "i1"), ((5000, 5000), (500, 500), "f8")],
+)
+def test_block_krylov_keeps_to_its_plan(shape, chunks, dtype):
+    x = values(shape, dtype)
+    zarr.create_array("x.zarr", data=x + np.linspace(0, 40, shape[0])[:, None].astype(dtype), chunks=chunks)
+    keys = ("--set", "model.svd_solver=block_krylov", "--set", "model.n_components=1")
+    peak, planned, _ = measured_run("x.zarr", "700 MiB", *keys)
+    certificate = json.loads(Path("r/certificate.json").read_text())
+    assert certificate["solver"] == "block_krylov"
+    assert_kept(peak, idle_bytes(), planned)
+    assert planned <= 700 * MIB
+
+
 def values(shape, dtype):
     rng = np.random.default_rng(0)
     if np.dtype(dtype).kind == "f":
