@@ -13,9 +13,9 @@ from tests.stores import bits
 pytestmark = pytest.mark.clusters
 
 
-def submitted(config):
+def submitted(config, *how):
     """Numbers of the array and of what follows it. In a process of its own, whose memory is the plan's."""
-    done = dpca_process("submit", config, "--partitions", "8")
+    done = dpca_process("submit", config, "--partitions", "8", *how)
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     return words[words.index("array") + 1].rstrip(","), words[words.index("and") + 1]
@@ -41,6 +41,13 @@ def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config):
     assert set(ended(slurm, *submitted(config))) == {"COMPLETED"}
     assert bits("r") == bits("expected")
     assert spans() == spans("components_span") == list(range(20))
+
+
+def test_the_passes_of_block_krylov_follow_each_other_to_the_bits_of_a_run(slurm, config):
+    how = ("--set", "model.svd_solver=block_krylov")
+    assert dpca("run", config, *how, "--set", "output.path=krylov") == 0
+    assert set(ended(slurm, *submitted(config, *how))) == {"COMPLETED"}
+    assert bits("r") == bits("krylov")
 
 
 def test_a_task_that_is_killed_and_requeued_and_one_that_runs_twice(slurm, config, customized):
