@@ -246,8 +246,8 @@ class BlockKrylov(Section):
     max_passes: Annotated[
         int,
         Field(
-            ge=1,
-            description="Most reads of the data, that for components included. A result that has not met the tolerance by then is kept, with exit code 1; "
+            ge=2,
+            description="Most reads of the data, that for components included; where samples stream by, means and scales may take another. A result that has not met the tolerance by then is kept, with exit code 1; "
             "--resume with more passes goes on.",
         ),
     ] = 12

@@ -504,7 +504,7 @@ class PCA(Streaming):
             return BlockKrylov.model_validate(dict(self.block_krylov or {}))
         except (ValidationError, TypeError, ValueError) as cause:
             raise ConfigError(
-                f"block_krylov is {self.block_krylov!r}, but a mapping of block (from 1), max_passes (from 1), tolerance (above 0, below 1), windows and "
+                f"block_krylov is {self.block_krylov!r}, but a mapping of block (from 1), max_passes (from 2), tolerance (above 0, below 1), windows and "
                 "restart (True or False) is allowed",
                 "Pass any of these, such as {'max_passes': 20}.",
                 key="model.block_krylov",

@@ -451,7 +451,8 @@ class _Iteration:
             passes=judge.passes,
             max_passes=settings.max_passes,
             block=self._space.columns or self._iteration.columns(self._k, self._space.dimensions),
-            chance=CHANCE,
+            # What windows leave of a random block is no Gaussian one.
+            chance=None if settings.windows else CHANCE,
             windows=settings.windows,
             restart=judge.restart,
             noise=float(found.products.max(initial=0.0)) / (float(values.max(initial=0.0)) or 1.0),

@@ -8,9 +8,9 @@ Values. With V'K V = S diag(theta) S', u = V s are Ritz vectors. X' V s spans fe
 another pass: half an iteration for free. Both are lower bounds of eigenvalues (Cauchy's interlacing theorem).
 
 Upper bounds. Let U be j Ritz vectors with values theta_1 >= ... >= theta_j and residuals R = K U - U diag(theta), and mu the largest eigenvalue
-of K on what is orthogonal to them. By the Schur complement, an eigenvalue lambda > mu of K is one of diag(theta) + R'-terms of at most
-R'R / (lambda - mu), so that lambda_i <= lambda_i(diag(theta) + R'R / (theta_i - mu)) (Parlett, The Symmetric Eigenvalue Problem, chapter 10 and
-11; Li and Li, Linear Algebra Appl. 395, 2005). Values that are equal or close to each other do no harm among the j.
+of K on what is orthogonal to them. By the Schur complement, an eigenvalue lambda > mu of K is one of diag(theta) plus a semidefinite matrix
+of at most R'R / (lambda - mu), so that lambda_i <= lambda_i(diag(theta) + R'R / (theta_i - mu)) (Parlett, The Symmetric Eigenvalue Problem, chapters 10 and
+11; Li and Li, A note on eigenvalues of perturbed Hermitian matrices, Linear Algebra Appl. 395, 2005). Values that are equal or close to each other do no harm among the j.
 
 That nothing was missed. A residual shows that an eigenvalue is there, not that no larger one is missing, and mu is not known. It is bounded
 with a stated chance, because the first block is random (`most`): were lambda_i as large as x, the space would hold a Ritz value that is
@@ -316,8 +316,8 @@ def most(values: F64, columns: int, passes: int, dimensions: int, trace: float) 
     in the others, p is a Chebyshev polynomial, at most 1 on [0, mu] with mu the largest of the other eigenvalues, d(x) = sqrt(x / mu) p(x), and D
     has d of the other eigenvalues, so that |D|_2 <= 1, and |D|_F^2 is at most their sum over mu. For a Gaussian Omega, |Omega1^+| <=
     e sqrt(l) / (l - s + 1) t but for a chance of t^-(l - s + 1), and |D Omega2| <= |D|_F + |D|_2 (sqrt(l) + u) but for exp(-u^2 / 2)
-    (Halko, Martinsson and Tropp, SIAM Review 53, 2011, propositions 10.4 and 10.3). With mu in the place of lambda_i (1 + slack) / e^2 this bounds
-    each eigenvalue alone; with these bounds as mu, those of larger ones become sharp.
+    (Halko, Martinsson and Tropp, SIAM Review 53, 2011, propositions 10.4 and 10.3). If all that is known of mu is that lambda_i is larger, its
+    own level theta_i (1 + slack) in the place of mu bounds lambda_i, to a factor. With these bounds as mu for larger eigenvalues, theirs become sharp.
 
     Parameters
     ----------

@@ -48,7 +48,8 @@ class Certified:
     passes: int
     max_passes: int
     block: int
-    chance: float
+    chance: float | None
+    """None where the first block was improved by windows, so that the chance is not known."""
     windows: bool
     restart: F64
     """Relative change of each value by passes with an independent block; empty without them."""
@@ -163,7 +164,8 @@ def certify(
             passes, max_passes : reads of the data that multiplied, and the most that were allowed
             block : columns of a block
             tolerance : largest bound of a reliable component
-            chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`)
+            chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`); null with windows,
+                which change that block, so that the chance is measured (`make claims`), and not proved
             converged : whether every component that is not zero has met the tolerance
             largest_beyond : the largest Ritz value that is not among the components, relative to that of the last one; null without any
             restart : largest relative change of a value by passes with an independent block; null without these

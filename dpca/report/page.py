@@ -200,7 +200,7 @@ def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
     if not scree.complete and (found := shown.document.get("block_krylov")) is not None:
         return (
             f"Eigenvalues of {len(scree.ratio)} Ritz vectors of block Krylov: those of the components are known as the table says, those after them are "
-            f"lower bounds. That a component was missed has a chance of {found['chance']:g}. {bars} The edge of noise, and rules for the number of "
+            f"lower bounds. The chance that a component was missed: {_chance(found)}. {bars} The edge of noise, and rules for the number of "
             "components, need all eigenvalues (svd_solver: gram_eigh, where the matrix fits the memory)."
         )
     if not scree.complete:
@@ -401,6 +401,15 @@ def _work(result: Result) -> list[list[str]]:
     ]
 
 
+def _chance(found: dict[str, Any]) -> str:
+    """The chance that a bound of block Krylov fails, in words."""
+    return (
+        "not known, since windows changed the first block"
+        if found["chance"] is None
+        else f"{found['chance']:g}, since the first block is random"
+    )
+
+
 def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
     """What block Krylov did; nothing of other solvers."""
     if found is None:
@@ -412,6 +421,6 @@ def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
             "tolerance",
             f"{found['tolerance']:g}, the largest certain relative error of an eigenvalue that counts as reliable",
         ],
-        ["chance that a bound fails", f"{found['chance']:g}, since the first block is random"],
+        ["chance that a bound fails", _chance(found)],
         *([] if restart is None else [["change by an independent block", f"{restart:.1g}"]]),
     ]

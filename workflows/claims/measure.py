@@ -33,6 +33,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "PCA, block_krylov": {"svd_solver": "block_krylov"},
     "PCA, block_krylov, single": {"svd_solver": "block_krylov", "precision": "single"},
     "PCA, block_krylov, narrow": {"svd_solver": "block_krylov", "block_krylov": {"block": 10, "max_passes": 4}},
+    "PCA, block_krylov, windows": {
+        "svd_solver": "block_krylov",
+        "block_krylov": {"block": 12, "windows": True},
+    },
     "PCA, side by side": {"block_scaling": "total_variance"},
     "PCA, side by side, MFA": {"block_scaling": "first_eigenvalue"},
     "KernelPCA": {"kernel": "linear"},

@@ -95,14 +95,16 @@ def main() -> None:
     for n_samples in given.samples:
         for n_features in given.features:
             chunks = tuple(given.chunks or (n_samples, 4096))
-            row, kept = measure(given.directory, n_samples, n_features, chunks, given.memory)
+            row, kept = measure(given.directory, n_samples, n_features, chunks, given.memory, given.components)
             rows.append(row)
             promises.append(kept)
             if not given.keep:
                 shutil.rmtree(given.directory)
     print(f"compute.memory: {given.memory}")
-    print("| n | d | chunks | reading | GB | planned MiB | measured MiB | s | expected s | eigensolve s |")
-    print("| --- " * 10 + "|")
+    print(
+        "| n | d | chunks | solver, reads | reading | GB | planned MiB | measured MiB | s | expected s | eigensolve s |"
+    )
+    print("| --- " * 11 + "|")
     print("\n".join(rows))
     if not all(promises):
         sys.exit("measure: a promise was not kept")
