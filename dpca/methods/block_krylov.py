@@ -219,7 +219,9 @@ class _Iteration:
                 turn = self._turn(summary, looks, exhausted=True)
                 self._tell(turn.found)
             if before is not None:
-                restart = np.abs(turn.found.values / np.where(before > 0, before, 1.0) - 1)
+                both = min(len(before), len(turn.found.values))
+                was, now = before[:both], turn.found.values[:both]
+                restart = np.abs(now / np.where(was > 0, was, max(float(was.max(initial=0.0)), 1e-300)) - (was > 0))
             solved, judge = self._solved(summary, fill, turn.found, restart)
             solved = completion.write(solved)
             solved = completion.complete(solved, f"after pass {self._passes}")

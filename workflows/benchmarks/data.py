@@ -32,11 +32,12 @@ POPULATIONS, DRIFT = 25, (0.1, 0.004)
 MODES, GRAIN = 200, 0.05
 """Of a field: waves, of an amplitude that falls as 1 / number; and noise beside the largest of them."""
 
-DENSE = 20_000
+DENSE = 10_000
 """Samples up to which exact eigenvalues are those of a dense matrix, if it fits the memory."""
-COLUMNS, RESIDUAL, ENOUGH = 40, 1e-9, 1e-7
-"""Of lobpcg: columns of a block, the relative residual that it goes on to, and that without which it is no reference."""
-STEPS, ATTEMPTS = 25, 8
+COLUMNS, RESIDUAL, ENOUGH = 40, 1e-6, 1e-5
+"""Of lobpcg: columns of a block, the relative residual that it goes on to (a value then has an error of 1e-12 over its relative gap), and that without which it is
+no reference."""
+STEPS, ATTEMPTS = 10, 12
 """Steps of lobpcg between looks at its residuals, and looks."""
 
 
