@@ -294,7 +294,7 @@ def lobpcg_eigenvalues(data: Path, count: int) -> list[float]:
     """The leading eigenvalues of the Gram matrix of data that is too large for it, by scipy's lobpcg, in float64.
 
     It shares nothing with dpca: products of blocks with stored values, read as zarr reads them, until relative residuals
-    |K u - theta u| / theta are 1e-9, or can't be made smaller. An eigenvalue is off by the square of its residual over the gap to those
+    |K u - theta u| / theta are 1e-6, or can't be made smaller. An eigenvalue is off by the square of its residual over the gap to those
     that are not among the leading ones, so that its first dozen digits are right. The residuals are measured by a product more.
 
     Raises
