@@ -128,7 +128,7 @@ class SecondPass:
         orthonormal = regressions or is_orthonormal(partial.overlap, nonzero, stored)
         spectrum, transform = solved.spectrum, None
         if ritz is not None:
-            spectrum, transform = self._rotated(solved, ritz, replace(partial, projection=projection), orthonormal)
+            spectrum, transform = self._rotated(solved, ritz, partial, projection, orthonormal)
         elif not orthonormal:
             transform = orthogonalizer(partial.overlap, nonzero)
         overlap = partial.overlap
@@ -163,7 +163,7 @@ class SecondPass:
             if ritz.turns:  # after the rotation, other entries may be the largest
                 signs = self._signs(steps, transform, solved.attempt)
             scaled = solved if solved.judge is not None else self._with_scaled_sketch(solved, partial)
-            spectrum = self._refined(scaled, ritz, partial)
+            spectrum = self._refined(scaled, ritz, partial, partial.projection)
         sigma, repair = spectrum.singular_values, transform.T * signs
         to_scores = sigma / spectrum.whitening if self._model.whiten else sigma
         overlap = self._scores_written(steps, repair * to_scores, repair * reciprocal(sigma), solved.attempt)
@@ -252,11 +252,11 @@ class SecondPass:
     # Its Ritz values.
 
     def _rotated(
-        self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial, orthonormal: bool
+        self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial, projection: F64, orthonormal: bool
     ) -> tuple[Spectrum, F64 | None]:
         """The refined spectrum, and the rotation of the components; None where they stay as they are."""
         signs = replace(solved.spectrum, vectors=ritz.kept).signs
-        refined = self._refined(solved, ritz, partial)
+        refined = self._refined(solved, ritz, partial, projection)
         if orthonormal and not ritz.turns:
             return replace(refined, vectors=solved.spectrum.vectors), None
         transform = ritz.transform * signs[:, None]
@@ -270,10 +270,15 @@ class SecondPass:
         summed = replace(solved.summed, summary=replace(solved.summary, sketch=sketch))
         return replace(solved, summed=summed, bounds=bounds)
 
-    def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial) -> Spectrum:
-        """The spectrum with Ritz values and vectors instead of those of the first pass, and their errors."""
+    def _refined(self, solved: Solved, ritz: Ritz, partial: BackprojectionPartial, projection: F64) -> Spectrum:
+        """The spectrum with Ritz values and vectors instead of those of the first pass, and their errors.
+
+        Parameters
+        ----------
+        projection : that of the pass, about the mean, and weighted as samples are
+        """
         if solved.judge is not None:
-            return solved.judge.refined(solved.spectrum, ritz, partial.projection, partial.overlap)
+            return solved.judge.refined(solved.spectrum, ritz, projection, partial.overlap)
         first, sketch, k = solved.spectrum, solved.summary.sketch, solved.spectrum.n_components
         squares = ritz.values**2
         bounds = sketch.residuals(ritz.kept, squares) if solved.power == 2 else solved.bounds

@@ -7,6 +7,8 @@ import os
 import shutil
 import socket
 from contextlib import suppress
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +252,12 @@ class ResultDirectory:
             durable.make_directories(staged.parent)
             aside = staged.with_name(f".{staged.name}.partial")
             durable.remove(aside)
-            shutil.copytree(self.path / ARRAYS, aside, ignore=shutil.ignore_patterns(*OF_LAST_PASS))
+            for path in sorted((self.path / ARRAYS).rglob("*")):
+                place = path.relative_to(self.path / ARRAYS)
+                if path.is_file() and not any(fnmatch(place.parts[0], name) for name in OF_LAST_PASS):
+                    durable.make_directories((aside / place).parent)
+                    with path.open("rb") as stored:
+                        durable.write(aside / place, partial(shutil.copyfileobj, stored))
             durable.move(aside, staged)
             begun.write(self.begun)
 
