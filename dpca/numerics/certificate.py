@@ -160,7 +160,7 @@ def certify(
                 neither orthonormal nor measured, and scores are not projections on them
             negative_eigenvalues : how many are negative beyond rounding
             most_negative_ratio : magnitude of the most negative one, relative to the largest eigenvalue
-        block_krylov : null for other solvers, or:
+        block_krylov : of this solver alone:
             passes, max_passes : reads of the data that multiplied, and the most that were allowed
             block : columns of a block
             tolerance : largest bound of a reliable component
@@ -221,7 +221,7 @@ def certify(
         "orthogonality_before": None if before is None else float(before.max(initial=0.0)),
         "scores_orthogonality": None if uncorrelated is None else float(uncorrelated.max(initial=0.0)),
         "effective_samples": samples,
-        "block_krylov": None if iterated is None else _iteration(iterated, sigma**2),
+        **({} if iterated is None else {"block_krylov": _iteration(iterated, sigma**2)}),
         "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
         "projection_error_measured": error_measured,
         "pairwise": None if negative is None else _pairwise(negative, spectrum),
@@ -306,11 +306,12 @@ def _verdict(certificate: dict[str, Any]) -> str:
         words.append(f"orthogonal to {max(certificate['orthogonality'], certificate['scores_orthogonality']):.1e}")
     if residuals:
         words.append(f"largest residual {max(residuals):.1e}")
-    checked = "total variance" if certificate["block_krylov"] is None else "products"
+    iterated = certificate.get("block_krylov")
+    checked = "total variance" if iterated is None else "products"
     words.append(f"{checked} checked to {certificate['trace_check']:.1e}")
     if certificate["none_missed"] == "proved":
         words.append("proved that no larger eigenvalue was missed")
-    if (iterated := certificate["block_krylov"]) is not None:
+    if iterated is not None:
         words[0] = (
             f"{good} of {total} components known to {iterated['tolerance']:g} after {iterated['passes']} passes "
             f"({certificate['solver']}, {certificate['precision']}{refined})"
