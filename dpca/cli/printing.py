@@ -191,10 +191,12 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
 
 def _why(component: dict[str, Any]) -> str:
     """How far a component of block Krylov is known, and whether it is in the bulk; nothing for other solvers'."""
+    from dpca.numerics.certificate import LEAST_KNOWN
+
     if "bulk" not in component or component["singular_value"] == 0:
         return ""
     bound = component["bound"]
-    known = f": known to {bound:.1g}" if bound is not None and bound < 1 else ": nothing is certain"
+    known = f": known to {bound:.1g}" if bound is not None and bound < LEAST_KNOWN else ": only a lower bound"
     return f"{known}, in the bulk" if component["bulk"] else known
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpca.commands.run import Finished, compute, run
+from dpca.commands.run import Finished, compute, finished_at, run
 from dpca.config.loading import Loaded, load
 from dpca.errors import ConfigError, LedgerError, writing
 from dpca.execution.partitions import Collecting, Ended, Incomplete
@@ -152,7 +152,7 @@ def finalize(place: Path) -> Waiting | Finished:
         As `dpca.commands.run.run` does.
     """
     if ResultDirectory(place).has_result and not (place / "ledger" / BATCH).exists():
-        return Finished(place, 0.0)
+        return finished_at(place, "dpca run CONFIG", 0.0)
     loaded, document = _begun(place)
     try:
         return run(loaded, resume=True, executor=Collecting())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -50,13 +51,15 @@ from dpca.store.ledger import Ledger
 from dpca.store.outputs import Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
-from dpca.store.unfinished import Begun, differences
+from dpca.store.unfinished import Begun, differences, without_free
 from dpca.system import durable
 from dpca.system.lock import Lock
 from dpca.system.machine import Peak, watched_memory
 from dpca.system.scratch import ScratchFolder
 from dpca.system.signals import Stopped
 from dpca.units import describe_memory
+
+_MAX_PASSES = re.compile(r" --set '?model\.block_krylov\.max_passes=\S+")
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def run(
         with loaded.located():
             before = (directory.unfinished() or _to_go_on(directory, loaded)) if resume else None
             if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
-                return _finished(loaded, directory, began)
+                return finished_at(directory.path, loaded.command, time.perf_counter() - began)
             if before is None:
                 directory.check_free(overwrite)
         ready, executor, expected = stack.enter_context(_ready(loaded, before, from_gram, executor, extends))
@@ -165,27 +168,33 @@ def run(
                 error = LockedError(*lock.taken_over)
             raise error from error.__cause__
         progress.finish("done", open_result(directory.path).certificate["verdict"])
-        finished = _finished(loaded, directory, began)
+        finished = finished_at(directory.path, loaded.command, time.perf_counter() - began)
         if config.output.report:
             write_beside(directory.path, progress)
     return finished
 
 
-def _finished(loaded: Loaded, directory: ResultDirectory, began: float) -> Finished:
-    """The run whose result is in place, which took until now."""
-    seconds, certificate = time.perf_counter() - began, open_result(directory.path).certificate
+def finished_at(path: Path, command: str, seconds: float) -> Finished:
+    """The run whose result is in place.
+
+    Parameters
+    ----------
+    command : that carried it out, for what it lacks
+    """
+    certificate = open_result(path).certificate
     if (unmet := not_converged(certificate)) is None:
-        return Finished(directory.path, seconds)
-    enough = [c["more_passes"] for c in certificate["components"]]
-    found = certificate["block_krylov"]
+        return Finished(path, seconds)
+    components, found = certificate["components"], certificate["block_krylov"]
+    unmet_ones = [c for c in components if not c["met"]]
+    reachable = not any(c["bulk"] or c["imprecise"] or c["more_passes"] is None for c in unmet_ones)
+    more = max((int(c["more_passes"] or 0) for c in unmet_ones), default=0)
     remedy = "The result is kept, and says so of each component"
-    if None not in enough and (more := max(enough)):
-        remedy += f". About {more} {'pass' if more == 1 else 'passes'} more would do: {loaded.command} --resume --set model.block_krylov.max_passes={found['passes'] + more + 1} goes on"
+    command = _MAX_PASSES.sub("", command)
+    if reachable and more:
+        remedy += f". About {more} {'pass' if more == 1 else 'passes'} more would do: {command} --resume --set model.block_krylov.max_passes={found['passes'] + more + 1} goes on"
     else:
-        remedy += (
-            ": no number of passes worth while would do, so ask for fewer components, or take them for what they are"
-        )
-    return Finished(directory.path, seconds, NotConverged(f"{directory.path}: {unmet}", f"{remedy}."))
+        remedy += ": more passes alone would not do; the notes say what would"
+    return Finished(path, seconds, NotConverged(f"{path}: {unmet}", f"{remedy}."))
 
 
 def _to_go_on(directory: ResultDirectory, loaded: Loaded) -> Begun | None:
@@ -193,8 +202,9 @@ def _to_go_on(directory: ResultDirectory, loaded: Loaded) -> Begun | None:
     kept = directory.kept()
     if kept is None or not_converged(open_result(directory.path).certificate) is None:
         return None
-    before, now = kept.config["model"].get("block_krylov"), _relevant(loaded.config)["model"]["block_krylov"]
-    return kept if differences(before, now) else None
+    found, now = open_result(directory.path).certificate["block_krylov"], loaded.config.model.block_krylov
+    more = now.max_passes > found["passes"] or now.tolerance > found["tolerance"]
+    return kept if more and differences(kept.config["model"].get("block_krylov"), now.model_dump()) else None
 
 
 def _progress(
@@ -439,7 +449,11 @@ def _had_ended(
     if not directory.has_result:
         return False
     manifest = open_result(directory.path).manifest
-    changes = differences(_in_config(manifest["asked"], asked), asked)
+    was = _in_config(manifest["asked"], asked)
+    if open_result(directory.path).certificate.get("block_krylov") is not None and was:
+        # When an iteration ends does not matter any more.
+        was, asked = without_free(was, OF_PASSES), without_free(asked, OF_PASSES)
+    changes = differences(was, asked)
     with suppress(InputError):  # a result stays valid without its input
         changes += changes_of(manifest["fingerprint"], inputs_of(loaded.config))
     if changes:

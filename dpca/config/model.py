@@ -232,6 +232,12 @@ class Model:
                 f"Set it to {k} or more (up to {most} count), or leave it out.",
                 key="model.block_krylov.block",
             )
+        if settings.windows and settings.max_passes < 3:
+            raise ConfigError(
+                f"model.block_krylov.windows is true, and max_passes is {settings.max_passes}, but the pass with windows is followed by two more at least",
+                "Set max_passes to 3 or more, or leave windows out.",
+                key="model.block_krylov.max_passes",
+            )
         least = LEAST_TOLERANCE[self.precision]
         if settings.tolerance < least:
             supports = f"products in {self.precision} precision" if self.precision == "single" else "double precision"

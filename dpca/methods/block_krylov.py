@@ -23,7 +23,18 @@ from dpca.methods.solve import Solved, in_double
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Ritz
-from dpca.numerics.block_krylov import CHANCE, Found, Iteration, Renewed, Space, found_in, random_block, relative
+from dpca.numerics.block_krylov import (
+    BULK,
+    CHANCE,
+    Found,
+    Iteration,
+    Renewed,
+    Space,
+    found_in,
+    orthonormal,
+    random_block,
+    relative,
+)
 from dpca.numerics.certificate import ROUNDED, Certified
 from dpca.numerics.dimension import Chosen
 from dpca.numerics.spectrum import Spectrum
@@ -33,6 +44,8 @@ from dpca.store.outputs import Outputs
 
 T = TypeVar("T")
 
+WINDOWED = 3
+"""One column in so many is what windows have found."""
 EARLY = 4
 """Before so many passes nothing is given up: values are not known well enough to foresee what they take."""
 LOOKS = 2
@@ -56,6 +69,8 @@ class Turn:
     """1 if another pass of the iteration follows, 0 if not."""
     restarts: int = 0
     """1 if the next block is an independent one."""
+    lost: int = 0
+    """1 if components that may be there can't be told from 0 in the precision of the products."""
 
     @classmethod
     def nothing(cls) -> Turn:
@@ -104,7 +119,13 @@ class Judge:
         renewed = Renewed(self.space, vectors, products)
         k = min(spectrum.n_components, renewed.size)
         found = found_in(
-            self.space, self.summary.sketch, k, self.summary.squares, self.iteration.tolerance, renewed=renewed
+            self.space,
+            self.summary.sketch,
+            k,
+            self.summary.squares,
+            self.iteration.tolerance,
+            renewed=renewed,
+            refines=True,
         )
         # W'W was computed from W, and is alpha'K alpha: products differ from one to the other by their errors.
         twice = np.einsum("mk,mk->k", vectors, products) / sigma**2
@@ -156,25 +177,38 @@ def iterate(
     PrecisionError
         When the precision of the products does not suffice for the data.
     """
-    return _Iteration(stages, data, model, run_plan, outputs, components).run(completion)
+    first, *further = run_plan.attempts
+    found = _Iteration(stages, data, model, run_plan, outputs, components, first, climbs=bool(further)).run(completion)
+    for attempt in further if found is None else ():
+        found = _Iteration(stages, data, model, run_plan, outputs, components, attempt, climbs=False).run(completion)
+    assert found is not None  # the last one does not climb
+    return found
 
 
 class _Iteration:
     """One decomposition by block Krylov."""
 
     def __init__(
-        self, stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, outputs: Outputs, components: bool
+        self,
+        stages: Stages,
+        data: Dataset,
+        model: Model,
+        run_plan: RunPlan,
+        outputs: Outputs,
+        components: bool,
+        attempt: Attempt,
+        *,
+        climbs: bool,
     ) -> None:
         self._stages, self._data, self._model, self._run_plan = stages, data, model, run_plan
         self._outputs = outputs
         self._iteration = model.iteration
-        self._attempt: Attempt = run_plan.attempts[0]
+        self._attempt, self._name, self._climbs = attempt, attempt.rung.name, climbs
         self._last = second_pass(run_plan.plan, components) is not None
         """Whether a second pass follows."""
         assert isinstance(model.n_components, int)
         self._k = model.n_components
         self._passes = 0
-        self._worst: list[float] = []
         weighted, samples = data.sample_weights, data.keeps_samples
         self._roots = None if weighted is None else weighted.roots
         null = None
@@ -184,14 +218,18 @@ class _Iteration:
         self._space = Space(data.n_kept, null)
         self._adds_up = stages.runner.executor.adds_up
 
-    def run(self, completion: Completion) -> tuple[Solved, Certified]:
-        """All passes."""
+    def run(self, completion: Completion) -> tuple[Solved, Certified] | None:
+        """All passes; None where components can't be told from 0 in this precision, and another follows."""
         stages, model, data = self._stages, self._model, self._data
         n_groups, keeps = len(data.names_of_sums), data.plan.keeps
-        stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, n_groups, iterates=keeps))
+        if self._attempt is self._run_plan.attempts[0]:
+            stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, n_groups, iterates=keeps))
         try:
             summary, fill, block, product = self._first()
         except PrecisionError as error:
+            if self._climbs:
+                stages.choose(f"{self._name} failed ({error.message}), so double precision is tried")
+                return None
             raise PrecisionError(f"{data.name}: {error.message}", error.remedy) from error
         later = LaterProducts(stages, data, model.rules, self._outputs, summary, fill)
         if not summary.squares > 0:  # nothing varies
@@ -206,6 +244,11 @@ class _Iteration:
             turn = self._turn(summary, looks)
             self._tell(turn.found)
             product = None
+            if self._climbs and turn.lost and (self._passes > 1 or not turn.goes_on):
+                stages.choose(
+                    f"{self._name}: components can't be told from errors of products, so double precision is tried"
+                )
+                return None
             if turn.goes_on or turn.restarts:
                 if turn.restarts:
                     looks, before = 0, turn.found.values
@@ -252,11 +295,21 @@ class _Iteration:
             return summed.summary, summed.fill, block, None
         self._passes = 1
         if windowed:
-            return summed.summary, summed.fill, first.block, None
+            return summed.summary, summed.fill, self._mixed(first.block, block), None
         product = product_of(summed.accumulator)
         if product is None:  # of no use in a process that adds nothing up
             product = np.zeros_like(block)
         return summed.summary, summed.fill, block, product
+
+    def _mixed(self, improved: F64, random: F64) -> F64:
+        """What windows have found, and Gaussian columns beside it: what they never met, and all that is proved, is in these alone."""
+        columns = random.shape[1]
+        self._space.random = columns - columns // WINDOWED
+        first = improved[:, : columns // WINDOWED]
+        null = self._space.null
+        if null is not None:
+            first = first - np.outer(null, null @ first)
+        return orthonormal(np.hstack([first, random[:, : self._space.random]]))
 
     def _multiplied(self, later: LaterProducts, block: F64, summary: Summary) -> tuple[F64, Summary]:
         """The product of a later pass, and the summary with the sketch, where that had to wait for scales."""
@@ -272,17 +325,16 @@ class _Iteration:
 
     def _next(self, looks: int | None) -> F64:
         """The block of the next pass, (m, l); of no columns where there is nothing more to find."""
-        eps = float(np.finfo(self._attempt.rung.dtype).eps)
 
         def following() -> F64:
             space = self._space
             last = space.products[-1]
             if looks == 0:
                 last = random_block(space.m, space.columns, space.null, number=1)
-            block = space.following(last, eps)
+            block = space.following(last)
             return np.zeros((space.m, 0)) if block is None else block
 
-        name = f"block of pass {self._passes + 1}" + (", independent" if looks == 0 else "")
+        name = f"{self._name} block of pass {self._passes + 1}" + (", independent" if looks == 0 else "")
         return self._once(name, following, np.zeros((0, 0)))
 
     def _once(self, name: str, compute: Callable[[], T], like: T) -> T:
@@ -304,7 +356,7 @@ class _Iteration:
         """What is found so far, and whether to go on."""
         settings = self._iteration
         name = (
-            f"after pass {self._passes} of {settings.max_passes} to {settings.tolerance:g}"
+            f"{self._name} after pass {self._passes} of {settings.max_passes} to {settings.tolerance:g}"
             + (" with a restart" if settings.restart else "")
             + (", nothing more" if exhausted else "")
         )
@@ -313,14 +365,15 @@ class _Iteration:
             k = min(self._k, self._space.size)
             refines = self._last and in_double(self._run_plan) is not None
             found = found_in(self._space, summary.sketch, k, summary.squares, settings.tolerance, refines=refines)
+            lost = self._lost(summary, found)
             if exhausted:
-                return Turn(found, 0)
+                return Turn(found, 0, lost=lost)
             left = settings.max_passes - self._passes - self._last
             if looks is not None:
-                return Turn(found, int(looks + 1 < LOOKS and left > 0))
+                return Turn(found, int(looks + 1 < LOOKS and left > 0), lost=lost)
             goes_on = left > 0 and self._pending(found, left)
             restarts = settings.restart and not goes_on and left > 0
-            return Turn(found, int(goes_on), int(restarts))
+            return Turn(found, int(goes_on), int(restarts), lost)
 
         return self._once(name, compute, Turn.nothing())
 
@@ -351,7 +404,7 @@ class _Iteration:
         """Whether the last pass did not do what was expected of it, and there are passes left to make up for it."""
         self._passes = judge.passes
         space = judge.space
-        name = f"again after pass {self._passes} of {self._iteration.max_passes} to {self._iteration.tolerance:g}"
+        name = f"{self._name} again after pass {self._passes} of {self._iteration.max_passes} to {self._iteration.tolerance:g}"
         if not self._last or (space is not None and (space.complete or space.exhausted)):
             return False
 
@@ -381,6 +434,15 @@ class _Iteration:
             f"{self._iteration.tolerance:g}, "
             + (f"all to {worst:.1g}" if worst < 1 else "not all of them are certain yet")
         )
+
+    def _lost(self, summary: Summary, found: Found) -> int:
+        """1 if components that may be there are 0 as far as products can tell, or known too badly for a last pass in double to mend."""
+        data = self._data
+        limit = min(data.n_samples - self._model.rules.centered, data.n_features - summary.features.left_out)
+        # A vector that is off by e gives a value that is off by e^2 after a last pass in double.
+        clear = found.products <= np.sqrt(self._iteration.tolerance) * found.values
+        known = (found.values > 0) & (clear | (found.more > BULK))
+        return int(summary.squares > 0 and int(known.sum()) < min(self._k, limit))
 
     def _unmet(self, found: Found) -> str:
         """The number of components that have not met the tolerance, in words."""
@@ -440,11 +502,14 @@ class _Iteration:
         def of_all(array: F64, fill: float) -> F64:
             return np.append(array, np.full(max(0, k - len(array)), fill))[:k]
 
-        upper = of_all(found.upper, 0.0)
+        # What no Ritz vector is left for is 0 only where the space has all eigenvalues.
+        whole = self._space.complete or self._space.exhausted
+        upper = of_all(found.upper, 0.0 if whole else np.inf) + float(found.products.max(initial=0.0))
         bounds = np.where(values > 0, np.square(1 + spectrum.errors) - 1, relative(values, np.maximum(upper, 0.0)))
         return Certified(
             bounds=bounds,
             residuals=relative(values, of_all(found.residuals, 0.0)),
+            products=relative(values, of_all(found.products, 0.0)),
             upper=values * (1 + np.where(values > 0, bounds, 0.0)),
             further=found.further,
             more=of_all(found.more, 0.0),
@@ -453,10 +518,10 @@ class _Iteration:
             passes=judge.passes,
             max_passes=settings.max_passes,
             block=self._space.columns or self._iteration.columns(self._k, self._space.dimensions),
-            # What windows leave of a random block is no Gaussian one.
-            chance=None if settings.windows else CHANCE,
+            chance=CHANCE,
             windows=settings.windows,
             restart=judge.restart,
+            restarts=settings.restart,
             noise=float(found.products.max(initial=0.0)) / (float(values.max(initial=0.0)) or 1.0),
         )
 

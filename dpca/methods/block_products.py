@@ -124,7 +124,8 @@ class FirstProduct(FirstPass):
             product = product - product.mean(axis=0)
         if self._roots is not None:
             product = product * self._roots[:, None]
-        return block_krylov.orthonormal(product) if product.any() else self._block
+        # The strongest directions first.
+        return np.asarray(np.linalg.svd(product, full_matrices=False)[0], np.float64) if product.any() else self._block
 
     def _multiplied(
         self, attempt: Attempt, present: Present | None, block: F64, name: str, spans: tuple[int, ...] | None

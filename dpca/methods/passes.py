@@ -224,7 +224,8 @@ class Pass(Work):
             and layout.valid_range == EVERY
             and self.regression is None
             and self.factor == 1
-            and (self.rules.missing != "pairwise")
+            # A missing value is its feature's mean, which is not 0 in data that are not centred.
+            and (self.rules.center or self.rules.missing == "error")
         )
 
     @property

@@ -13,9 +13,10 @@ of at most R'R / (lambda - mu), so that lambda_i <= lambda_i(diag(theta) + R'R /
 11; Li and Li, A note on eigenvalues of perturbed Hermitian matrices, Linear Algebra Appl. 395, 2005). Values that are equal or close to each other do no harm among the j.
 
 That nothing was missed. A residual shows that an eigenvalue is there, not that no larger one is missing, and mu is not known. It is bounded
-with a stated chance, because the first block is random (`most`): were lambda_i as large as x, the space would hold a Ritz value that is
+with a stated chance, because columns of the first block are random (`most`): were lambda_i as large as x, the space would hold a Ritz value that is
 larger than the one that it has, except with a chance that Gaussian matrices have (Halko, Martinsson and Tropp, SIAM Review 53, 2011,
-proposition 10.4, and theorem 10.8 with Chebyshev polynomials in place of powers).
+proposition 10.4, and theorem 10.8 with Chebyshev polynomials in place of powers). All of this is of the matrix that products multiply with; how far that is
+from K the sketch measures, and what lies below its errors is called 0.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from dpca.numerics.sketch import SAFETY, SMALLEST, Sketch, norms
 F64 = NDArray[np.float64]
 
 CHANCE = 1e-6
-"""The chance that a bound fails because the random block missed something; a hundredth of it for each of a hundred statements."""
-STATEMENTS = 100
+"""The chance that a bound fails because the random block missed something, over all bounds and passes."""
+STATEMENTS = 10
+"""Statements on Gaussian matrices for each column of the block and each pass p, times p^2: the sum over all of them is 1."""
 OVERSAMPLING = (20, 40)
 """Columns of a block beyond those asked for, at least and at most: they decide what can be proved after how many passes."""
 ROWS = 4096
@@ -103,10 +105,12 @@ class Space:
     """A vector of length 1 that K maps to 0, (m,); None for none."""
     blocks: list[F64] = field(default_factory=list)
     products: list[F64] = field(default_factory=list)
+    random: int = 0
+    """How many columns of the first block are Gaussian; the others are any. With them the space has all Krylov blocks of these."""
     chain: int = 0
-    """How many of the first blocks are Krylov blocks of the random one."""
+    """How many of the first blocks are Krylov blocks of the first."""
     exhausted: bool = False
-    """Whether K maps V into V: then it has each eigenvalue, as often as there are columns in the first block."""
+    """Whether K maps V into V, to double precision: then it has each eigenvalue, as often as there are Gaussian columns in the first block."""
     projected: F64 = field(default_factory=lambda: np.zeros((0, 0)))
     """V'K V."""
     squares: F64 = field(default_factory=lambda: np.zeros((0, 0)))
@@ -199,13 +203,8 @@ class Space:
                 others -= np.outer(self.null, self.null @ others)
         return others
 
-    def following(self, block: F64, eps: float) -> F64 | None:
-        """An orthonormal block that is orthogonal to V, from some columns; None where V holds all of them but for rounding.
-
-        Parameters
-        ----------
-        eps : of the precision in which the columns were computed
-        """
+    def following(self, block: F64) -> F64 | None:
+        """An orthonormal block that is orthogonal to V, from some columns; None where V holds all of them but for rounding in float64."""
         size = float(np.abs(block).max(initial=0.0))
         if not size > 0:
             return None
@@ -213,7 +212,7 @@ class Space:
         columns, triangle = np.linalg.qr(left)
         turned, sizes, _ = np.linalg.svd(triangle)
         largest = float(np.linalg.norm(block / size))
-        kept = int(np.count_nonzero(sizes > max(NEGLIGIBLE, eps / 16) * largest))
+        kept = int(np.count_nonzero(sizes > NEGLIGIBLE * largest))
         kept = min(kept, self.dimensions - self.size)
         return orthonormal(self.without(columns @ turned[:, :kept])) if kept > 0 else None
 
@@ -331,7 +330,7 @@ def most(values: F64, columns: int, passes: int, dimensions: int, trace: float) 
     theta[: min(n, len(values))] = values[:n]
     rest = np.maximum(trace - np.concatenate([[0.0], np.cumsum(theta[:-1])]), 0.0)
     found = np.minimum.accumulate(rest)
-    degree, chance = passes - 1, CHANCE / STATEMENTS
+    degree, chance = passes - 1, CHANCE / (STATEMENTS * columns * passes**2)
     if degree < 1:
         return found
     power = columns + 1 - np.arange(1, n)  # l - s + 1 for s = 1 ... l
@@ -445,7 +444,7 @@ def found_in(
     sketch : of K, in float64, which the errors of products are measured by
     trace : of K, added up without products
     tolerance : that is asked for
-    refines : whether a pass in double precision will follow, after which errors of products do not count
+    refines : whether errors of products do not count in what is foreseen, as where a pass in double precision follows
     """
     within = space if renewed is None else renewed
     j = min(space.size, max(k, space.columns))
@@ -476,23 +475,24 @@ def found_in(
 
 
 def most_of(space: Space, trace: float, passes: int = 0) -> F64:
-    """What the eigenvalues are at most, (columns + 1,); with so many passes more, if nothing else changed.
+    """What the eigenvalues are at most, (Gaussian columns + 1,); with so many passes more, if nothing else changed.
 
     Parameters
     ----------
     trace : of K, added up without products
     """
-    n = space.columns + 1
+    columns = space.random or space.columns
     if space.complete or space.exhausted:
         values = np.linalg.eigvalsh(space.projected)[::-1]
-        return np.append(values[:n], np.zeros(max(0, n - space.size)))
-    return most(space.halves, space.columns, space.chain + passes, space.dimensions, trace)
+        return np.append(values[: columns + 1], np.zeros(max(0, columns + 1 - space.size)))
+    return most(space.halves, columns, space.chain + passes, space.dimensions, trace)
 
 
 def beyond(pairs: RitzPairs, errors: F64, above: F64) -> tuple[F64, F64]:
     """For each j: the largest eigenvalue on what is orthogonal to the first j Ritz vectors, at most, and trace(R'R) of these.
 
-    With r = |R|, mu <= lambda_{j+1} + r^2 / (theta_j - mu): by the interlacing theorem for the span of them and a vector beside them.
+    With r = |R| and the gap g = theta_j - a to a bound a of lambda_{j+1}, it is at most a + s with s (g - s) = r^2, the smaller solution, where
+    g^2 > 4 r^2: by the interlacing theorem for the span of the j and a vector beside them, whose smallest eigenvalue is lambda_{j+1} at most.
     """
     n = min(len(errors), len(above) - 1)
     # (R + E)'(R + E) <= 1.1 R'R + 11 E'E

@@ -22,6 +22,12 @@ FORMAT_VERSION = 3
 CONFIRMED = 1e-2
 """Relative residual on the data above which a component is wrong: rounding errors stay far below it."""
 TRACE_LIMIT = 1e-3
+MOSTLY = 2.0
+"""A bound that is less than so many times the error of a product is one of precision."""
+LEAST_KNOWN = 0.95
+"""A bound from which on nothing is said of how far a value is known."""
+WIDE = 10
+"""With fewer columns beside the components, a block can prove little of the last of them."""
 ROUNDED = 10.0
 """A value that can't be told from 0 is known to be no larger than so many times the error of products."""
 SMALLEST_SQUARES = 1e-280
@@ -36,6 +42,8 @@ class Certified:
     """Largest relative error of each eigenvalue, but for `chance`, (n_components,); of one that is 0 relative to the largest."""
     residuals: F64
     """|K u - theta u| / theta of its Ritz vector, (n_components,): an eigenvalue is no further from theta."""
+    products: F64
+    """Errors of products, relative to the eigenvalue, (n_components,): parts of the bounds that no pass makes smaller."""
     upper: F64
     """What each eigenvalue is at most, (n_components,)."""
     further: F64
@@ -48,11 +56,12 @@ class Certified:
     passes: int
     max_passes: int
     block: int
-    chance: float | None
-    """None where the first block was improved by windows, so that the chance is not known."""
+    chance: float
     windows: bool
     restart: F64
     """Relative change of each value by passes with an independent block; empty without them."""
+    restarts: bool = False
+    """Whether an independent block was asked for."""
     noise: float = 0.0
     """The largest error of a product, relative to the largest eigenvalue."""
 
@@ -164,15 +173,15 @@ def certify(
             passes, max_passes : reads of the data that multiplied, and the most that were allowed
             block : columns of a block
             tolerance : largest bound of a reliable component
-            chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`); null with windows,
-                which change that block, so that the chance is measured (`make claims`), and not proved
+            chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`). Errors of
+                products are in the bounds as the sketch estimates them, with its factor of safety
             converged : whether every component that is not zero has met the tolerance
             largest_beyond : the largest Ritz value that is not among the components, relative to that of the last one; null without any
-            restart : largest relative change of a value by passes with an independent block; null without these
+            restart : largest relative change of a value by passes with an independent block; null without these; restart_asked
         components : for each
-            met, bound, residual, separate, bulk, more_passes, later_bound : of block_krylov only: whether it is known to the tolerance (or known
+            met, bound, residual, separate, imprecise, bulk, more_passes, later_bound : of block_krylov only: whether it is known to the tolerance (or known
                 to be 0, as far as products can tell); the largest relative error of lambda, certain but for `chance`; |K u - lambda u| / lambda, within which an eigenvalue lies for certain; whether these certain ranges of
-                neighbours do not touch; whether it is hardly larger than what is around it, so that a dozen passes more would not do;
+                neighbours do not touch; whether errors of products keep it from the tolerance; whether it is hardly larger than what is around it, so that a dozen passes more would not do;
                 how many more would, foreseen (null: more than a hundred); the bound foreseen after as many passes again
             index, singular_value
             digits : correct decimal digits of the singular value, from its residual against the data on random
@@ -268,6 +277,7 @@ def _iteration(found: Certified, values: F64) -> dict[str, Any]:
         "converged": bool(found.met(values).all()),
         "largest_beyond": beyond,
         "restart": float(found.restart.max()) if found.restart.size else None,
+        "restart_asked": found.restarts,
     }
 
 
@@ -275,12 +285,14 @@ def _of_iteration(found: Certified, values: F64, index: int) -> dict[str, Any]:
     """What a certificate says of a component beside what it says of other solvers'."""
     more = float(found.more[index])
     met = bool(found.met(values)[index])
+    imprecise = not met and bool(found.bounds[index] <= MOSTLY * found.products[index] + found.tolerance)
     return {
         "met": met,
         "bound": _or_null(found.bounds[index]),
         "residual": _or_null(found.residuals[index]),
         "separate": found.separate(values, index),
-        "bulk": not met and more > BULK,
+        "imprecise": imprecise,
+        "bulk": not met and not imprecise and more > BULK,
         "more_passes": 0 if met else int(more) if np.isfinite(more) else None,
         "later_bound": _or_null(found.bounds[index] if met else found.later[index]),
     }
@@ -397,34 +409,43 @@ def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
         for c in unmet
         if (c["residual_data"] or 0.0) > CONFIRMED and c["bound"] is not None and c["bound"] < CONFIRMED
     ]
+    imprecise = [c for c in unmet if c["imprecise"] and c not in wrong]
     bulk = [c for c in unmet if c["bulk"]]
-    slow = [c for c in unmet if not c["bulk"] and c not in wrong]
+    slow = [c for c in unmet if not c["bulk"] and c not in wrong and c not in imprecise]
 
     def named(some: list[dict[str, Any]], one: str, many: str) -> str:
         return _named([c["index"] for c in some], one, many)
 
     def worst(some: list[dict[str, Any]], key: str) -> str:
         values = [c[key] for c in some]
-        return "less than a digit" if None in values or max(values) >= 1 else f"{max(values):.1g}"
+        return "less than a digit" if None in values or max(values) >= LEAST_KNOWN else f"{max(values):.1g}"
 
     if wrong:
         sentences.append(
             f"{named(wrong, 'is', 'are')} not what the data give in a second pass (residual_data above {CONFIRMED:g}): run it again with "
             "--overwrite"
         )
+    if imprecise:
+        remedy = "model.precision: double, or a larger" if certificate["precision"] == "single" else "a larger"
+        sentences.append(
+            f"{named(imprecise, 'is', 'are')} known to {worst(imprecise, 'bound')}, not to the tolerance of {tolerance}, since products in "
+            f"{certificate['precision']} precision give no more: set {remedy} model.block_krylov.tolerance"
+        )
     if slow:
         more = max(c["more_passes"] or 0 for c in slow)
         sentences.append(
             f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}: about {more} {'pass' if more == 1 else 'passes'} more would "
             f"do, so set model.block_krylov.max_passes to {found['passes'] + more + 1} and --resume"
-            if more
-            else f"{named(slow, 'is', 'are')} known to {worst(slow, 'bound')}, not to the tolerance of {tolerance}, which is below what products "
-            f"in {certificate['precision']} precision support here: set model.precision: double, or a larger model.block_krylov.tolerance"
         )
     if bulk:
         sentences.append(
             f"{named(bulk, 'lies', 'lie')} in the bulk, hardly larger than what is around: known to {worst(bulk, 'bound')} (residual "
             f"{worst(bulk, 'residual')}); twice as many passes would give {worst(bulk, 'later_bound')}; ask for fewer components"
+            + (", or set a larger model.block_krylov.block" if found["block"] < len(components) + WIDE else "")
+        )
+    if found["restart_asked"] and found["restart"] is None:
+        sentences.append(
+            "passes with an independent block (model.block_krylov.restart) were asked for and not made: there was none left, or nothing more to find"
         )
     if found["restart"] is not None and found["restart"] > max(found["tolerance"], 1e-12):
         sentences.append(

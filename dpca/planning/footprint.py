@@ -136,15 +136,13 @@ class Footprints:
             }
         elif reads_means(plan, self.model, self.source.layout):
             tasks["means"] = {**reader, **panels, **found}
-        # In double, where that is not the precision of the data, only the last pass runs.
-        if rung == self.model.iterated(self.source.layout.dtype)[0]:
-            products = block_product.held(m, columns, max(plan.slab_width, plan.panel_width), dtype)
-            multiplied = {**reader, **panels, **products, **found}
-            tasks[first] = {**multiplied, "panel multiplied": 2 * 8 * m * columns}
-            tasks[later] = multiplied
-            if 0 < plan.samples_axis < len(plan.shape) - 1:
-                values = m * plan.slab_width * self.source.layout.dtype.itemsize
-                tasks[later] = {**multiplied, "slab, with its sides as two axes": values}
+        products = block_product.held(m, columns, max(plan.slab_width, plan.panel_width), dtype)
+        multiplied = {**reader, **panels, **products, **found}
+        tasks[first] = {**multiplied, "panel multiplied": 2 * 8 * m * columns}
+        tasks[later] = multiplied
+        if 0 < plan.samples_axis < len(plan.shape) - 1:
+            values = m * plan.slab_width * self.source.layout.dtype.itemsize
+            tasks[later] = {**multiplied, "slab, with its sides as two axes": values}
         if second_pass(plan, self.components) is not None:
             name, sweep = ("components", "orthogonalize") if plan.keeps == "samples" else ("scores", "signs")
             working = dtype if plan.keeps == "samples" else np.dtype(np.float64)

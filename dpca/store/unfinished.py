@@ -119,8 +119,8 @@ class Begun:
         for what, before, after, remedy in (
             (
                 "the config changed",
-                _bare(self.config, free),
-                _bare(now.config, free),
+                without_free(self.config, free),
+                without_free(now.config, free),
                 "Set it back, or start anew with --overwrite.",
             ),
             (
@@ -214,7 +214,7 @@ def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
     return _without(fingerprint, "uri")
 
 
-def _bare(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
+def without_free(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
     """The settings without keys of the model that are free, also of mappings in it: `block_krylov.max_passes`."""
     model = {}
     for name, value in config["model"].items():

@@ -40,7 +40,7 @@ def passes_of(matrix, columns, dtype=np.float64, number=0):
         yield space
         if space.complete:
             return
-        block = space.following(product, float(np.finfo(dtype).eps))
+        block = space.following(product)
     space.exhausted = True
     yield space
 
