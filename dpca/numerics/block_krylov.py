@@ -47,7 +47,7 @@ FAR = 100
 CLEAR = 4.0
 """A Ritz value is told from 0 if it is so many times the error of its product."""
 SOLID = 1e-10
-"""Of the largest: smaller Ritz values have too few digits for a pencil."""
+"""Of the largest: smaller Ritz values have too few digits for a pencil, and no eigenvalue is known to be smaller."""
 SHARPENED = 3
 """How often bounds of smaller eigenvalues sharpen those of larger ones."""
 LARGEST_ANGLE = 300.0
@@ -113,8 +113,6 @@ class Space:
     """Whether K maps V into V, to double precision: then it has each eigenvalue, as often as there are Gaussian columns in the first block."""
     projected: F64 = field(default_factory=lambda: np.zeros((0, 0)))
     """V'K V."""
-    squares: F64 = field(default_factory=lambda: np.zeros((0, 0)))
-    """(K V)'K V."""
     _halves: F64 | None = None
 
     @property
@@ -159,12 +157,7 @@ class Space:
         corner = grown[size:, size:]
         grown[size:, size:] = (corner + corner.T) / 2
         self.projected = grown
-        beside = np.concatenate([one.T @ product for one in self.products])
-        squares = np.zeros_like(grown)
-        squares[:size, :size] = self.squares
-        squares[:, size:] = beside
-        squares[size:, :] = beside.T
-        self.squares, self._halves = squares, None
+        self._halves = None
 
     @property
     def halves(self) -> F64:
@@ -176,8 +169,13 @@ class Space:
     def _pencil(self) -> F64:
         values, turn = np.linalg.eigh(self.projected)
         kept = values > SOLID * max(float(values[-1]), 0.0)
+        # From the columns K V s / sqrt(theta) themselves: (K V)'K V has an error of eps lambda_1^2, which would hide small ones.
         turn = turn[:, kept] / np.sqrt(values[kept])
-        return np.asarray(np.linalg.eigvalsh(turn.T @ self.squares @ turn)[::-1], np.float64)
+        squares = np.zeros((turn.shape[1], turn.shape[1]))
+        for _, products in self.rows():
+            columns = products @ turn
+            squares += columns.T @ columns
+        return np.asarray(np.linalg.eigvalsh(squares)[::-1], np.float64)
 
     def inner(self, others: F64) -> F64:
         """V' A, (size, columns)."""
@@ -354,7 +352,7 @@ def most(values: F64, columns: int, passes: int, dimensions: int, trace: float) 
             squares = np.exp(2 * np.minimum(grown, 300.0))
             found[index] = min(found[index], theta[index] * (1 + float(np.where(known, squares, np.inf).min())))
         found = np.minimum.accumulate(found)
-    return found
+    return np.asarray(np.maximum(found, SOLID * theta[0]), np.float64)
 
 
 def _growth(angle: Any, degree: int) -> Any:

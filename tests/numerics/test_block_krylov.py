@@ -16,6 +16,7 @@ SPECTRA = {
     "equal values": lambda g, m: np.where(np.arange(m) < 9, 7.0, 1.0),
     "close pairs": lambda g, m: np.repeat(2.0 ** -np.arange(-(-m // 2)), 2)[:m] * (1 + 1e-9 * np.arange(m)),
     "low rank": lambda g, m: np.where(np.arange(m) < 4, 5.0 - np.arange(m), 0.0),
+    "one far above": lambda g, m: np.where(np.arange(m) < 1, 1e9, 1 + 0.3 * g.random(m)),
     "nothing": lambda g, m: np.zeros(m),
 }
 
