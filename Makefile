@@ -138,7 +138,7 @@ properties: $(READY)
 crashes: $(READY)
 	DPCA_CRASH_STRIDE=1 $(BIN)/python -m pytest -q tests/test_crashes.py
 
-## claims: the digits that certificates claim, on 45 kinds of data, against singular values known to more (six minutes)
+## claims: the digits that certificates claim, on 45 kinds of data, against singular values known to more (ten minutes)
 claims: $(READY)
 	$(BIN)/python -m workflows.claims.measure --kinds
 

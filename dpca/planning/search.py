@@ -127,7 +127,7 @@ def plan_run(
     try:
         return _planned(groups, model, ladder, **how)
     except OverBudgetError as error:
-        if model.solver != "auto":
+        if model.solver != "auto" or error.needed_bytes is None:  # what is lacking may be scratch
             raise
         labelled = any(group.labels is not None for group in groups)
         needs = "output.groups" if labelled else None if model.needs_matrix is None else model.needs_matrix[0]

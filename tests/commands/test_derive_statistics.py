@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from threadpoolctl import threadpool_limits
 
 import dpca as package
 from dpca.analyses.steps import held
@@ -92,7 +93,8 @@ def test_statistics_are_written_and_told_and_no_data_are_read(here, capsys):
     gram = package.open_gram("r")
     ours = gram.permanova(group, permutations=99, seed=4, strata=np.array(["s", "n"])[site])
     assert document["groups"]["p_value"] == ours.certificate["p_value"]
-    height = gram.isel(sample=slice(50)).ridge(y, left_out=True)
+    with threadpool_limits(1, user_api="blas"):  # as the command does: on some CPUs two threads give other last bits
+        height = package.open_gram("r").isel(sample=slice(50)).ridge(y, left_out=True)
     stored = zarr.open_group("d/result.zarr/height", mode="r")
     np.testing.assert_array_equal(stored["predicted_left_out"][...], height.predicted_left_out.values)
     assert np.corrcoef(height.predicted_left_out, y[50:])[0, 1] > 0.5
