@@ -24,7 +24,6 @@ from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Ritz
 from dpca.numerics.block_krylov import (
-    BULK,
     CHANCE,
     Found,
     Iteration,
@@ -314,7 +313,7 @@ class _Iteration:
     def _multiplied(self, later: LaterProducts, block: F64, summary: Summary) -> tuple[F64, Summary]:
         """The product of a later pass, and the summary with the sketch, where that had to wait for scales."""
         self._passes += 1
-        name = f"{self._attempt.rung.name} pass {self._passes}"
+        name = f"{self._name} pass {self._passes}"
         found = later.multiply(block, name, self._attempt, sketched=not self._sketched)
         if not self._sketched:
             columns = self._data.random_columns(self._model.rules)
@@ -441,7 +440,7 @@ class _Iteration:
         limit = min(data.n_samples - self._model.rules.centered, data.n_features - summary.features.left_out)
         # A vector that is off by e gives a value that is off by e^2 after a last pass in double.
         clear = found.products <= np.sqrt(self._iteration.tolerance) * found.values
-        known = (found.values > 0) & (clear | (found.more > BULK))
+        known = (found.values > 0) & (clear | found.bulk)
         return int(summary.squares > 0 and int(known.sum()) < min(self._k, limit))
 
     def _unmet(self, found: Found) -> str:

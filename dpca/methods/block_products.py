@@ -79,8 +79,7 @@ def windows(n_spans: int) -> Iterator[tuple[int, ...]]:
 class FirstProduct(FirstPass):
     """The first pass of block Krylov, whose sum is K Q; where features are kept and scaled, the moments alone, with no columns in Q.
 
-    After it, `block` is the block that the product is of; None where that product is not one of K: where features are kept and scaled or
-    left out, and after windows, each of which has a block of its own, when `block` is the one to begin with.
+    Each window has a block of its own, so that after windows there is no product of one block: `block` is then what the next pass begins with.
     """
 
     def begin(self, block: F64, roots: F64 | None, once: Once, *, windowed: bool) -> None:
@@ -113,7 +112,7 @@ class FirstProduct(FirstPass):
             product = sum(one.matrix for one in sums.sums)
             self._compared = max([self._compared, *(self._differs(one, attempt) for one in sums.sums)])
             improve = partial(self._improved, np.asarray(product))
-            self._block = self._once(f"block after window {number + 1}", improve, self._block)
+            self._block = self._once(f"{attempt.rung.name}, block after window {number + 1}", improve, self._block)
             total = sums if total is None else total.join(sums)
         assert total is not None
         return total
