@@ -12,7 +12,7 @@ from dpca.config.inputs import Input
 from dpca.config.model import Model as Asked
 from dpca.config.schema import without_secrets
 from dpca.errors import DpcaError, InputError
-from dpca.numerics.ladder import working_dtype
+from dpca.numerics.ladder import BLOCK_KRYLOV, working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
 from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
@@ -246,10 +246,17 @@ def _watch_out(
     kept = min(n_samples, n_features)
     if kept > MANY_SAMPLES and run_plan is not None:
         side = "samples" if n_samples == kept else "features"
-        needed = max(
-            stage.bytes for process in run_plan.processes for stage in process.stages if stage.name == "eigensolve"
-        )
-        notes.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
+        if run_plan.attempts[0].rung.solver == BLOCK_KRYLOV:
+            notes.append(
+                f"the {kept:,} x {kept:,} matrix over {side} takes {describe_memory(8 * kept**2)}, and more for its eigensolve, "
+                "which does not fit the memory: a run does without it, and reads the data several times instead "
+                "(model.svd_solver: block_krylov). dpca plan tells how often"
+            )
+        else:
+            needed = max(
+                stage.bytes for process in run_plan.processes for stage in process.stages if stage.name == "eigensolve"
+            )
+            notes.append(f"the eigensolve of {kept:,} {side} takes {describe_memory(needed)} of memory")
     if run_plan is not None and run_plan.only.reading == "copy":
         notes.append(
             f"its chunks, {by(layout.chunk_shape)}, do not fit memory in columns: a run copies it to scratch once "

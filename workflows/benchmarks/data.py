@@ -174,7 +174,7 @@ def make(case: Case, directory: Path) -> Path:
         part, start, stop = block
         array[:, part] = block_of(case, start, stop).reshape(case.samples, -1, *case.shape[2:])
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(write, case.blocks))
     if case.store != "zarr-zstd":
         file.close()
@@ -207,11 +207,16 @@ def remove(case: Case, directory: Path) -> None:
         data.with_suffix(suffix).unlink(missing_ok=True)
 
 
+def opened(data: Path) -> Any:
+    """The stored array."""
+    return zarr.open_array(data, mode="r") if data.suffix == ".zarr" else h5py.File(data)["x"]
+
+
 class Streamed:
     """K = X_c X_c' of stored data, of which parts alone are ever in memory, as an operator; centred about the mean."""
 
     def __init__(self, data: Path, dtype: Any = np.float64) -> None:
-        self.array = zarr.open_array(data, mode="r") if data.suffix == ".zarr" else h5py.File(data)["x"]
+        self.array = opened(data)
         if self.array.ndim != 2:
             raise ValueError(f"{data} has {self.array.ndim} axes, not two")
         self.dtype = np.dtype(dtype)
@@ -266,20 +271,21 @@ def exact_eigenvalues(case: Case, directory: Path) -> list[float]:
     n_threads = os.cpu_count() or 1
     fits = 8 * case.samples**2 * (2 * n_threads + 1) < 0.9 * psutil.virtual_memory().available
     if not case.iterates or (case.samples <= DENSE and fits):
-        values = dense_eigenvalues(case)
+        values = dense_eigenvalues(case, case.path(directory))
     else:
         values = lobpcg_eigenvalues(case.path(directory), case.components)
     kept.write_text(json.dumps(values))
     return values
 
 
-def dense_eigenvalues(case: Case) -> list[float]:
-    """The leading eigenvalues of the Gram matrix, by a dense sum."""
+def dense_eigenvalues(case: Case, data: Path) -> list[float]:
+    """The leading eigenvalues of the Gram matrix of stored data, by a dense sum."""
+    array = opened(data)
 
-    def product(part: int) -> np.ndarray:
+    def product(thread: int) -> np.ndarray:
         total = np.zeros((case.samples, case.samples))
-        for _, start, stop in case.blocks[part :: os.cpu_count() or 1]:
-            x = block_of(case, start, stop).astype(np.float64)
+        for part, _, _ in case.blocks[thread :: os.cpu_count() or 1]:
+            x = np.asarray(array[:, part]).reshape(case.samples, -1).astype(np.float64)
             x -= x.mean(axis=0)
             total += x @ x.T
         return total
