@@ -134,7 +134,7 @@ def _of_iteration(found: Mapping[str, Any]) -> str:
     certain = None not in bounds and max(bounds, default=0.0) < 1
     worst = f"all to {max(bounds, default=0.0):.1g}" if certain else "not all of them are certain yet"
     return (
-        f"after pass {found['passes']} of at most {found['max_passes']}: {found['met']} of {len(bounds)} components known to "
+        f"after pass {found['passes']} of at most {found['max_passes']}: {found['met']} of {len(bounds)} components are known to "
         f"{tolerance:g}, {worst}"
     )
 
@@ -355,7 +355,7 @@ class Progress:
         self._write("running")
 
     def judge(self, passes: int, max_passes: int, bounds: Sequence[float], tolerance: float) -> None:
-        """Set what is certain after a pass of block Krylov.
+        """Set what is certain after a pass of block Krylov, and show it.
 
         Parameters
         ----------
@@ -367,6 +367,7 @@ class Progress:
         with self._lock:
             self._snapshot = replace(self._snapshot, iteration=document)
         self._write("running")
+        self.say(_of_iteration(document))
 
     def say(self, sentence: str) -> None:
         """Show a sentence."""

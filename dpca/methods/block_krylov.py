@@ -33,6 +33,7 @@ from dpca.numerics.block_krylov import (
     orthonormal,
     random_block,
     relative,
+    without,
 )
 from dpca.numerics.certificate import ROUNDED, Certified
 from dpca.numerics.dimension import Chosen
@@ -304,10 +305,7 @@ class _Iteration:
         """What windows have found, and Gaussian columns beside it: what they never met, and all that is proved, is in these alone."""
         columns = random.shape[1]
         self._space.random = columns - columns // WINDOWED
-        first = improved[:, : columns // WINDOWED]
-        null = self._space.null
-        if null is not None:
-            first = first - np.outer(null, null @ first)
+        first = without(improved[:, : columns // WINDOWED], self._space.null)
         return orthonormal(np.hstack([first, random[:, : self._space.random]]))
 
     def _multiplied(self, later: LaterProducts, block: F64, summary: Summary) -> tuple[F64, Summary]:
@@ -393,7 +391,7 @@ class _Iteration:
 
     def _met(self, found: Found) -> Any:
         """Which components have a bound within the tolerance; errors of products are those of the last pass, where that is in double."""
-        noise = float(found.products.max(initial=0.0)) / (float(found.values.max(initial=0.0)) or 1.0)
+        noise = found.noise
         if self._last and in_double(self._run_plan) is not None:
             found = replace(found, products=np.zeros_like(found.products))
         tolerance = self._iteration.tolerance
@@ -424,15 +422,8 @@ class _Iteration:
 
     def _tell(self, found: Found) -> None:
         """Say what is known after a pass."""
-        worst = float(found.relative.max(initial=0.0))
-        met = int((found.relative <= self._iteration.tolerance).sum())
-        progress = self._stages.progress
-        progress.judge(self._passes, self._iteration.max_passes, found.relative.tolist(), self._iteration.tolerance)
-        progress.say(
-            f"after pass {self._passes} of at most {self._iteration.max_passes}: {met} of {self._k} components are known to "
-            f"{self._iteration.tolerance:g}, "
-            + (f"all to {worst:.1g}" if worst < 1 else "not all of them are certain yet")
-        )
+        settings = self._iteration
+        self._stages.progress.judge(self._passes, settings.max_passes, found.relative.tolist(), settings.tolerance)
 
     def _lost(self, summary: Summary, found: Found) -> int:
         """1 if components that may be there are 0 as far as products can tell, or known too badly for a last pass in double to mend."""
@@ -521,7 +512,7 @@ class _Iteration:
             windows=settings.windows,
             restart=judge.restart,
             restarts=settings.restart,
-            noise=float(found.products.max(initial=0.0)) / (float(values.max(initial=0.0)) or 1.0),
+            noise=found.noise,
         )
 
 

@@ -31,6 +31,7 @@ from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import Means, Rules
 from dpca.numerics.preview import COMPONENTS, Preview
 from dpca.numerics.sketch import Sketch
+from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt
 from dpca.store.outputs import Outputs
 
@@ -105,10 +106,10 @@ class FirstProduct(FirstPass):
             return self._multiplied(attempt, present, self._block, attempt.rung.name, None)
         total: Grouped | None = None
         of_windows = list(windows(self._data.n_spans))
-        self._stages.passes += 1
         for number, spans in enumerate(of_windows):
             name = f"{attempt.rung.name}, window {number + 1} of {len(of_windows)}"
-            sums = self._multiplied(attempt, present, self._block, name, spans)
+            last = number + 1 == len(of_windows)
+            sums = self._multiplied(attempt, present, self._block, name, spans, passes=int(last))
             product = sum(one.matrix for one in sums.sums)
             self._compared = max([self._compared, *(self._differs(one, attempt) for one in sums.sums)])
             improve = partial(self._improved, np.asarray(product))
@@ -119,17 +120,22 @@ class FirstProduct(FirstPass):
 
     def _improved(self, product: F64) -> F64:
         """An orthonormal basis of the product of a window; the block before where it is 0."""
-        if self._rules.center and self._data.keeps_samples:
-            product = product - product.mean(axis=0)
+        product = about_mean(product, self._data, self._rules)
         if self._roots is not None:
             product = product * self._roots[:, None]
         # The strongest directions first.
         return np.asarray(np.linalg.svd(product, full_matrices=False)[0], np.float64) if product.any() else self._block
 
     def _multiplied(
-        self, attempt: Attempt, present: Present | None, block: F64, name: str, spans: tuple[int, ...] | None
+        self,
+        attempt: Attempt,
+        present: Present | None,
+        block: F64,
+        name: str,
+        spans: tuple[int, ...] | None,
+        passes: int = 1,
     ) -> Grouped:
-        """The product over all spans, or some, of each group."""
+        """The product over all spans, or some, of each group; `passes` as of `Stages.read`."""
         data, samples = self._data, self._data.keeps_samples
         writes = self._to_write if samples else ()
         work: Work = data.work(self._rules, attempt.rung, outputs=self._outputs, writes=writes)
@@ -152,17 +158,11 @@ class FirstProduct(FirstPass):
             concurrency=attempt.concurrency,
             n_bytes=data.n_bytes if spans is None else data.n_bytes * len(spans) // data.n_spans,
         )
-        passes = self._stages.passes
-        sums = self._stages.read(stage, lambda sums: sums.counts)
-        if spans is not None:
-            self._stages.passes = passes
-        return sums
+        return self._stages.read(stage, lambda sums: sums.counts, passes)
 
     def _so_far(self, block: F64, n_spans: int, sums: Grouped, spans: int) -> Preview:
         total = sum(one.tally.total for one in sums.sums)
-        product = np.asarray(sum(one.matrix for one in sums.sums))
-        if self._rules.center and self._data.keeps_samples:
-            product = product - product.mean(axis=0)
+        product = about_mean(np.asarray(sum(one.matrix for one in sums.sums)), self._data, self._rules)
         return Preview(spans, n_spans, leading_shares(block, product, total))
 
     def _differs(self, one: Accumulator, attempt: Attempt) -> float:
@@ -264,10 +264,13 @@ class LaterProducts:
 
     def _so_far(self, block: F64, product: Product, spans: int) -> Preview:
         total = self.summary.squares * spans / self._data.n_spans
-        matrix = product.matrix
-        if self._rules.centered and self._data.keeps_samples:
-            matrix = matrix - matrix.mean(axis=0)
+        matrix = about_mean(product.matrix, self._data, self._rules)
         return Preview(spans, self._data.n_spans, leading_shares(block, matrix, total))
+
+
+def about_mean(product: F64, data: Dataset, rules: Rules) -> F64:
+    """K Q without the mean over samples that rounding leaves."""
+    return product - mean_of(product, data.shares) if rules.center and data.keeps_samples else product
 
 
 def leading_shares(block: F64, product: F64, total: float) -> tuple[float, ...]:

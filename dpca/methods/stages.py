@@ -64,9 +64,15 @@ class Stages:
         with self.timed(stage.name), self._watched(stage.name):
             return self.runner.run(stage)
 
-    def read(self, stage: Stage[T, Any], counts_of: Callable[[T], Counts]) -> T:
-        """Run a stage that reads all of the data; `counts_of` gives the counts of its sum."""
-        self.passes += 1
+    def read(self, stage: Stage[T, Any], counts_of: Callable[[T], Counts], passes: int = 1) -> T:
+        """Run a stage that reads data.
+
+        Parameters
+        ----------
+        counts_of : gives the counts of its sum
+        passes : 1 if it reads all of the data, or the last that is left of them; 0 for another part
+        """
+        self.passes += passes
         result = self.run(stage)
         counts = counts_of(result)
         n_tasks = stage.concurrency.n_tasks

@@ -87,8 +87,12 @@ def random_block(m: int, columns: int, null: F64 | None, number: int = 0) -> F64
     null : a vector of length 1 that K maps to 0, (m,), which the block is orthogonal to; None for none
     """
     block = np.random.default_rng([m, number, 26]).standard_normal((m, columns))
-    found = orthonormal(block if null is None else block - np.outer(null, null @ block))
-    return found if null is None else found - np.outer(null, null @ found)
+    return without(orthonormal(without(block, null)), null)
+
+
+def without(columns: F64, vector: F64 | None) -> F64:
+    """What of columns is orthogonal to a vector of length 1; all of them if None."""
+    return columns if vector is None else columns - np.outer(vector, vector @ columns)
 
 
 def orthonormal(block: F64) -> F64:
@@ -142,8 +146,7 @@ class Space:
         block, product : Q, orthonormal and orthogonal to V, and K Q, (m, columns)
         chained : whether Q follows the random block, or is it
         """
-        if self.null is not None:
-            product = product - np.outer(self.null, self.null @ product)
+        product = without(product, self.null)
         self.blocks.append(block)
         self.products.append(product)
         self.chain += chained and self.chain == len(self.blocks) - 1
@@ -193,12 +196,10 @@ class Space:
             start += block.shape[1]
         return found
 
-    def without(self, others: F64) -> F64:
+    def outside(self, others: F64) -> F64:
         """What of some columns is orthogonal to V and to the null vector; twice, since rounding is along V after the first time."""
         for _ in range(2):
-            others = others - self.vectors(self.inner(others))
-            if self.null is not None:
-                others -= np.outer(self.null, self.null @ others)
+            others = without(others - self.vectors(self.inner(others)), self.null)
         return others
 
     def following(self, block: F64) -> F64 | None:
@@ -206,13 +207,13 @@ class Space:
         size = float(np.abs(block).max(initial=0.0))
         if not size > 0:
             return None
-        left = self.without(block / size)
+        left = self.outside(block / size)
         columns, triangle = np.linalg.qr(left)
         turned, sizes, _ = np.linalg.svd(triangle)
         largest = float(np.linalg.norm(block / size))
         kept = int(np.count_nonzero(sizes > NEGLIGIBLE * largest))
         kept = min(kept, self.dimensions - self.size)
-        return orthonormal(self.without(columns @ turned[:, :kept])) if kept > 0 else None
+        return orthonormal(self.outside(columns @ turned[:, :kept])) if kept > 0 else None
 
     def vectors(self, coefficients: F64) -> F64:
         """V C, (m, columns), for C of (size, columns)."""
@@ -240,8 +241,7 @@ class Renewed:
 
     def __init__(self, space: Space, vectors: F64, products: F64) -> None:
         self.m = space.m
-        if space.null is not None:
-            products = products - np.outer(space.null, space.null @ products)
+        products = without(products, space.null)
         self._space, self._own, self._images = space, vectors, products
         k = vectors.shape[1]
         along = space.inner(vectors)
@@ -404,6 +404,11 @@ class Found:
     def relative(self) -> F64:
         """Bounds relative to values, (k,)."""
         return relative(self.values, self.bounds(self.values))
+
+    @property
+    def noise(self) -> float:
+        """The largest error of a product, relative to the largest value."""
+        return float(self.products.max(initial=0.0)) / (float(self.values.max(initial=0.0)) or 1.0)
 
     @property
     def bulk(self) -> NDArray[np.bool_]:

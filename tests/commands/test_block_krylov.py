@@ -96,6 +96,19 @@ def test_a_killed_run_resumes_within_a_pass(small, slab, windows):
 
 
 @pytest.mark.long
+def test_double_precision_takes_no_block_of_windows_from_the_attempt_before(small, capsys):
+    x = made()
+    x[0] *= 1e4
+    zarr.create_array("x.zarr", data=x, chunks=(N, 600), overwrite=True)
+    windowed = ("--set", "model.block_krylov.windows=true")
+    assert dpca("run", "c.yaml", *windowed) == 0
+    assert "double precision is tried" in capsys.readouterr().err
+    assert dpca("run", "c.yaml", *windowed, "--set", "model.precision=double", "--set", "output.path=double") == 0
+    values = [zarr.open_group(f"{path}/result.zarr", mode="r")["singular_values"][...] for path in ("r", "double")]
+    assert values[0].tobytes() == values[1].tobytes()
+
+
+@pytest.mark.long
 def test_a_damaged_part_is_computed_again(small):
     made()
     assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
