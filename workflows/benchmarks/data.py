@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -215,7 +215,7 @@ def opened(data: Path) -> Any:
 class Streamed:
     """K = X_c X_c' of stored data, of which parts alone are ever in memory, as an operator; centred about the mean."""
 
-    def __init__(self, data: Path, dtype: Any = np.float64) -> None:
+    def __init__(self, data: Path, dtype: Any = np.float64, together: int = TOGETHER // 4) -> None:
         self.array = opened(data)
         if self.array.ndim != 2:
             raise ValueError(f"{data} has {self.array.ndim} axes, not two")
@@ -224,24 +224,34 @@ class Streamed:
         self.passes = 0
         """How often all of the data was read."""
         samples, features = self.array.shape
-        step = self.array.chunks[1] * max(1, TOGETHER // 4 // (samples * self.array.chunks[1]))
-        self._parts = [slice(at, min(at + step, features)) for at in range(0, features, step)]
+        step = self.array.chunks[1] * max(1, together // (samples * self.array.chunks[1]))
+        self.parts = [slice(at, min(at + step, features)) for at in range(0, features, step)]
+        """Of the features, whole chunks: so many are read together that they have `together` values."""
 
     def __matmul__(self, q: NDArray[Any]) -> NDArray[np.float64]:
         """K Q, in one pass."""
+        self.passes += 1
+        return self.times(q, self.parts)
+
+    def times(
+        self, q: NDArray[Any], parts: Sequence[slice], along: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """X_c X_c' Q over some parts; X_c' Q is written to the rows of `along`, (features, columns)."""
         n_threads, q = os.cpu_count() or 1, np.asarray(q, self.dtype)
 
         def product(thread: int) -> NDArray[np.float64]:
             total = np.zeros(q.shape)
-            for part in self._parts[thread::n_threads]:
+            for part in parts[thread::n_threads]:
                 x = np.asarray(self.array[:, part])
                 mean = x.mean(axis=0, dtype=np.float64).astype(self.dtype)
                 x = x.astype(self.dtype)
                 x -= mean
-                total += x @ (x.T @ q)
+                image = x.T @ q
+                if along is not None:
+                    along[part] = image
+                total += x @ image
             return total
 
-        self.passes += 1
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
             return np.asarray(sum(pool.map(product, range(n_threads))))
 
