@@ -123,7 +123,9 @@ def test_a_damaged_part_is_computed_again(small):
         shutil.copytree("before", "r")
 
 
-@pytest.mark.parametrize(("shape", "chunks"), [((N, D), (N, 600)), ((D, N), (600, N))])
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((N, D), (N, 600)), pytest.param((D, N), (600, N), marks=pytest.mark.long)]
+)
 def test_a_result_that_has_not_converged_is_kept_and_gone_on_with(small, shape, chunks, capsys):
     x = made(shape, chunks)
     assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
@@ -232,10 +234,10 @@ def test_a_dask_cluster_has_the_bits_of_threads(small, shape, chunks):
 
 
 def test_the_plan_shows_both_solvers(capsys):
-    n = 6000
-    zarr.create_array("x.zarr", shape=(n, 7000), dtype="f4", chunks=(n, 300))
+    n = 3000
+    zarr.create_array("x.zarr", shape=(n, 4000), dtype="f4", chunks=(n, 300))
     Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 4}\noutput: {path: r}\n")
-    for memory, first in (("4GiB", "gram_eigh"), ("500MiB", "block_krylov")):
+    for memory, first in (("4GiB", "gram_eigh"), ("350MiB", "block_krylov")):
         assert dpca("plan", "c.yaml", "--json", "--set", f"compute.memory={memory}") == 0
         document = json.loads(capsys.readouterr().out)
         mine, other = document["solvers"]

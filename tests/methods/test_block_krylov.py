@@ -336,6 +336,7 @@ def test_one_pass_alone_says_that_nothing_is_certain():
     assert_within_bounds(pca, dense_pca(factors(120, 900)), vectors=False)
 
 
+@pytest.mark.long
 def test_real_data(shared_data):
     faces = np.load(shared_data("orl-faces") / "faces_400x10304_u8.npy")
     pca = fitted(faces, 10)
@@ -365,7 +366,7 @@ def in_spans(x, chunks, monkeypatch):
 
 
 @pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f4", long("f8")])
 def test_windows_lose_nothing_that_their_first_spans_know_nothing_of(center, dtype, monkeypatch):
     """Cells and genes, rare variants: a stretch of features differs from 0 in some samples only, so that K of some spans maps most to 0."""
     g = np.random.default_rng(3)
