@@ -39,7 +39,7 @@ looks: $(VENV)/.looks
 peers: $(PEERS)/.ready
 	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py tests/genotypes/test_peers.py
 
-## bench: dpca beside its peers and the floor of this machine, case by case (some hours, most of them for four cases of block Krylov; needs 45 GB of disk)
+## bench: dpca beside its peers and the floor of this machine, case by case (some hours, most of them for those of block Krylov; needs 45 GB of disk)
 bench: $(VENV)/.benchmarks
 	$(BIN)/python -m workflows.benchmarks.bench configs/benchmarks/*.yaml
 

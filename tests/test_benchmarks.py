@@ -152,6 +152,8 @@ def test_the_break_even_lies_where_a_line_through_two_cases_crosses_one():
         return {"case": {"shape": [samples, 10]}, "methods": methods}
 
     assert break_even([case(5000, 20.0, 10.0), case(20_000, 10.0, 20.0)]).endswith("break-even at some 10,000")
+    three = [case(1000, 20.0, 10.0), case(5000, 20.0, 10.0), case(20_000, 10.0, 20.0)]
+    assert break_even(three).endswith("2.00 of the time at 5,000 samples, 0.50 at 20,000; break-even at some 10,000")
     assert break_even([case(5000, 9.0, 10.0), case(20_000, 10.0, 20.0)]).endswith("no break-even between them")
     assert break_even([case(5000, 9.0, 10.0)]) is None
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import statistics
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,10 @@ def agreement(krylov: dict[str, Any], gram: dict[str, Any]) -> str:
 
 
 def break_even(measured: list[dict[str, Any]]) -> str | None:
-    """From how many samples on block Krylov is faster than the Gram matrix, read off a line through two cases; None without two."""
+    """From how many samples on block Krylov is faster than the Gram matrix, read off a line through two cases; None without two.
+
+    Of several cases these are the first two beside each other of which one is faster and the other slower.
+    """
     found = []
     for one in measured:
         krylov, gram = (of_dpca(one, name) for name in ("dpca_krylov", "dpca_gram"))
@@ -205,7 +209,8 @@ def break_even(measured: list[dict[str, Any]]) -> str | None:
     found.sort()
     if len(found) < 2 or found[0][0] == found[-1][0]:
         return None
-    (n, first), (more, last) = found[0], found[-1]
+    apart = (pair for pair in pairwise(found) if (pair[0][1] - 1) * (pair[1][1] - 1) < 0)
+    (n, first), (more, last) = next(apart, (found[0], found[-1]))
     said = f"block Krylov over the Gram matrix: {first:.2f} of the time at {n:,} samples, {last:.2f} at {more:,}"
     if (first - 1) * (last - 1) >= 0:
         return f"{said}; no break-even between them"
