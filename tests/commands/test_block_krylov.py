@@ -233,6 +233,7 @@ def test_a_dask_cluster_has_the_bits_of_threads(small, shape, chunks):
     assert any(stage.startswith("block_krylov") for stage in traffic)
 
 
+@pytest.mark.long
 def test_the_plan_shows_both_solvers(capsys):
     n = 3000
     zarr.create_array("x.zarr", shape=(n, 4000), dtype="f4", chunks=(n, 300))
