@@ -134,7 +134,7 @@ def _of_iteration(found: Mapping[str, Any]) -> str:
     certain = None not in bounds and max(bounds, default=0.0) < 1
     worst = f"all to {max(bounds, default=0.0):.1g}" if certain else "not all of them are certain yet"
     return (
-        f"after pass {found['passes']} of at most {found['max_passes']}: {found['met']} of {len(bounds)} components are known to "
+        f"after pass {found['passes']} of at most {found['max_passes']}: {found['met']} of {found['components']} components are known to "
         f"{tolerance:g}, {worst}"
     )
 
@@ -354,16 +354,24 @@ class Progress:
             self._snapshot = replace(self._snapshot, preview=preview)
         self._write("running")
 
-    def judge(self, passes: int, max_passes: int, bounds: Sequence[float], tolerance: float) -> None:
+    def judge(self, passes: int, max_passes: int, bounds: Sequence[float], tolerance: float, components: int) -> None:
         """Set what is certain after a pass of block Krylov, and show it.
 
         Parameters
         ----------
         bounds : largest relative error of each eigenvalue; infinite where nothing is certain
+        components : the number that was asked for, which may be more than there are
         """
         certain = [float(bound) if bound < math.inf else None for bound in bounds]
         met = sum(bound is not None and bound <= tolerance for bound in certain)
-        document = {"passes": passes, "max_passes": max_passes, "tolerance": tolerance, "met": met, "bounds": certain}
+        document = {
+            "passes": passes,
+            "max_passes": max_passes,
+            "tolerance": tolerance,
+            "components": components,
+            "met": met,
+            "bounds": certain,
+        }
         with self._lock:
             self._snapshot = replace(self._snapshot, iteration=document)
         self._write("running")

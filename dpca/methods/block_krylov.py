@@ -423,7 +423,9 @@ class _Iteration:
     def _tell(self, found: Found) -> None:
         """Say what is known after a pass."""
         settings = self._iteration
-        self._stages.progress.judge(self._passes, settings.max_passes, found.relative.tolist(), settings.tolerance)
+        self._stages.progress.judge(
+            self._passes, settings.max_passes, found.relative.tolist(), settings.tolerance, self._k
+        )
 
     def _lost(self, summary: Summary, found: Found) -> int:
         """1 if components that may be there are 0 as far as products can tell, or known too badly for a last pass in double to mend."""
