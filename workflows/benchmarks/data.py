@@ -274,16 +274,17 @@ def ritz_values(data: Path, vectors: NDArray[np.float64]) -> list[float]:
 
 def exact_eigenvalues(case: Case, directory: Path) -> list[float]:
     """The leading eigenvalues of the Gram matrix, in float64 over the same values, dense or by lobpcg; kept beside the data."""
-    kept = case.path(directory).with_suffix(".eigenvalues.json")
+    data = case.path(directory)
+    kept = data.with_suffix(".eigenvalues.json")
     if kept.exists():
         found: list[float] = json.loads(kept.read_text())
         return found
     n_threads = os.cpu_count() or 1
     fits = 8 * case.samples**2 * (2 * n_threads + 1) < 0.9 * psutil.virtual_memory().available
     if not case.iterates or (case.samples <= DENSE and fits):
-        values = dense_eigenvalues(case, case.path(directory))
+        values = dense_eigenvalues(case, data)
     else:
-        values = lobpcg_eigenvalues(case.path(directory), case.components)
+        values = lobpcg_eigenvalues(data, case.components)
     kept.write_text(json.dumps(values))
     return values
 

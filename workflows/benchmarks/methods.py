@@ -225,16 +225,14 @@ def _winsvd(case: Found, data: str, out: str, change: float) -> Callable[[], Fou
         k, count = Streamed(Path(data), np.float32, together=1), case["components"]
         samples, features = k.array.shape
         columns = min(count + max(count, SPARE), samples - 1)
-        shuffled = [k.parts[number] for number in np.random.default_rng(1).permutation(len(k.parts))]
+        shuffled = np.random.default_rng(1).permutation(len(k.parts))
         n_windows = min(WINDOWS, len(shuffled))
-        of_windows = [
-            [shuffled[number] for number in some] for some in np.array_split(np.arange(len(shuffled)), n_windows)
-        ]
+        of_windows = [[k.parts[number] for number in some] for some in np.array_split(shuffled, n_windows)]
         omega = np.random.default_rng(2).standard_normal((samples, columns))
-        along, before, band = np.zeros((features, columns)), None, 1
+        along, before = np.zeros((features, columns)), None
         halves = [np.zeros((samples, columns)), np.zeros((samples, columns))]
         for epoch in range(EPOCHS):
-            band = min(2 * band, n_windows)
+            band = min(2 ** (epoch + 1), n_windows)
             if band == n_windows:
                 halves = [np.zeros_like(half) for half in halves]
             inside = 0
@@ -252,7 +250,7 @@ def _winsvd(case: Found, data: str, out: str, change: float) -> Callable[[], Fou
             vectors, sigma, _ = np.linalg.svd(np.linalg.solve(triangle.T, total.T).T, full_matrices=False)
             vectors = vectors[:, :count]
             explained = 0.0 if before is None else float(np.linalg.norm(before.T @ vectors, axis=0).mean())
-            if 1 - explained < change and band == n_windows and 2**epoch >= n_windows:
+            if 1 - explained < change and 2**epoch >= n_windows:
                 break
             before = vectors
         np.save(f"{out}/vectors.npy", vectors)
