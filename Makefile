@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 40
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults same-bits clean
+.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -124,11 +124,15 @@ memory: $(READY)
 
 ## faults: runs that are disturbed at random moments, damaged chunks, and what came of them (a quarter of an hour)
 faults: $(READY)
-	$(BIN)/python -m tests.faults --runs 3 --seed 0
+	$(BIN)/python -m workflows.campaigns.faults --runs 3 --seed 0
+
+## hostile: 5,000 chunks of 17 formats, damaged or made up, each read in a process of limited memory (three minutes)
+hostile: $(READY)
+	$(BIN)/python -m workflows.campaigns.hostile --runs 5000 --seed 0
 
 ## same-bits: the results of some thirty runs by another commit's code and by this, byte by byte (three minutes; BASE=commit)
 same-bits: $(READY)
-	$(BIN)/python -m tests.same_bits --base $(BASE)
+	$(BIN)/python -m workflows.campaigns.same_bits --base $(BASE)
 
 ## properties: the tests over drawn shapes, chunkings and dtypes, on examples that no run before had (forty minutes; EXAMPLES=1: one)
 properties: $(READY)

@@ -13,8 +13,8 @@ from dpca.commands.apply import Place, transform
 from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.directory import ResultDirectory
-from tests.crashes import FLUSHES, unflushed, watched, without
 from tests.stores import contents
+from workflows.campaigns.crashes import FLUSHES, unflushed, watched, without
 
 pytestmark = pytest.mark.long
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults import campaign
+from workflows.campaigns.faults import campaign
 
 FAULTS = ("kill -9 within a write", "two runs at a time, one with --overwrite", "a chunk of the result that is gone")
 

@@ -1,6 +1,6 @@
-"""A short campaign of damaged and made-up chunks; `python -m tests.hostile` is the long one."""
+"""A short campaign of damaged and made-up chunks; `python -m workflows.campaigns.hostile` is the long one."""
 
-from tests.hostile import FORMATS, campaign
+from workflows.campaigns.hostile import FORMATS, campaign
 
 
 def test_a_short_campaign_loses_nothing():

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer, Array
 from dpca.analyses.maps import COMPONENTS
@@ -21,6 +20,7 @@ from dpca.numerics.rotation import OBLIQUE, Rotating, Rotation, add_targets, pro
 from dpca.slabs import Box, Cuts
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import ROTATED_COMPONENT, Outputs
+from dpca.system.blas import blas_threads
 
 PANEL = 4096
 
@@ -115,7 +115,7 @@ def with_rotation(name: str, answer: Answer, dims: Sequence[Dims], asked: Rotati
         written = of_group(f"{name}/rotated_{COMPONENTS}", one.group)
         chunks = (min(k, array.chunks[0]), *array.chunks[1:])
         outputs.create_array(written, (k, *array.shape[1:]), chunks, array.dtype, (ROTATED_COMPONENT, *one.features))
-        with threadpool_limits(1, user_api="blas"):
+        with blas_threads(1):
             for box in boxes(array):
                 rows: NDArray[Any] = np.asarray(array[(slice(0, k), *box)])
                 turned = np.empty_like(rows)
@@ -147,7 +147,7 @@ def _found(asked: Rotating, variances: F64, maps: Sequence[Any]) -> tuple[Rotati
     """The rotation, by one sweep over the stored maps, or two for promax."""
     k = len(variances)
     loadings = asked.loadings(variances, sum(int(np.prod(one.shape[1:])) for one in maps))
-    with threadpool_limits(1, user_api="blas"):
+    with blas_threads(1):
         sums = np.zeros(n_sums(k))
         for piece in _pieces(maps, loadings):
             added(sums, piece)

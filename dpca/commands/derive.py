@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dpca.analyses.answers import COMPONENT, Answer, mapped
 from dpca.analyses.kept import Kept, Part
@@ -53,6 +52,7 @@ from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import open_result
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
+from dpca.system.blas import blas_threads
 from dpca.system.machine import Peak, release_memory, watched_memory
 
 GRAM_SAMPLE = "gram_sample"
@@ -138,7 +138,7 @@ def derive(
                 "seconds": {**work.stages.seconds, "total": time.perf_counter() - began},
                 "workers": executor.n_workers,
                 "environment": environment(),
-                "arrays": outputs.inventory(),
+                "arrays": outputs.inventory(finished=True),
             }
             durable.write_json(aside.arrays / CERTIFICATE, certificate)
             durable.write_json(aside.arrays / MANIFEST, manifest)
@@ -262,7 +262,7 @@ class _Work:
     def answers(self) -> dict[str, Answer]:
         """The answers by name; the Gram matrix is released after them."""
         threads = eigensolve_threads(self.kept.first.n_samples)
-        limited = threadpool_limits(threads, user_api="blas")
+        limited = blas_threads(threads)
         with limited, self.stages.timed("analyses"), self.progress.stage("analyses"):
             samples = self.kept.samples(self.config.time)
             return {
@@ -370,24 +370,25 @@ def _check_axes(answers: Mapping[str, Answer], parts: Sequence[Part]) -> None:
 
 def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
     """Write what analyses found, each to a group of its name, with its coordinates; maps are there already."""
-    for name, answer in answers.items():
-        outputs.create_group(name, {"kind": answer.kind, "samples": answer.certificate["samples"]})
-        for array, found in answer.arrays.items():
-            outputs.write(f"{name}/{array}", found.values, found.dims, found.attributes)
-        if answer.maps is not None:
-            axes = (*answer.maps.outer, GRAM_SAMPLE, COMPONENT)
-            outputs.write(f"{name}/coefficients", answer.maps.coefficients, axes)
-        for dim, axis in answer.coordinates.items():
-            if axis.values is not None and axis.values.dtype.kind in "biuf":
-                outputs.write(f"{name}/{dim}", axis.values, (dim,), axis.attributes)
-            elif axis.values is not None:
-                outputs.write_text(f"{name}/{dim}", [str(value) for value in axis.values.tolist()], dim)
-        if answer.certificate["maps"] is None:
-            continue
-        for part in kept.parts:
-            for theirs, ours in zip(part.result.dims.features, part.dims.features, strict=True):
-                if (coordinate := part.result.coordinate(theirs)) is not None:
-                    outputs.write_coordinate(f"{name}/{ours}", coordinate, ours)
+    with outputs.together():
+        for name, answer in answers.items():
+            outputs.create_group(name, {"kind": answer.kind, "samples": answer.certificate["samples"]})
+            for array, found in answer.arrays.items():
+                outputs.write(f"{name}/{array}", found.values, found.dims, found.attributes)
+            if answer.maps is not None:
+                axes = (*answer.maps.outer, GRAM_SAMPLE, COMPONENT)
+                outputs.write(f"{name}/coefficients", answer.maps.coefficients, axes)
+            for dim, axis in answer.coordinates.items():
+                if axis.values is not None and axis.values.dtype.kind in "biuf":
+                    outputs.write(f"{name}/{dim}", axis.values, (dim,), axis.attributes)
+                elif axis.values is not None:
+                    outputs.write_text(f"{name}/{dim}", [str(value) for value in axis.values.tolist()], dim)
+            if answer.certificate["maps"] is None:
+                continue
+            for part in kept.parts:
+                for theirs, ours in zip(part.result.dims.features, part.dims.features, strict=True):
+                    if (coordinate := part.result.coordinate(theirs)) is not None:
+                        outputs.write_coordinate(f"{name}/{ours}", coordinate, ours)
     outputs.finish()
 
 

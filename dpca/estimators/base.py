@@ -390,7 +390,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             ),
             "asked": {},
             "fingerprint": identity,
-            "arrays": found.outputs.inventory(),
+            "arrays": found.outputs.inventory(finished=True),
         }
         if isinstance(store, dict):
             arrays = Arrays(store, THE_FIT, manifest["arrays"])

@@ -16,13 +16,12 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from dpca.errors import Cancelled, ClusterError, DpcaError
 from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
 from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
+from dpca.system.blas import blas_threads
 from dpca.system.machine import Budget, memory_budget
 from dpca.system.signals import THREADS
 from dpca.units import describe_memory
@@ -71,7 +70,7 @@ class Threads(TaskExecutor):
 
         # The limits apply to the whole process, so they are set once around the pass, not inside tasks.
         pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
-        with threadpool_limits(1, user_api="blas"):
+        with blas_threads(1):
 
             def submit(function: Callable[..., Any], *arguments: Any) -> Any:
                 submitted[:] = [future for future in submitted if not future.done()]
@@ -263,7 +262,7 @@ def _one_blas_thread() -> Any:
 
     class OneBlasThread(WorkerPlugin):
         def setup(self, worker: Any) -> None:
-            self._limits = threadpool_limits(1, user_api="blas")
+            self._limits = blas_threads(1)
 
         def teardown(self, worker: Any) -> None:
             self._limits.restore_original_limits()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from dpca.errors import ClusterError, ConfigError, DpcaError
 from dpca.execution.engine import Part, Sum
 from dpca.execution.executors import Threads
@@ -19,6 +17,7 @@ from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint, Damaged
 from dpca.store.outputs import Outputs
+from dpca.system.blas import blas_threads
 from dpca.system.machine import memory_budget
 
 T = TypeVar("T")
@@ -135,7 +134,7 @@ class Partition(_JobArray):
                 f"Give a number from 0 to {self.of - 1}.",
             )
         present, computed = [], []
-        with threadpool_limits(1, user_api="blas"):
+        with blas_threads(1):
             for number in range(self.index, n_parts, self.of):
                 added = number < n_added
                 if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dpca.config.model import Model
 from dpca.errors import PrecisionError
@@ -41,6 +40,7 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.outputs import Outputs
+from dpca.system.blas import blas_threads
 
 T = TypeVar("T")
 
@@ -340,7 +340,7 @@ class _Iteration:
         def computed() -> T:
             with (
                 self._stages.timed("eigensolve"),
-                threadpool_limits(self._run_plan.eigensolve_threads, user_api="blas"),
+                blas_threads(self._run_plan.eigensolve_threads),
             ):
                 return compute()
 

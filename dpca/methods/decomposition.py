@@ -227,6 +227,13 @@ class _Completion:
 
     def write(self, solved: Solved) -> Solved:
         """Write the results of the first pass, and drop its matrix."""
+        with self.outputs.together():
+            self._write_first_pass(solved)
+        if solved.chosen.problem:
+            raise self._assumption_not_met(solved)
+        return replace(solved, summed=solved.summed.without_matrix())
+
+    def _write_first_pass(self, solved: Solved) -> None:
         if self.data.keeps_samples:
             self._write_scores(solved)
             if self.keep_gram and solved.summed.gram is not None:
@@ -243,25 +250,21 @@ class _Completion:
         if self.data.sample_weights is not None:
             self.outputs.write("sample_weights", self.data.sample_weights.values, (self._dims.sample,))
         write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
-        if solved.chosen.problem:
-            raise self._assumption_not_met(solved)
-        return replace(solved, summed=solved.summed.without_matrix())
 
     def complete(self, solved: Solved, suffix: str) -> Solved:
         """Run the second pass, if there is one, and write what it changed."""
         if second_pass(self.run_plan.plan, self.components) is None:
             return solved
         second = SecondPass(self.stages, self.data, self.model, self.run_plan, self.outputs, self.dims, suffix=suffix)
-        if self.data.keeps_samples:
-            solved = second.components(solved)
-            self._write_scores(solved)
-            if solved.shares is not None:
-                self._write_shares(solved.shares)
-        else:
-            solved = second.scores(solved)
-            if self.components:
+        solved = second.components(solved) if self.data.keeps_samples else second.scores(solved)
+        with self.outputs.together():
+            if self.data.keeps_samples:
+                self._write_scores(solved)
+                if solved.shares is not None:
+                    self._write_shares(solved.shares)
+            elif self.components:
                 self._write_components(solved)
-        write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
+            write_spectrum(self.outputs, solved.spectrum, self._of_convention(solved))
         return solved
 
     def _of_convention(self, solved: Solved) -> float | None:

@@ -20,17 +20,18 @@ def write_cases(outputs: Outputs, cases: tuple[Case, ...], model: Model, dims: D
     assert model.kernels is not None
     for name in OF_A_SWEEP:
         outputs.remove(name)  # left by kernels that the run was started with
-    if model.kernels.sweep:
-        _write_scores(outputs, cases, model, dims)
-        _write_spectra(outputs, cases, dims)
-        _write_table(outputs, cases)
-        return
-    (case,) = cases
-    write_scores(outputs, case.spectrum, dims, model.whiten)
-    outputs.write("kernel_mean", case.centering.columns, (dims.sample,))
-    if case.accuracy is not None:
-        outputs.write("neighbour_accuracy", case.accuracy, ())
-    write_spectrum(outputs, case.spectrum)
+    with outputs.together():
+        if model.kernels.sweep:
+            _write_scores(outputs, cases, model, dims)
+            _write_spectra(outputs, cases, dims)
+            _write_table(outputs, cases)
+            return
+        (case,) = cases
+        write_scores(outputs, case.spectrum, dims, model.whiten)
+        outputs.write("kernel_mean", case.centering.columns, (dims.sample,))
+        if case.accuracy is not None:
+            outputs.write("neighbour_accuracy", case.accuracy, ())
+        write_spectrum(outputs, case.spectrum)
 
 
 def _write_scores(outputs: Outputs, cases: tuple[Case, ...], model: Model, dims: Dims) -> None:

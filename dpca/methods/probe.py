@@ -17,7 +17,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpca.config.model import Model
 from dpca.errors import writing
@@ -38,6 +37,7 @@ from dpca.planning.runplan import Concurrency, RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
 from dpca.sources.groups import FeatureGroup
+from dpca.system.blas import blas_threads
 
 MAX_TASKS = 16
 MAX_CHUNKS = 1024
@@ -233,7 +233,7 @@ def _between_passes_seconds(m: int, columns: int, threads: int) -> float:
     """Seconds of what block Krylov does in memory in so many passes as are expected, extrapolated from fewer rows."""
     rows = min(m, SAMPLE_ROWS)
     block = np.random.default_rng(0).standard_normal((rows, columns))
-    with threadpool_limits(threads, user_api="blas"):
+    with blas_threads(threads):
         began = time.perf_counter()
         np.linalg.qr(block)
         block.T @ block
@@ -250,7 +250,7 @@ def _eigensolve_seconds(m: int, threads: int) -> float:
     n = min(m, EIGENSOLVE_SAMPLES)
     matrix = np.random.default_rng(0).standard_normal((n, n))
     matrix += matrix.T
-    with threadpool_limits(threads, user_api="blas"):
+    with blas_threads(threads):
         began = time.perf_counter()
         np.linalg.eigh(matrix)
         return (time.perf_counter() - began) * (m / n) ** 3 / (1 if m < gram.LARGE else 2)

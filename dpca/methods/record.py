@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
 
 from dpca import __version__
 from dpca.config.inputs import ArrayFile
@@ -26,6 +25,7 @@ from dpca.planning.runplan import RunPlan
 from dpca.sources.groups import Groups, named
 from dpca.sources.regressors import fingerprint_of
 from dpca.store.unfinished import differences, without_place
+from dpca.system.blas import blas_libraries
 from dpca.system.machine import Peak
 from dpca.units import describe_memory
 
@@ -231,8 +231,7 @@ def environment() -> dict[str, Any]:
         **_machine(),
         "blas": [
             {key: info.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
-            for info in threadpool_info()
-            if info.get("user_api") == "blas"
+            for info in blas_libraries()
         ],
     }
 

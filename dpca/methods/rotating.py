@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpca.errors import AssumptionError
 from dpca.execution.progress import Report
@@ -29,6 +28,7 @@ from dpca.numerics.spectrum import Spectrum
 from dpca.numerics.turns import Turn
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT, Outputs
+from dpca.system.blas import blas_threads
 
 DOUBLE = np.dtype(np.float64)
 
@@ -132,7 +132,7 @@ class Rotator:
         rotation = Rotation(variances, found.matrix)
         overlap_error = None
         if self.data.keeps_samples:
-            with threadpool_limits(1, user_api="blas"):
+            with blas_threads(1):
                 rotated = spectrum.scores(self.whiten)[:, :k] @ rotation.to_scores(self.whiten)
             signs = rotation.signs(rotated.min(axis=0), rotated.max(axis=0))
             rotation, rotated = rotation.signed(signs), rotated * signs
@@ -164,14 +164,15 @@ class Rotator:
     def _write(self, rotation: Rotation, spectrum: Spectrum) -> None:
         """Write what has no axis of features or samples."""
         variance, share = rotation.explained_variance, spectrum.divisor / spectrum.total
-        self.outputs.write("rotated_explained_variance", variance, (ROTATED_COMPONENT,))
-        self.outputs.write("rotated_explained_variance_ratio", variance * share, (ROTATED_COMPONENT,))
         matrix = np.zeros((spectrum.n_components, len(variance)))  # 0 for components that are not rotated
         matrix[: len(variance)] = rotation.matrix
-        self.outputs.write("rotation_matrix", matrix, (COMPONENT, ROTATED_COMPONENT))
-        if self.asked.kind in OBLIQUE:
-            both = (ROTATED_COMPONENT, f"{ROTATED_COMPONENT}_b")
-            self.outputs.write("factor_correlation", rotation.factor_correlation, both)
+        with self.outputs.together():
+            self.outputs.write("rotated_explained_variance", variance, (ROTATED_COMPONENT,))
+            self.outputs.write("rotated_explained_variance_ratio", variance * share, (ROTATED_COMPONENT,))
+            self.outputs.write("rotation_matrix", matrix, (COMPONENT, ROTATED_COMPONENT))
+            if self.asked.kind in OBLIQUE:
+                both = (ROTATED_COMPONENT, f"{ROTATED_COMPONENT}_b")
+                self.outputs.write("factor_correlation", rotation.factor_correlation, both)
 
     # From components to a rotation.
 
@@ -214,7 +215,7 @@ class Rotator:
         """A small computation, with one BLAS thread, so that its bits do not depend on their number; or its result from the ledger."""
 
         def single() -> Turn:
-            with self.stages.timed("rotation"), threadpool_limits(1, user_api="blas"):
+            with self.stages.timed("rotation"), blas_threads(1):
                 return compute()
 
         ledger = self.stages.ledger
@@ -235,7 +236,7 @@ class Rotator:
     def _in_memory(self, task: Callable[..., F64], shape: tuple[int, ...], loadings: Loadings, *shared: Any) -> F64:
         """The same sums over components in memory."""
         sums = np.zeros(shape)
-        with threadpool_limits(1, user_api="blas"):
+        with blas_threads(1):
             for piece in pieces_of(np.asarray(self.outputs.array("components")[...]), loadings, 4096):
                 if task is moments_span:
                     added(sums, piece)

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from dpca.execution.stage import Runner, Stage, Traffic
 from dpca.numerics.accumulators import gram
 from dpca.numerics.accumulators.factors import Factors
 from dpca.numerics.accumulators.tallies import Counts
+from dpca.system.blas import blas_threads
 from dpca.system.signals import THREADS
 
 T = TypeVar("T")
@@ -100,7 +99,7 @@ class Stages:
             stage = self.progress.stage(what)
             # In a thread, so that signals are handled while LAPACK runs.
             pool = ThreadPoolExecutor(1, THREADS)
-            with self.timed(what), stage, threadpool_limits(n_threads, user_api="blas"):
+            with self.timed(what), stage, blas_threads(n_threads):
                 computing = pool.submit(compute)
                 pool.shutdown(wait=False)
                 return computing.result()

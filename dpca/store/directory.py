@@ -198,7 +198,7 @@ class ResultDirectory:
         """Declare what was built to be the result; from here on `publish` can always complete it."""
         with writing(str(self.path)):
             durable.remove_partials(self.ledger)  # left by workers that were killed while they wrote
-            arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory()
+            arrays = Outputs(str(self.staged_arrays(manifest["run"]))).inventory(finished=True)
             document = {
                 "certificate": certificate,
                 "manifest": {"format_version": FORMAT_VERSION, **manifest, "arrays": arrays},

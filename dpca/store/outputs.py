@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -17,8 +19,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
+from zarr.api.asynchronous import create_array
 from zarr.codecs import ZstdCodec
+from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import Buffer
+from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from dpca.errors import StorageError, writing
@@ -54,6 +59,23 @@ ASIDE = "_in_other_chunks"
 CHECKED = ZstdCodec(level=0, checksum=True)
 """zarr's default compression, with a checksum, so that no reader takes damaged chunks for numbers."""
 
+WRITTEN_WHEN_EMPTY: ArrayConfigParams = {"write_empty_chunks": True}
+"""A chunk that holds only the fill value is written too, so that a lost chunk is not taken for one of zeros."""
+
+TOGETHER_BYTES = 2**20
+"""Most bytes of arrays that wait for each other in `Outputs.together`: they are held in memory, as they are and encoded."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An array that is written whole."""
+
+    values: NDArray[Any]
+    chunks: tuple[int, ...]
+    dtype: Any
+    dims: tuple[str, ...]
+    attributes: dict[str, Any]
+
 
 class Outputs:
     """A group of arrays under construction, also one that a resumed run has partly written.
@@ -69,9 +91,54 @@ class Outputs:
         self.store = store
         self._guard = guard
         self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._waiting: dict[str, Whole] | None = None
+        """Arrays that are written at the end of `together`; None outside of it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_arrays": {}}
+        return {**self.__dict__, "_arrays": {}, "_waiting": None}
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """In this block small arrays wait for each other, and are written by one round trip to zarr's event loop, which takes longer than writing one.
+
+        All are there when the block ends. If it raises, those that wait are not written.
+        """
+        if self._waiting is not None:  # within another such block
+            yield
+            return
+        self._waiting = {}
+        try:
+            yield
+            self._put(self._waiting)
+        finally:
+            self._waiting = None
+
+    def _put(self, arrays: Mapping[str, Whole]) -> None:
+        """Write whole arrays; those of these names are replaced."""
+
+        async def put(name: str, whole: Whole) -> None:
+            with writing(self._called(name)):
+                array = await create_array(
+                    self.store,
+                    name=name,
+                    overwrite=True,
+                    shape=whole.values.shape,
+                    chunks=whole.chunks or "auto",
+                    dtype=whole.dtype,
+                    compressors=CHECKED,
+                    dimension_names=whole.dims,
+                    attributes=whole.attributes,
+                )
+                await array.with_config(WRITTEN_WHEN_EMPTY).setitem(..., whole.values)
+
+        async def put_all() -> list[BaseException | None]:
+            return await asyncio.gather(*(put(name, whole) for name, whole in arrays.items()), return_exceptions=True)
+
+        for name in arrays:
+            self._arrays.pop(name, None)
+        failures = [failure for failure in sync(put_all()) if failure is not None] if arrays else []
+        if failures:
+            raise failures[0]
 
     def create(self, attributes: Mapping[str, Any]) -> None:
         """Create the group, unless it exists."""
@@ -147,8 +214,8 @@ class Outputs:
                 dimension_names=tuple(dims),
                 attributes=dict(attributes),
             )
-            if present != kind:
-                make(self.store, overwrite=True)  # replaces an array with damaged metadata, or of another kind
+            if present != kind:  # there is none, or one with damaged metadata, or of another kind
+                self._arrays[name] = make(self.store, overwrite=True).with_config(WRITTEN_WHEN_EMPTY)
                 return
             aside: dict[str, Any] = {}
             make(aside)
@@ -198,18 +265,23 @@ class Outputs:
             return f"{self._called(name)} is damaged ({cause})"
         return f"{self._called(name)}: {min(store.absent)} is gone" if store.absent else None
 
-    def inventory(self) -> dict[str, Any]:
-        """A description of each array, also of groups inside, and how many of its chunks were written; empty if the group can't be opened."""
+    def inventory(self, finished: bool = False) -> dict[str, Any]:
+        """A description of each array, also of groups inside, and how many of its chunks were written; empty if the group can't be opened.
+
+        Parameters
+        ----------
+        finished : whether nothing was created since `finish`, whose consolidated metadata take one read; else they may be out
+            of date, since a resumed run may have created some arrays again
+        """
         try:
-            # Consolidated metadata may be out of date: a resumed run may have created some arrays again.
-            members = zarr.open_group(self.store, mode="r", use_consolidated=False).members(max_depth=None)
+            members = zarr.open_group(self.store, mode="r", use_consolidated=finished).members(max_depth=None)
             return {
                 name: {"array": described(array), "chunks_written": self._written(name)}
                 for name, array in sorted(members, key=operator.itemgetter(0))
                 if isinstance(array, zarr.Array)
             }
         except (OSError, ValueError, KeyError, TypeError):
-            return {}
+            return self.inventory() if finished else {}
 
     def _written(self, name: str) -> int:
         """How many chunks of an array are stored; zarr's own count takes the keys of `x_b` for those of `x`."""
@@ -230,11 +302,23 @@ class Outputs:
 
     def _kind(self, name: str) -> tuple[Any, ...] | None:
         """Shape, chunks, type and fill value of an array; None if it does not exist or can't be opened."""
+        if not self._exists(f"{name}/zarr.json"):  # zarr looks for other formats, too, before it says so
+            return None
         try:
             array = zarr.open_array(self.store, path=name, mode="r")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         return array.shape, array.chunks, array.dtype, array.fill_value
+
+    def _names(self) -> list[str]:
+        """Names of the arrays and groups that are directly in the group."""
+        if isinstance(self.store, dict):
+            found = [key.split("/") for key in self.store]
+            return sorted(parts[0] for parts in found if parts[1:] == ["zarr.json"])
+        return sorted(path.parent.name for path in self._root.glob("*/zarr.json"))
+
+    def _exists(self, key: str) -> bool:
+        return key in self.store if isinstance(self.store, dict) else (self._root / key).is_file()
 
     def remove(self, name: str) -> None:
         """Remove an array, if it exists."""
@@ -262,26 +346,20 @@ class Outputs:
         return self.store.root if isinstance(self.store, LocalStore) else Path(str(self.store))
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
-        """Write a whole array without feature axes, in chunks of whole rows."""
+        """Write a whole array without feature axes, in chunks of whole rows; an array of that name is replaced."""
         values = np.asarray(values)
         row = max(1, values[:1].nbytes) if values.ndim else 1
-        chunks = (
-            (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else None
-        )
-        with writing(self._called(name)):
-            array = zarr.create_array(
-                self.store,
-                name=name,
-                overwrite=True,
-                shape=values.shape,
-                dtype=values.dtype,
-                chunks=chunks or "auto",
-                compressors=CHECKED,
-                dimension_names=tuple(dims),
-                attributes=dict(attributes or {}),
-            )
-            # Zeros are written too, so that a lost chunk is not taken for zeros.
-            array.with_config({"write_empty_chunks": True})[...] = values
+        chunks = (max(1, min(len(values), TILE_BYTES // row)), *values.shape[1:]) if values.size and values.ndim else ()
+        self._write_whole(name, Whole(values, chunks, values.dtype, tuple(dims), dict(attributes or {})))
+
+    def _write_whole(self, name: str, whole: Whole) -> None:
+        if self._waiting is None or whole.values.nbytes > TOGETHER_BYTES:
+            self._put({name: whole})
+            return
+        if sum(other.values.nbytes for other in self._waiting.values()) + whole.values.nbytes > TOGETHER_BYTES:
+            self._put(self._waiting)
+            self._waiting.clear()
+        self._waiting[name] = whole
 
     def write_stack(self, name: str, count: int, matrix: Callable[[int], NDArray[Any]], dims: Sequence[str]) -> None:
         """Write matrices of one shape and type as an array with an axis more, the first: only one is needed at a time.
@@ -322,18 +400,8 @@ class Outputs:
                     array[box] = stored[box] if values is None else values[box]
 
     def write_text(self, name: str, values: Sequence[str], dim: str) -> None:
-        """Write strings along a dimension."""
-        with writing(self._called(name)):
-            array = zarr.create_array(
-                self.store,
-                name=name,
-                overwrite=True,
-                shape=(len(values),),
-                dtype=str,
-                compressors=CHECKED,
-                dimension_names=(dim,),
-            )
-            array.with_config({"write_empty_chunks": True})[:] = np.array(values, object)
+        """Write strings along a dimension; an array of that name is replaced."""
+        self._write_whole(name, Whole(np.array(values, object), (), str, (dim,), {}))
 
     def write_labels(self, labels: NDArray[Any], dim: str) -> None:
         """Write a label for each sample, (n_samples,), along their dimension."""
@@ -352,7 +420,7 @@ class Outputs:
             dimension_names=(dim or name,),
             attributes=dict(coordinate.attributes),
         )
-        target = target.with_config({"write_empty_chunks": True})
+        target = target.with_config(WRITTEN_WHEN_EMPTY)
         for piece, values in coordinate.pieces():
             target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
 
@@ -369,8 +437,7 @@ class Outputs:
                 opened = zarr.open_array(self.store, path=name, mode="r+")
             except (OSError, ValueError, KeyError, TypeError) as cause:
                 raise StorageError(f"{self._called(name)} is gone, or damaged: {cause}", "Check the disk.") from cause
-            # A chunk that holds only the fill value is written too: otherwise it would look like a lost one.
-            self._arrays[name] = opened.with_config({"write_empty_chunks": True})
+            self._arrays[name] = opened.with_config(WRITTEN_WHEN_EMPTY)
         return self._arrays[name]
 
     def _called(self, name: str) -> str:
@@ -382,7 +449,7 @@ class Outputs:
 
         If the run is resumed after that, `create_array` restores the planned chunks.
         """
-        for name in filter(_OF_TILES.fullmatch, self.inventory()):
+        for name in filter(_OF_TILES.fullmatch, self._names()):
             array = self.array(name)
             shape, chunks, itemsize = list(array.shape), list(array.chunks), array.dtype.itemsize
             small = math.prod(chunks) * itemsize < CHUNK_BYTES and chunks != shape

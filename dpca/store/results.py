@@ -265,7 +265,7 @@ def in_memory(result: Result, values: Mapping[str, NDArray[Any]] | None = None) 
     outputs = Outputs({})
     _copy(result, outputs, values or {})
     assert isinstance(outputs.store, dict)
-    arrays = Arrays(outputs.store, THE_FIT, outputs.inventory())
+    arrays = Arrays(outputs.store, THE_FIT, outputs.inventory(finished=True))
     return Result(None, result.manifest, arrays, THE_FIT, result.certificate)
 
 
@@ -300,7 +300,7 @@ def save_result(
                 **result.manifest,
                 "format_version": FORMAT_VERSION,
                 **beside(aside),
-                "arrays": outputs.inventory(),
+                "arrays": outputs.inventory(finished=True),
             }
             write_documents(aside, result.certificate, manifest)
             durable.move(aside, place)

@@ -175,9 +175,11 @@ class Arrays(Mapping[str, Stored]):
     ) -> None:
         self._store, self._where, self._inventory, self._check = store, where, inventory, check
         self._group: zarr.Group | None = None
+        self._listed: dict[str, Any] = {}
+        """Arrays and groups whose metadata came with those of the group, consolidated."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_group": None}
+        return {**self.__dict__, "_group": None, "_listed": {}}
 
     @property
     def group(self) -> zarr.Group:
@@ -193,6 +195,8 @@ class Arrays(Mapping[str, Stored]):
                 self._check()
             try:
                 self._group = zarr.open_group(self._opened(), mode="r")
+                if self._group.metadata.consolidated_metadata is not None:
+                    self._listed = dict(self._group.members(max_depth=None))
             except (OSError, ValueError, KeyError, TypeError) as cause:
                 problem = "is gone" if isinstance(cause, FileNotFoundError) else f"can't be read: {cause}"
                 raise InputError(f"{self._where}: its result.zarr {problem}", RESTORE) from cause
@@ -211,7 +215,8 @@ class Arrays(Mapping[str, Stored]):
         if name not in self:
             raise KeyError(name)
         try:
-            array = self.group[name]
+            group = self.group
+            array = self._listed[name] if name in self._listed else group[name]
         except (OSError, ValueError, KeyError, TypeError) as cause:
             raise InputError(f"{self._where}: its {name} is gone or damaged ({cause})", RESTORE) from cause
         if not isinstance(array, zarr.Array):

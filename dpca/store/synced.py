@@ -40,7 +40,8 @@ class SyncedStore(LocalStore):
         await asyncio.to_thread(self.delete_sync, key)
 
     async def delete_dir(self, prefix: str) -> None:
-        await self.delete(prefix)
+        if (self.root / prefix).exists():
+            await self.delete(prefix)
 
     def _put(self, key: str, value: Buffer) -> None:
         path, view = self.root / key, value.as_buffer_like()

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from dpca.errors import LedgerError, writing
 from dpca.system import durable
+from dpca.system.blas import blas_libraries
 from dpca.system.scratch import ScratchFolder
 
 FORMAT_VERSION = 3
@@ -198,7 +198,7 @@ def _shown(value: Any) -> str:
 
 def _numerics() -> dict[str, Any]:
     """What the bits of a sum depend on besides the plan. The kind of CPU decides which BLAS kernels run."""
-    loaded = [info for info in threadpool_info() if info.get("user_api") == "blas"]
+    loaded = blas_libraries()
     # SciPy may have loaded a BLAS of its own, which multiplies nothing here.
     blas = [info for info in loaded if Path(str(info.get("filepath"))).parent.name.startswith("numpy")] or loaded
     return {

@@ -139,13 +139,12 @@ class Peak:
 
     def __init__(self) -> None:
         self.stages: dict[str, int] = {}
-        """The largest sample of each stage."""
+        """The largest sample of each stage, except of those that were over before one was taken."""
         self._stage = ""
 
     def enter(self, stage: str) -> None:
-        """Begin a stage: the samples from now on belong to it."""
+        """Begin a stage: the samples from now on belong to it. A stage that ends before the next one has none."""
         self._stage = stage
-        self.look()
 
     def look(self) -> None:
         """Take a sample."""
@@ -156,14 +155,13 @@ class Peak:
 
 @contextmanager
 def watched_memory(seconds: float = SAMPLE_SECONDS) -> Iterator[Peak]:
-    """Sample the private memory of this process while the block runs, and when it ends."""
+    """Sample the private memory of this process when the block begins, while it runs, and when it ends."""
     peak, ended = Peak(), threading.Event()
+    peak.look()
 
     def sample() -> None:
-        while True:
+        while not ended.wait(seconds):
             peak.look()
-            if ended.wait(seconds):
-                return
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()

@@ -16,7 +16,7 @@ from dpca.commands.run import run
 from dpca.config.loading import load
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
-from tests.crashes import unflushed, watched
+from workflows.campaigns.crashes import unflushed, watched
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}
 

@@ -1,7 +1,7 @@
 """A campaign of damaged and made-up chunks: what is read of each, in a process whose memory is limited.
 
-    python -m tests.hostile --runs 5000 --seed 0
-    python -m tests.hostile --seed 0 --only 17
+    python -m workflows.campaigns.hostile --runs 5000 --seed 0
+    python -m workflows.campaigns.hostile --seed 0 --only 17
 
 Each run takes a chunk of Zarr or HDF5, in turn of every format below, and changes it: bits of its header or its body, its
 length, what it holds. It must be read as the values that were written, or end in the right typed error. Where the format
@@ -213,7 +213,7 @@ def outcomes(place: Path, seed: int, first: int, runs: int) -> Iterator[tuple[in
     while first < runs:
         (place / "outcomes").unlink(missing_ok=True)
         last = min(runs, first + BATCH)
-        command = [sys.executable, "-m", "tests.hostile", "--read", str(place), str(first), str(last)]
+        command = [sys.executable, "-m", "workflows.campaigns.hostile", "--read", str(place), str(first), str(last)]
         done = subprocess.run(
             [*command, "--seed", str(seed)], cwd=root, capture_output=True, text=True, env=os.environ, check=False
         )
@@ -237,7 +237,10 @@ def campaign(runs: int, seed: int, report: bool = True, only: int | None = None)
         first, last = (0, runs) if only is None else (only, only + 1)
         for number, found in outcomes(Path(directory), seed, first, last):
             if found.startswith("lost"):
-                print(f"{found}; repeat it: python -m tests.hostile --seed {seed} --only {number}", file=sys.stderr)
+                print(
+                    f"{found}; repeat it: python -m workflows.campaigns.hostile --seed {seed} --only {number}",
+                    file=sys.stderr,
+                )
             table[found.split(":")[0]] += 1
     if report:
         columns = ("same values", "right error", "other values", "lost")

@@ -1,7 +1,7 @@
 """A campaign of faults: runs that are disturbed at random moments, and what came of each after at most three resumes.
 
-    python -m tests.faults --runs 3 --seed 0
-    python -m tests.faults --seed 0 --only 17
+    python -m workflows.campaigns.faults --runs 3 --seed 0
+    python -m workflows.campaigns.faults --seed 0 --only 17
 
 Every run is a process of its own, of dpca as it is, on data of several spans. What disturbs it, and when, is drawn from the
 seed and the number of the run: a share of the time that an undisturbed one works, a write and how much of it, a file. All
@@ -34,15 +34,14 @@ import zarr
 from distributed import LocalCluster
 
 from dpca.system import durable
-from tests import hostile
-from tests.clusters import local_cluster
+from workflows.campaigns import hostile
 
 N, CHUNK, CHUNKS = 32, 2**16, 32
 ROWS, WIDTH = 40, 1_500_000
 """Samples in chunks of a whole row, which do not fit 350 MiB in columns and are copied."""
 PARTITIONS = 3
 HANGING_SECONDS = 180.0
-PRELUDE = "import sys\nfrom tests.faults import at_write, disk_full, kill\n"
+PRELUDE = "import sys\nfrom workflows.campaigns.faults import at_write, disk_full, kill\n"
 MAIN = "\nfrom dpca.cli.app import main\nmain(sys.argv[1:])\n"
 
 
@@ -455,6 +454,17 @@ def outcome(case: Case, undisturbed: dict[str, dict[str, bytes]]) -> str:
     return "lost" if ended_well else "right error"
 
 
+def cluster(directory: str) -> LocalCluster:
+    """Two workers in processes of their own, which are started again when they die, and listen on loopback alone."""
+    return LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        local_directory=f"{directory}/dask",
+    )
+
+
 def campaign(
     runs: int, seed: int, faults: Sequence[str] = tuple(FAULTS), only: int | None = None, n_chunks: int = CHUNKS
 ) -> tuple[dict[str, Counter[str]], int]:
@@ -476,7 +486,7 @@ def campaign(
             fault, draw = faults[number % len(faults)], random.Random(f"{seed} {number}")
             case = Case(place, draw, seconds, writes)
             if FAULTS[fault] is dead_worker:
-                with local_cluster(f"{directory}/dask") as case.cluster:
+                with cluster(directory) as case.cluster:
                     FAULTS[fault](case)
             else:
                 FAULTS[fault](case)
@@ -485,7 +495,7 @@ def campaign(
             struck += case.struck
             if found == "lost" or only is not None:
                 print(
-                    f"{found}: {fault}; repeat it: python -m tests.faults --seed {seed} --only {number}",
+                    f"{found}: {fault}; repeat it: python -m workflows.campaigns.faults --seed {seed} --only {number}",
                     file=sys.stderr,
                 )
                 for process in case.processes:

@@ -1,6 +1,6 @@
 """The results of some thirty runs by another commit's code and by that of the working tree, byte by byte.
 
-    python -m tests.same_bits --base COMMIT [--only CASE] [--keep DIRECTORY]
+    python -m workflows.campaigns.same_bits --base COMMIT [--only CASE] [--keep DIRECTORY]
 
 For changes that must not change a digit. Cases use what users use: the command line, `dpca.PCA` and `dpca.KernelPCA`, so
 that modules may go anywhere. Each is carried out twice in folders of its own, by processes that find one code or the other,
@@ -36,7 +36,7 @@ import h5py
 import numpy as np
 import zarr
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIDES = ("base", "here")
 """Folders of the code of the other commit and of this one, and of what each made."""
 DATA = "../../data"
