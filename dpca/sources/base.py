@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import InputError, StorageError
+from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
@@ -265,6 +265,12 @@ class Reader(ABC):
         values = tried_again(
             lambda: self._read(region), lambda cause: self._explain(region, cause), self._secrets, again=count
         )
+        shape = tuple(piece.stop - piece.start for piece in region)
+        if values.shape != shape:
+            raise DataError(
+                f"{self.layout.name}: region {describe(region)} was read as an array of shape {values.shape}, not {shape}",
+                "The data changed while they were read, or are not what their metadata say.",
+            )
         self.bytes_read += values.nbytes
         return values if self.layout.stored_dtype is None else values.view(self.layout.dtype)
 

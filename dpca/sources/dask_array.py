@@ -8,14 +8,16 @@ from typing import Any, Self
 
 import dask.array as da
 import numpy as np
+from dask.array.core import slices_from_chunks
 from dask.base import optimize
 from dask.core import flatten, get_dependencies
+from dask.local import get_sync
 from numpy.typing import NDArray
 
-from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of
+from dpca.errors import DataError, InputError
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, shifted, size_of
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.missing import type_of_masked, unmasked
+from dpca.sources.missing import keeps_values, type_of_masked, unmasked
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
@@ -35,8 +37,45 @@ class _DaskReader(Reader):
         self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
-        # The task that accumulates a slab also computes it, in its own thread.
-        return unmasked(self._array[shifted(region, self._offset)].compute(scheduler="synchronous"), self.layout.dtype)
+        # The task that accumulates a slab also computes it, in its own thread. Its blocks are put together here: where one is
+        # smaller than declared, Dask would leave memory that nobody wrote.
+        (slab,) = optimize(self._array[shifted(region, self._offset)])
+        blocks = get_sync(dict(slab.__dask_graph__() or {}), list(flatten(slab.__dask_keys__())))
+        values = self._buffer.view(slab.shape, self.layout.dtype)
+        for place, block in zip(slices_from_chunks(slab.chunks), blocks, strict=True):
+            values[place] = unmasked(self._checked(block, place, region), self.layout.dtype)
+        return values
+
+    def _checked(self, block: Any, place: Region, region: Region) -> NDArray[Any]:
+        """A block at a place in a region, if it is what the array declares.
+
+        Raises
+        ------
+        DataError
+            When it is no array, has another shape, or a dtype whose values the declared one can't keep.
+        """
+        whole = tuple(slice(p.start + r.start, p.stop + r.start) for p, r in zip(place, region, strict=True))
+        where, dtype = f"{self.layout.name}: the block of region {describe(whole)}", self._array.dtype
+        if not hasattr(block, "dtype") or hasattr(block, "toarray"):
+            raise DataError(
+                f"{where} is a {type(block).__module__}.{type(block).__name__}, and no array of NumPy",
+                "Convert blocks: x.map_blocks(lambda block: block.toarray(), dtype=x.dtype, meta=numpy.empty((0, 0)))."
+                if hasattr(block, "toarray")
+                else "Have its function return arrays: numpy.asarray(...).",
+            )
+        values: NDArray[Any] = block if isinstance(block, np.ma.MaskedArray) else np.asarray(block)
+        shape = tuple(piece.stop - piece.start for piece in place)
+        if values.shape != shape:
+            raise DataError(
+                f"{where} has shape {values.shape}, but {shape} is declared",
+                "Declare the shapes that blocks have, in da.from_delayed or as chunks= of map_blocks.",
+            )
+        if not keeps_values(values.dtype, dtype):
+            raise DataError(
+                f"{where} is of dtype {values.dtype}, but {dtype} is declared, which can't keep all of its values",
+                "Declare the dtype that blocks have, in da.from_delayed or as dtype= of map_blocks, or convert blocks there.",
+            )
+        return values
 
 
 class DaskSource(Source):

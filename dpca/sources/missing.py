@@ -41,6 +41,12 @@ def type_of_masked(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
+def keeps_values(found: np.dtype[Any], declared: np.dtype[Any]) -> bool:
+    """Whether every value of one type is a value of the other: NumPy's "safe" takes int64 for float64, too, which rounds it."""
+    rounds = found.kind in "iu" and declared.kind == "f" and found.itemsize >= declared.itemsize
+    return np.can_cast(found, declared, "safe") and not rounds
+
+
 def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Values as the given type, with NaN in place of masked ones.
 

@@ -1,9 +1,11 @@
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpca import PCA
-from dpca.errors import InputError
+from dpca.errors import DataError, InputError
 from dpca.slabs import make_plan
 from dpca.sources import as_source
 
@@ -53,3 +55,41 @@ def test_an_error_inside_the_graph_says_which_block():
     x = da.ones((4, 40), chunks=(4, 10)).map_blocks(fail, dtype=float)
     with pytest.raises(Exception, match=r"chunk \(0, 2\).*no such tape"):
         PCA(2).fit(x)
+
+
+BLOCKS = np.random.default_rng(0).normal(size=(2, 12, 50))
+
+
+@pytest.mark.parametrize("method", ["fit", "transform"])
+@pytest.mark.parametrize(
+    ("make", "dtype", "said"),
+    [
+        (lambda block: block[:, :40], "f8", r"has shape \(12, 40\), but \(12, 50\) is declared"),
+        (lambda block: np.hstack([block, block]), "f8", r"has shape \(12, 100\), but \(12, 50\) is declared"),
+        (lambda block: block[0], "f8", r"has shape \(50,\), but"),
+        (lambda block: 9 * block, "i4", "is of dtype float64, but int32 is declared"),
+        (lambda block: block + 1e8, "f4", "is of dtype float64, but float32 is declared"),
+        (lambda block: block * 1j, "f8", "is of dtype complex128, but float64 is declared"),
+        (lambda block: (block * 2**60).astype("i8"), "f8", "is of dtype int64, but float64 is declared"),
+        (lambda block: (9 * block).astype("i4"), "f4", "is of dtype int32, but float32 is declared"),
+        (sparse.csr_array, "f8", r"is a scipy\.sparse\._csr\.csr_array, and no array"),
+        (np.ndarray.tolist, "f8", r"is a builtins\.list, and no array"),
+    ],
+)
+def test_a_block_that_is_not_what_was_declared_is_refused(make, dtype, said, method):
+    x = declared(make, dtype)
+    with pytest.raises(DataError, match=r"the block of region \[0:12, (0:50|50:100)\] " + said):
+        PCA(2).fit(x) if method == "fit" else PCA(2).fit(np.hstack(BLOCKS).astype(dtype)).transform(x)
+
+
+@pytest.mark.parametrize(("made", "dtype"), [("f4", "f8"), ("i2", "f4"), ("?", "f4"), ("i4", "f8"), (">f4", "f4")])
+def test_a_block_of_a_narrower_dtype_keeps_its_values(made, dtype):
+    x = declared(lambda block: (9 * block).astype(made), dtype)
+    found, expected = PCA(2).fit(x), PCA(2).fit(np.hstack([(9 * block).astype(made).astype(dtype) for block in BLOCKS]))
+    np.testing.assert_array_equal(found.singular_values_, expected.singular_values_)
+
+
+def declared(make, dtype):
+    """Two blocks beside each other, which `make` makes, and which are declared to be (12, 50) of a dtype."""
+    parts = [da.from_delayed(dask.delayed(make)(block), (12, 50), dtype) for block in BLOCKS]
+    return da.concatenate(parts, axis=1)
