@@ -56,6 +56,10 @@ class StorageError(DpcaError):
     """A stored chunk that could not be read or decoded, or a result that could not be written."""
 
 
+class NotSeenError(StorageError):
+    """Data that a worker does not see where the process that sent it there saw them."""
+
+
 class DiskFullError(StorageError):
     """The disk is full, or the user's share of it."""
 

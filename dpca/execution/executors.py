@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 import threading
 import time
 import uuid
@@ -16,7 +17,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpca.errors import Cancelled, ClusterError, DpcaError
+from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError
 from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
 from dpca.execution.stage import Alive, Traffic
@@ -171,7 +172,7 @@ class Distributed(TaskExecutor):
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
             # Dask keeps a result as long as its future lives: release those that were added up.
             submitted[:] = [future for future in submitted if not future.done()]
-            future = self.client.submit(function, *arguments, TopicReport(topic), pure=False)
+            future = self.client.submit(_on_worker, function, *arguments, TopicReport(topic), pure=False)
             submitted.append(future)
             return future
 
@@ -242,6 +243,22 @@ def _travelled(dask_worker: Any) -> Travelled:
 
 def _itself(value: T) -> T:
     return value
+
+
+def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function; an error about files says which worker has it, since others may see them."""
+    from distributed import get_worker
+
+    here = f"worker {get_worker().address} on {socket.gethostname()}"
+    try:
+        return function(*arguments)
+    except NotSeenError as error:
+        raise NotSeenError(f"{here}: {error.message}", error.remedy, error.key) from error
+    except FileNotFoundError as cause:
+        raise NotSeenError(
+            f"{here}: there is no {cause.filename or cause}",
+            "Mount the place on every host, by the same path, or give data that all workers see.",
+        ) from cause
 
 
 class TopicReport:

@@ -50,6 +50,7 @@ from dpca.sources.zarr_store import (
     unknown,
     watched,
 )
+from dpca.sources.zarr_witness import Witness, anywhere
 
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read together in one call, since a call costs as much as such a chunk."""
@@ -62,8 +63,11 @@ CHUNKS_AT_ONCE = 10
 
 
 class _ZarrReader(Reader):
-    def __init__(self, layout: Layout, array: zarr.Array[Any], absent: str, secrets: Secrets) -> None:
+    def __init__(
+        self, layout: Layout, array: zarr.Array[Any], absent: str, secrets: Secrets, witness: Witness | None
+    ) -> None:
         super().__init__(layout, secrets)
+        self._witness = witness
         self._array, self._store = watched(array)
         self._bare = array.store
         self._files = ChunkFiles.of(array)
@@ -153,6 +157,8 @@ class _ZarrReader(Reader):
 
     def _count_absent(self) -> None:
         absent = self._store.absent
+        if self._witness is not None:
+            self._witness.check_absent(absent, self._array, self.layout.name)
         if self._absent == "damage":
             raise StorageError(
                 f"{self.layout.name}: {min(absent)} is gone from the copy that was made of it",
@@ -210,7 +216,9 @@ class ZarrSource(Source):
         absent_chunks: str = "fill",
         secrets: Secrets | None = None,
     ) -> None:
+        array = anywhere(array)
         self._array, self._absent, self._secrets = array, absent_chunks, secrets or Secrets()
+        self._witness: Witness | None = None
         dtype = check_dtype(name, array.dtype)
         attributes = attributes_of(array)
         names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
@@ -235,8 +243,13 @@ class ZarrSource(Source):
     def like(self, layout: Layout) -> ZarrSource:
         """The same array with the layout of another: its markers of missing values, packing, dimensions and name."""
         copy = object.__new__(ZarrSource)
-        copy._array, copy._absent, copy._secrets, copy.layout = self._array, self._absent, self._secrets, layout
+        copy.__dict__.update(self.__dict__, layout=layout)
         return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For another process, perhaps on another host.
+        self._witness = self._witness or Witness.of(self._array)
+        return self.__dict__
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         ahead: dict[str, int] = {}
@@ -265,7 +278,9 @@ class ZarrSource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        reader = _ZarrReader(self.layout, self._array, self._absent, self._secrets)
+        if self._witness is not None:
+            self._witness.check(self._array, self.layout.name)
+        reader = _ZarrReader(self.layout, self._array, self._absent, self._secrets, self._witness)
         try:
             yield reader
         finally:
