@@ -31,7 +31,7 @@ def assert_components(found, rows, maps):
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(40, 80), name=st.sampled_from(list(operators(40))))
-@examples(30)
+@examples(20)
 def test_pca(seed, n, name):
     data = samples(seed, n, 120)
     operator, direct = operators(n, seed)[name]
@@ -48,7 +48,7 @@ def test_pca(seed, n, name):
 @given(
     seed=st.integers(0, 10**6), n=st.integers(40, 80), lags=st.integers(1, 8), step=st.integers(1, 4), x=st.booleans()
 )
-@examples(20)
+@examples(10)
 def test_extended(seed, n, lags, step, x):
     data, windows = samples(seed, n, 60), n - (lags - 1) * step
     chain = Chain(n, (Anomalies(np.arange(n) % 4),) if x else ())
@@ -62,7 +62,7 @@ def test_extended(seed, n, lags, step, x):
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(40, 80), padding=st.sampled_from(["none", "exp"]))
-@examples(20)
+@examples(8)
 def test_hilbert(seed, n, padding):
     data = samples(seed, n, 100)
     direct = operators(n)["analytic" if padding == "none" else "analytic, padded"][1]

@@ -48,7 +48,7 @@ def matched(values, others):
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(40, 80), rank=st.integers(1, 6), is_complex=st.booleans())
-@examples(20)
+@examples(10)
 def test_exact_dmd_is_that_of_the_snapshots(seed, n, rank, is_complex):
     data = samples(seed, n, 120)
     chain = Chain(n, (Center(n), Analytic(n)) if is_complex else (Center(n),))

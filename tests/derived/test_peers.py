@@ -181,8 +181,7 @@ def test_pca_of_eofs_weighted_by_area(name):
     of_eofs(theirs(x), weights, fit, weighted.centred.T @ fit.coefficients, 1e-11)
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("name", rows(15))
+@pytest.mark.parametrize(("name", "weighted"), [*((name, True) for name in rows(15)), (next(iter(rows(15))), False)])
 def test_pca_of_eofs_from_the_gram_matrix_that_a_run_on_real_data_keeps(name, weighted, shared_data):
     folder = shared_data("climate-sst")
     sst, land = np.load(folder / "sst.npy"), np.isnan(np.load(folder / "sst.npy")[0])

@@ -9,10 +9,10 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpca import PCA
 from dpca.errors import OverBudgetError, PrecisionError
+from tests.estimators.checks import all_checks_of
 from tests.stores import random_array
 
 
@@ -22,7 +22,7 @@ def more_repeated_than_given(estimator):
     return {f"check_sample_weight_equivalence_on_{kind}_data": "the number of components is another" for kind in kinds}
 
 
-@parametrize_with_checks([PCA(), PCA(2), PCA(1, whiten=True)], expected_failed_checks=more_repeated_than_given)
+@all_checks_of(PCA(2), PCA(), PCA(1, whiten=True), expected_failed_checks=more_repeated_than_given)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 

@@ -15,17 +15,17 @@ from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpca
 from dpca import KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
 from tests.clusters import local_cluster
 from tests.drawn import examples
+from tests.estimators.checks import all_checks_of
 from tests.stores import counted, random_array
 
 
-@parametrize_with_checks([KernelPCA(), KernelPCA(2, kernel="rbf", fit_inverse_transform=True)])
+@all_checks_of(KernelPCA(2, kernel="rbf", fit_inverse_transform=True), KernelPCA())
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -74,13 +74,13 @@ def test_random_data_as_scikit_learn(kernel):
     compare(kernel, x[:45], x[45:])
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ["rbf", "cosine"])
 def test_faces_as_scikit_learn(kernel, shared_data):
     faces = np.load(shared_data("orl-faces") / "faces_400x10304_u8.npy")[::4].astype(float)
     compare(kernel, faces[:80], faces[80:])
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ["linear", "poly", "sigmoid"])
 def test_golub_as_scikit_learn(kernel, shared_data):
     values = np.load(shared_data("golub-expression") / "expression_72x7129_f64.npy")
     compare(kernel, values[:60], values[60:])
@@ -117,7 +117,7 @@ def test_missing_values_are_the_features_mean():
 STORED = ["NumPy", "Dask", "Zarr", "HDF5"]
 
 
-@examples(15)
+@examples(10)
 @given(
     n=st.integers(4, 30),
     m=st.integers(1, 12),

@@ -20,9 +20,7 @@ from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, DataError, InputError, OutputExistsError
 from dpca.estimators.base import NotPortable
 from dpca.store.results import open_result
-from tests.clusters import local_cluster
 from tests.commands.calls import dpca as command
-from tests.commands.calls import dpca_process
 from tests.stores import random_array
 
 X = random_array(0, (12, 300), "f4")
@@ -41,11 +39,16 @@ class CarryingNothing(PCA):
     _carried_bytes = 0
 
 
-def refused(*arguments):
+@pytest.fixture
+def refused(capsys):
     """The message of a command that ends with 2."""
-    done = dpca_process(*arguments)
-    assert done.returncode == 2, done.stderr
-    return done.stderr
+
+    def message(*arguments):
+        capsys.readouterr()
+        assert command(*arguments) == 2
+        return capsys.readouterr().err
+
+    return message
 
 
 FIT = """
@@ -225,7 +228,7 @@ LAT, LON = np.linspace(60, 10, 6), np.arange(5.0)
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("model", [PCA(2, samples_axis="time"), KernelPCA(2, samples_axis="time", kernel="rbf")])
-def test_other_coordinates_are_refused_in_python_as_on_the_command_line(here, model, lazy):
+def test_other_coordinates_are_refused_in_python_as_on_the_command_line(here, model, lazy, refused):
     data = field(time=DAYS, lat=LAT, lon=LON)
     fitted = clone(model).fit(data.chunk(lat=2) if lazy else data)
     same = fitted.transform(data)
@@ -243,9 +246,9 @@ def test_other_coordinates_are_refused_in_python_as_on_the_command_line(here, mo
     assert "feature 0 along 'lat' is 10.0" in message
 
 
-def test_a_client_stays_with_clones_and_does_not_travel(tmp_path):
+def test_a_client_stays_with_clones_and_does_not_travel(cluster):
     x = random_array(0, (12, 40), "f8")
-    with local_cluster(tmp_path) as cluster, Client(cluster, set_as_default=False) as client:
+    with Client(cluster, set_as_default=False) as client:
         given = PCA(2, client=client)
         assert clone(given).client is client
         search = GridSearchCV(given, {"n_components": [1, 2]}, cv=2).fit(x)
@@ -289,7 +292,7 @@ def test_samples_keep_the_name_of_their_dimension(here):
         np.testing.assert_array_equal(exported.time, DAYS)
 
 
-def test_results_of_the_first_version_still_open(here):
+def test_results_of_the_first_version_still_open(here, refused):
     """They keep no inventory, and call the samples `sample`."""
     (here / "c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 2}\noutput: {path: r, report: false}\n")
     assert command("run", "c.yaml") == 0
@@ -302,8 +305,8 @@ def test_results_of_the_first_version_still_open(here):
     assert "components/c/0/0 is gone" in refused("transform", "r", "x.npy", "--out", "s.zarr")
 
 
-def test_blocks_on_a_cluster_do_not_travel_in_a_pickle(tmp_path):
-    with local_cluster(tmp_path) as cluster, Client(cluster) as client:
+def test_blocks_on_a_cluster_do_not_travel_in_a_pickle(cluster, tmp_path):
+    with Client(cluster) as client:
         lazy = da.from_array(X, chunks=(12, 100)).persist()
         fitted = KernelPCA(2, kernel="rbf", client=client).fit(lazy)
         with pytest.raises(NotPortable, match="training data are blocks on a cluster"):

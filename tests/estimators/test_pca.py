@@ -18,7 +18,6 @@ from dpca.errors import ConfigError, DataError, InputError
 from dpca.numerics.ladder import working_dtype
 from dpca.numerics.panels import Rules
 from dpca.sources import as_source
-from tests.clusters import local_cluster
 from tests.drawn import examples
 from tests.planning.test_slabs import chunkings
 from tests.reference import assert_right, dense_pca
@@ -28,7 +27,7 @@ from tests.stores import random_array
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
 
 
-@examples(60)
+@examples(30)
 @given(st.data())
 def test_any_shape_chunking_orientation_dtype_and_spans_give_the_dense_answer(data):
     n = data.draw(st.integers(2, 40), "n")
@@ -194,10 +193,10 @@ def test_irregular_dask_chunks_are_written_right(monkeypatch):
     np.testing.assert_allclose(np.asarray(found.outputs.array("components")), PCA(3).fit(x).components_, atol=1e-12)
 
 
-def test_it_runs_on_the_active_client_and_on_a_given_one(tmp_path):
+def test_it_runs_on_the_active_client_and_on_a_given_one(cluster, tmp_path):
     x = random_array(0, (10, 400), "f8")
     expected = PCA(3).fit(x)
-    with local_cluster(tmp_path) as cluster, Client(cluster) as client:
+    with Client(cluster) as client:
         for fitted in (
             PCA(3).fit(da.from_array(x, chunks=(10, 90))),
             PCA(3, client=client, store=tmp_path / "kept.zarr").fit(x),

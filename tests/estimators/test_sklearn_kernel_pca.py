@@ -13,7 +13,11 @@ NOT_APPLICABLE = {
     "test_kernel_pca_sparse": "the linear kernel has an inverse here without fit_inverse_transform: PCA's",
     "test_kernel_pca_raise_not_fitted_error": "the linear kernel has an inverse here without fit_inverse_transform: PCA's",
     "test_precomputed_kernel_not_psd[randomized": "an error of their randomized solver",
+    "test_kernel_pca_solvers_equivalence": "their solvers against each other, which are one here",
 }
+
+# Their solvers: "auto" stands for all, since dpca's does not depend on them.
+ALIKE = {"dense", "arpack", "randomized"}
 
 # Of the classifier beside.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

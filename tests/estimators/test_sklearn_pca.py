@@ -29,7 +29,7 @@ NOT_APPLICABLE = {
 
 
 # Their solvers: one stands for all, since dpca's does not depend on them.
-ALIKE = {"arpack", "randomized", "covariance_eigh"}
+ALIKE = {"auto", "arpack", "randomized", "covariance_eigh"}
 
 
 class PCA(dpca.PCA):

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+import zarr
 
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, decomposed, relationships, write_plink
-from tests.genotypes.test_scales import run
+from tests.genotypes.test_scales import plain_result, run
+from tests.made import made
 
 K = 4
 
@@ -22,7 +24,8 @@ def lower(matrix):
 
 def test_eigenvectors_as_plink2_writes_them(capsys):
     of = cohort()
-    arrays = run(write_plink(of, "cohort"))
+    made(plain_result)
+    arrays = zarr.open_group("result/result.zarr", mode="r")
     capsys.readouterr()
     assert dpca("export", "result", "--to", "plink") == 0
     assert capsys.readouterr().out.split() == ["result.eigenvec", "result.eigenval"]
@@ -61,7 +64,7 @@ def test_ids_that_repeat_are_written_without_their_family():
 
 def test_relationships_as_gcta_reads_them():
     of = cohort()
-    run(write_plink(of, "cohort"))
+    made(plain_result)
     assert dpca("export", "result", "--to", "grm") == 0
     matrix, shared = relationships(of.dosages)
     np.testing.assert_allclose(triangle("result.grm.bin"), lower(matrix), rtol=2e-7, atol=1e-7)

@@ -15,6 +15,7 @@ from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, decomposed, some, standardized, write_plink
 from tests.genotypes.test_projection import expected, projected
 from tests.genotypes.test_scales import K, assert_decomposes, matrix_of, run
+from tests.made import made
 
 NEW = np.arange(60) % 4 == 0
 
@@ -106,12 +107,17 @@ def test_alleles_that_are_not_known_are_not_guessed(capsys):
     assert "keeps no record of the alleles of its variants" in capsys.readouterr().err
 
 
+def result_of(reference):
+    """Leave the components of a cohort here."""
+    run(write_plink(reference, "reference"), model={"n_components": 3})
+
+
 @pytest.mark.parametrize(
     ("dtype", "factor", "offset"), [("i2", 0.01, 0.0), ("i2", 0.5, 1.0), ("u1", 0.01, 0.0), ("f4", 1.0, 0.0)]
 )
 def test_packed_dosages_are_turned_as_dosages(dtype, factor, offset):
     reference, new = parts(cohort(missing=0.0))
-    run(write_plink(reference, "reference"), model={"n_components": 3})
+    made(result_of, reference)
     there = np.arange(800) % 10 > 0
     other = some(swapped(new), variants=np.flatnonzero(there))
     write_plink(other, "bim")

@@ -9,17 +9,14 @@ import zarr
 
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, some, standardized, write_plink
+from tests.made import made
 
 K = 3
 OTHER = {"A": "T", "G": "C", "C": "G", "T": "A"}
 
 
-@pytest.fixture
-def people():
-    """A reference of 45 people, with its result, and 15 others in the same variants."""
-    of = cohort(d=2000)
-    new = np.arange(60) % 4 == 0
-    reference, others = some(of, people=np.flatnonzero(~new)), some(of, people=np.flatnonzero(new))
+def result_of(reference):
+    """Leave the components of a cohort here."""
     write_plink(reference, "reference")
     config = {
         "input": {"uri": "reference.bed"},
@@ -29,6 +26,15 @@ def people():
     }
     Path("config.yaml").write_text(yaml.safe_dump(config))
     assert dpca("run", "config.yaml") == 0
+
+
+@pytest.fixture
+def people():
+    """A reference of 45 people, with its result, and 15 others in the same variants."""
+    of = cohort(d=2000)
+    new = np.arange(60) % 4 == 0
+    reference, others = some(of, people=np.flatnonzero(~new)), some(of, people=np.flatnonzero(new))
+    made(result_of, reference)
     return reference, others
 
 

@@ -23,6 +23,7 @@ from tests.genotypes.cohorts import (
     standardized,
     write_plink,
 )
+from tests.made import made
 from workflows.genotypes.make import write_vcf_zarr
 
 K = 4
@@ -40,6 +41,11 @@ def run(uri, convention="plink2", missing="pairwise", *, code=0, out="result", r
     Path("config.yaml").write_text(yaml.safe_dump(config))
     assert dpca("run", "config.yaml", "--overwrite") == code
     return zarr.open_group(f"{out}/result.zarr", mode="r") if code == 0 else code
+
+
+def plain_result():
+    """Leave the components of a cohort here."""
+    run(write_plink(cohort(), "cohort"))
 
 
 def counts(out="result"):
@@ -81,9 +87,9 @@ def test_conventions(convention, n_missing):
 
 
 def test_alike_variants_count_among_those_that_two_people_have_as_in_plink2():
-    of = cohort()
-    arrays = run(write_plink(of, "cohort"))
-    _, shared = relationships(of.dosages)
+    made(plain_result)
+    _, shared = relationships(cohort().dosages)
+    arrays = zarr.open_group("result/result.zarr", mode="r")
     np.testing.assert_array_equal(arrays["n_shared_features"][...], shared)
 
 
@@ -211,8 +217,7 @@ def test_leaving_a_chromosome_out_reads_nothing(capsys):
 
 
 def test_operators_along_samples_are_refused_where_entries_were_divided(capsys):
-    write_plink(cohort(), "cohort")
-    run("cohort.bed")
+    made(plain_result)
     analyses = [{"name": "half", "samples": [{"select": {"samples": list(range(30))}}], "model": {"kind": "pca"}}]
     asked = {"from": "result", "analyses": analyses, "components": False, "output": {"path": "derived"}}
     Path("derive.yaml").write_text(yaml.safe_dump(asked))
@@ -229,7 +234,7 @@ def test_operators_along_samples_are_refused_where_entries_were_divided(capsys):
     dtype=st.sampled_from(["i1", "i2", "f4", "f8"]),
     by_people=st.booleans(),
 )
-@examples(40)
+@examples(20)
 def test_any_dosages(seed, n, d, missing, convention, dtype, by_people):
     rng = np.random.default_rng(seed)
     dosages = rng.binomial(2, rng.uniform(0, 1, (d, 1)), (d, n)).astype(np.int8)

@@ -87,7 +87,7 @@ def cases(draw):
 
 
 @given(cases(), st.sampled_from([0, 2, 3]), st.booleans())
-@examples(16)
+@examples(10)
 def test_each_group_has_the_products_of_its_features(case, n_folds, scaled):
     x, axis, labels, along, cuts = case
     rules = Rules(scale="std" if scaled else "none")
@@ -129,7 +129,7 @@ def test_each_group_has_the_products_of_its_features(case, n_folds, scaled):
 
 
 @given(cases(), st.integers(2, 4))
-@examples(20)
+@examples(10)
 def test_groups_for_validation_add_up_to_the_gram_matrix_and_each_has_some_features(case, n_folds):
     x, axis, _, _, cuts = case
     if x.size // N < 4 * n_folds:

@@ -131,7 +131,7 @@ def cases(draw):
     return arrays, rules, weights, of_samples, draw(st.sampled_from(["none", "first_eigenvalue", "total_variance"]))
 
 
-@examples(18)
+@examples(12)
 @given(cases())
 def test_groups_are_one_array_of_scaled_columns(case):
     arrays, rules, weights, of_samples, scaling = case

@@ -89,7 +89,7 @@ def drawn_rules(draw):
 
 
 @given(st.integers(4, 40), st.integers(4, 40), drawn_rules(), st.integers(0, 999), st.data())
-@examples(30)
+@examples(16)
 def test_scales_weights_filters_and_missing_values_are_those_of_numpy(n, d, rules, seed, data):
     rng = np.random.default_rng(seed)
     x = rng.normal(3, 1, (n, d)) * rng.gamma(2, size=d)
@@ -119,7 +119,7 @@ def test_scales_weights_filters_and_missing_values_are_those_of_numpy(n, d, rule
     st.sampled_from(["frequency", "reliability"]),
     st.integers(0, 999),
 )
-@examples(25)
+@examples(14)
 def test_weights_of_samples(n, d, rules, kind, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(2, 1, (n, d)) * rng.gamma(2, size=d)
@@ -133,8 +133,9 @@ def test_weights_of_samples(n, d, rules, kind, seed):
     check(found, x, rules, 3, sample_weights=weights)
 
 
-@pytest.mark.parametrize("solver", ["auto", "gram_eigh", "tsqr"])
-@pytest.mark.parametrize("dtype", ["i1", "f4", "f8"])
+@pytest.mark.parametrize(
+    ("solver", "dtype"), [("auto", "i1"), ("gram_eigh", "f4"), ("gram_eigh", "f8"), ("tsqr", "i1"), ("tsqr", "f8")]
+)
 def test_a_frequency_is_a_repeated_sample(solver, dtype):
     rng = np.random.default_rng(5)
     x = rng.integers(-9, 9, (12, 300)).astype(dtype)
@@ -286,7 +287,7 @@ def test_open_source_is_not_changed_by_a_mask(tmp_path):
     st.sampled_from([0.01, 0.3]),
     st.integers(0, 999),
 )
-@examples(30)
+@examples(12)
 def test_pairwise_divides_by_the_features_that_both_samples_have(n, d, scale, share, seed):
     rng = np.random.default_rng(seed)
     x = rng.normal(2, 1, (n, d)) * rng.gamma(2, size=d)
@@ -336,12 +337,11 @@ def test_what_pairwise_is_not_defined_for(what):
         Model(2, Rules(missing="pairwise"), **what).check("x", 5, 9)
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", [(30, 900), (300, 20)])
 @pytest.mark.parametrize("what", ["weights", "mask", "samples", "pairwise"])
-def test_digits_are_right_with_weights_masks_and_pairs(what, shape, seed):
+def test_digits_are_right_with_weights_masks_and_pairs(what, shape):
     """The certificate's claims in single precision, of graded values down to where it has no digits left."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     n, d = shape
     k = min(shape) - 2
     left, right = (np.linalg.qr(rng.normal(size=(m, k)))[0] for m in shape)

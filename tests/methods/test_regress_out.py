@@ -93,7 +93,7 @@ def drawn_rules(draw):
 
 
 @given(st.integers(6, 70), drawn_rules(), st.integers(0, 999), st.data())
-@examples(20)
+@examples(12)
 def test_what_is_left_of_each_feature_is_that_of_least_squares(d, rules, seed, data):
     rng = np.random.default_rng(seed)
     design = design_of(rng, data.draw(st.booleans(), "months"), data.draw(st.integers(0, 3), "trend"), covariates=1)

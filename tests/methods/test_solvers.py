@@ -1,5 +1,7 @@
 """What each solver and precision gives on spectra that are known: the digits that it claims, and no less."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,7 @@ TABLE = {
 }
 
 
+@cache
 def errors(condition, solver, precision):
     sigma = np.logspace(0, -np.log10(condition), K)
     x = with_spectrum(sigma)

@@ -51,7 +51,7 @@ def sketch_of(matrix):
     return Sketch(columns, matrix @ columns)
 
 
-@examples(30)
+@examples(16)
 @given(
     st.sampled_from(list(SPECTRA)),
     st.integers(4, 90),

@@ -56,8 +56,9 @@ def unequal(n, d, seed=0):
     return noise(n, d, seed) * np.exp(np.random.default_rng(seed + 1).normal(size=d))
 
 
-@pytest.mark.parametrize(("n", "d"), [(20, 3000), (60, 3000), (200, 2000), (300, 60)])
-@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("n", "d", "k"), [(20, 3000, 3), (60, 3000, 1), (60, 3000, 8), (200, 2000, 3), (300, 60, 1), (300, 60, 8)]
+)
 def test_signal_in_white_noise_is_counted(n, d, k):
     found = suggestions(eigenvalues_of(noise(n, d) + signal(n, d, k)))
     assert found["gavish_donoho"] == found["marchenko_pastur"] == k
@@ -72,7 +73,7 @@ def test_noise_that_is_not_white_is_said_to_be_so_and_not_counted(kind, n, d):
     assert noise_misfit(given) > allowed_misfit(given.most)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("n", "d", "k"), [(20, 2000, 0), (30, 20_000, 3), (60, 2000, 20), (200, 2000, 60)])
 def test_white_noise_passes_for_white_beneath_any_number_of_signals(n, d, k, seed):
     given = eigenvalues_of(noise(n, d, seed) + signal(n, d, k, seed=seed + 9))

@@ -31,7 +31,7 @@ def falling(n, d, seed):
 
 
 @pytest.mark.parametrize("solver", ["auto", "tsqr"])
-@examples(12)
+@examples(8)
 @given(center=st.booleans(), scale=st.sampled_from(["none", "std"]), tall=st.booleans(), seed=st.integers(0, 99))
 def test_a_preview_is_the_spectrum_of_the_spans_that_are_added_up(solver, center, scale, tall, seed):
     x = falling(320, 30, seed) if tall else falling(30, 320, seed)

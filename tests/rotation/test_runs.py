@@ -64,8 +64,7 @@ def check_consistent(found, x, n):
     return certificate
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("kind", "dtype"), [*((kind, "f8") for kind in KINDS), ("promax", "f4")])
 def test_rotated_scores_and_components_are_those_of_the_rotation(kind, dtype):
     x = mixture(dtype=dtype)
     found = decompose_array(x, 5, rotation=Rotating(kind, n_components=4), slab_bytes=40 * 8 * 60, n_spans=4)
@@ -120,8 +119,9 @@ def test_nothing_is_read_for_a_rotation():
     assert (seen == 2).all()
 
 
-@pytest.mark.parametrize("shape", [(40, 30, 20), (400, 30)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "shape"), [*((kind, (40, 30, 20)) for kind in KINDS), ("promax", (400, 30)), ("jade", (400, 30))]
+)
 def test_one_worker_and_two_give_the_same_bits(kind, shape):
     names = ("rotated_components", "rotated_scores", "rotation_matrix", "rotated_explained_variance")
     one, two = (
