@@ -11,7 +11,7 @@ from dpca.commands.derive import plan
 from dpca.config.loading import load_derive
 from tests.commands.calls import dpca, dpca_process
 
-N, D = 2000, 4000
+N, D = 2000, 2400
 MODELS = [
     "{kind: pca, n_components: 10}",
     "{kind: pca, n_components: 10, resampling: {draws: 60, standard_errors: true}}",
@@ -36,26 +36,49 @@ MODELS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gram_eigh", "tsqr"])
-def result(request, tmp_path_factory):
-    """A run of 2000 samples with two groups of features, which keeps K or R."""
+OF_FACTOR = [
+    "{kind: pca, n_components: 10}",
+    "{kind: pca, n_components: 10, resampling: {kind: leave_out, by: {uri: some.npy}, standard_errors: true, columns: 5}}",
+    "{kind: extended, lags: 3, n_components: 10}",
+    "{kind: hilbert, n_components: 5}",
+    "{kind: dmd, rank: 12}",
+    "{kind: spod, block: 256}",
+    "{kind: distances}",
+    "{kind: mca, groups: [a, b], n_components: 10, permutations: 9}",
+]
+"""Those in whose arrays a kept R makes a difference of its own; the others factor it, or multiply it out, as one of these does."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """2000 samples."""
     place = tmp_path_factory.mktemp("kept")
     rng, t = np.random.default_rng(0), np.arange(N)
     x = np.outer(np.cos(2 * np.pi * t / 50), rng.standard_normal(D)) + np.outer(
         np.sin(2 * np.pi * t / 50), rng.standard_normal(D)
     )
-    zarr.create_array(str(place / "x.zarr"), data=(10 * x + rng.standard_normal((N, D))).astype("f4"), chunks=(N, 500))
-    (place / "r.yaml").write_text(
-        f"input: {{uri: {place}/x.zarr}}\nmodel: {{n_components: 2, svd_solver: {request.param}}}\n"
-        f"output: {{path: {place}/r, components: false, groups: {{ranges: {{a: [0, 2500], b: [2500, {D}]}}}}}}\n"
+    zarr.create_array(str(place / "x.zarr"), data=(10 * x + rng.standard_normal((N, D))).astype("f4"), chunks=(N, 400))
+    return place
+
+
+def result_of(data, solver):
+    """A run on them with two groups of features, which keeps K or R."""
+    place = data / solver
+    (data / "r.yaml").write_text(
+        f"input: {{uri: {data}/x.zarr}}\nmodel: {{n_components: 2, svd_solver: {solver}}}\n"
+        f"output: {{path: {place}, components: false, groups: {{ranges: {{a: [0, 1400], b: [1400, {D}]}}}}}}\n"
     )
-    assert dpca("run", place / "r.yaml") == 0
-    return place / "r"
+    if not place.exists():
+        assert dpca("run", data / "r.yaml") == 0
+    return place
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", MODELS)
-def test_analyses_and_maps_take_what_was_planned(result, model):
+@pytest.mark.parametrize(
+    ("solver", "model"), [*(("gram_eigh", model) for model in MODELS), *(("tsqr", model) for model in OF_FACTOR)]
+)
+def test_analyses_and_maps_take_what_was_planned(data, solver, model):
+    result = result_of(data, solver)
     operators = "[select: {samples: {start: 1}}, detrend: {}]"
     Path("d.yaml").write_text(
         f"from: {result}\ntime: index\nanalyses: [{{name: a, samples: {operators}, model: {model}}}]\noutput: {{path: d, report: false}}\n"
@@ -73,7 +96,7 @@ def test_analyses_and_maps_take_what_was_planned(result, model):
     assert done.returncode == 0, done.stderr
     memory = json.loads(Path("d/manifest.json").read_text())["memory"]
     for stage in memory["planned_bytes_of_stages"]:
-        assert memory["peak_bytes_of_stages"][stage] <= memory["planned_bytes_of_stages"][stage], (stage, memory)
+        assert memory["peak_bytes_of_stages"].get(stage, 0) <= memory["planned_bytes_of_stages"][stage], (stage, memory)
         assert memory["planned_bytes_of_stages"][stage] <= before[stage], (
             stage,
             before,

@@ -1,7 +1,10 @@
-"""Calling the commands, and the array that their tests share."""
+"""Calling the commands, and what their tests share."""
 
 import subprocess
 import sys
+from pathlib import Path
+
+import zarr
 
 from dpca.cli.app import main
 from tests.stores import random_array
@@ -21,3 +24,20 @@ def dpca(*arguments):
 def dpca_process(*arguments):
     """In a process of its own, for what depends on its memory or environment."""
     return subprocess.run([sys.executable, "-m", "dpca", *map(str, arguments)], capture_output=True, text=True)
+
+
+def sets(*keys):
+    """Keys of a configuration, as a command takes them."""
+    return [word for key in keys for word in ("--set", key)]
+
+
+def given():
+    """What the fixture `config` gives."""
+    zarr.create_array("x.zarr", data=X, chunks=(5, 20, 7), dimension_names=("time", "lat", "lon"))
+    Path("c.yaml").write_text("input:\n  uri: x.zarr\nmodel:\n  n_components: 4\noutput:\n  path: out/r\n")
+
+
+def run(write, *keys):
+    """What `write()` leaves, and the result of its c.yaml: for `made`, wherever a test only reads it."""
+    write()
+    assert dpca("run", "c.yaml", *sets(*keys)) == 0

@@ -1,13 +1,9 @@
-from pathlib import Path
-
 import pytest
-import zarr
 
-from tests.commands.calls import X
+from tests.commands.calls import given
 
 
 @pytest.fixture
-def config(tmp_path):
-    zarr.create_array("x.zarr", data=X, chunks=(5, 20, 7), dimension_names=("time", "lat", "lon"))
-    Path("c.yaml").write_text("input:\n  uri: x.zarr\nmodel:\n  n_components: 4\noutput:\n  path: out/r\n")
+def config():
+    given()
     return "c.yaml"

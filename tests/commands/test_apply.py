@@ -12,19 +12,23 @@ import zarr
 
 from dpca import PCA
 from dpca.sources.dask_array import DaskSource
-from tests.clusters import local_cluster
 from tests.commands.calls import X, dpca, dpca_process
+from tests.made import made
 from tests.stores import counted, random_array
 
 FEATURES = (20, 30)
 DIMS = ("time", "lat", "lon")
 
 
-def run(x, *keys, samples_axis=0, **how):
-    """A result `r` of x."""
-    zarr.create_array("x.zarr", data=x, chunks=how.pop("chunks", (5, 20, 7)), dimension_names=how.pop("dims", None))
+def make(x, *keys, samples_axis=0, chunks=(5, 20, 7)):
+    zarr.create_array("x.zarr", data=x, chunks=chunks)
     Path("c.yaml").write_text(f"input: {{uri: x.zarr, samples_axis: {samples_axis}}}\noutput: {{path: r}}\n")
     assert dpca("run", "c.yaml", *(word for key in keys for word in ("--set", key))) == 0
+
+
+def run(x, *keys, **how):
+    """A result `r` of x."""
+    made(make, x, *keys, **how)
     return zarr.open_group("r/result.zarr", mode="r")
 
 
@@ -46,8 +50,10 @@ NEW = random_array(7, (23, *FEATURES), "f4")
 KEYS = ("model.n_components=4", "preprocess.scale=std", "model.whiten=true")
 
 
-@pytest.mark.parametrize("n", [1, 23])
-@pytest.mark.parametrize("kind", ["zarr", "hdf5", "hdf5 gzip", "npy", "zarr of whole rows"])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [("zarr", 1), ("zarr", 23), ("hdf5", 1), ("hdf5 gzip", 23), ("npy", 1), ("npy", 23), ("zarr of whole rows", 23)],
+)
 def test_new_samples_of_any_number_from_any_source(kind, n, tmp_path):
     result, new = run(X, *KEYS), NEW[:n]
     if kind.startswith("zarr"):
@@ -64,8 +70,7 @@ def test_new_samples_of_any_number_from_any_source(kind, n, tmp_path):
     np.testing.assert_allclose(scores_of("scores.zarr"), expected_scores(result, new), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(60, 3, 4), (6, 9, 11)])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(("shape", "axis"), [((30, 3, 4), 0), ((30, 3, 4), 2), ((6, 5, 7), 0), ((6, 5, 7), 1)])
 def test_the_samples_of_the_fit_have_the_scores_of_the_fit(shape, axis, monkeypatch):
     """Whichever side was kept, along any axis, in groups of any size."""
     monkeypatch.setattr("dpca.methods.projection.GROUP_SAMPLES", 7)
@@ -149,7 +154,7 @@ def fitted_to_a_field():
 
 
 def test_features_are_known_by_name(capsys):
-    fitted_to_a_field()
+    made(fitted_to_a_field)
     dataset(NEW, time=np.arange(100, 123)).to_zarr("new.zarr", zarr_format=3, consolidated=False)
     assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 0
     with xr.open_zarr("s.zarr") as scores:
@@ -280,34 +285,36 @@ def test_more_memory_than_there_is_exits_3_and_says_how_much_would_do(capsys):
     assert "--memory is 'much', but an amount such as 8GiB is allowed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("shape", [(60, 3, 4), (6, 9, 11)])
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("whiten", ["true", "false"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "whiten"),
+    [
+        *(((30, 3, 4), axis, whiten) for axis, whiten in ((0, "true"), (1, "false"), (2, "true"))),
+        *(((6, 5, 7), axis, whiten) for axis, whiten in ((0, "false"), (1, "true"), (2, "false"))),
+    ],
+)
 def test_a_reconstruction_is_the_mean_and_what_components_explain(shape, axis, whiten, monkeypatch):
     monkeypatch.setattr("dpca.methods.projection.CHUNK_BYTES", 500)
     x = np.moveaxis(random_array(0, shape, "f8"), 0, axis)
-    run(
-        x,
-        "model.n_components=3",
-        "preprocess.scale=std",
-        f"model.whiten={whiten}",
-        samples_axis=axis,
-        chunks=(2, 3, 2),
-    )
-    fitted = PCA(3, scale="std", samples_axis=axis).fit(x)
-    expected = fitted.inverse_transform(fitted.transform(x))
+    keys = ("model.n_components=3", "preprocess.scale=std", f"model.whiten={whiten}")
+    make(x, *keys, samples_axis=axis, chunks=(2, 3, 2))
+    rows = np.moveaxis(x, axis, 0)
+    mean, scale = rows.mean(axis=0), rows.std(axis=0, ddof=1)
+    u, s, vt = np.linalg.svd(((rows - mean) / scale).reshape(len(rows), -1), full_matrices=False)
+
+    def explained(k):
+        return mean + scale * ((u[:, :k] * s[:k]) @ vt[:k]).reshape(rows.shape)
+
     assert dpca("reconstruct", "r", "--out", "y.zarr") == 0
     found = zarr.open_group("y.zarr", mode="r")["reconstruction"]
     assert found.shape == x.shape
-    np.testing.assert_allclose(found[...], expected, atol=1e-9)
+    np.testing.assert_allclose(found[...], np.moveaxis(explained(3), 0, axis), atol=1e-9)
     assert dpca("reconstruct", "r", "--out", "z.zarr", "--samples", "4,0:3", "--n-components", "1") == 0
-    fewer = PCA(1, scale="std", samples_axis=axis).fit(x)
-    expected = np.take(fewer.inverse_transform(fewer.transform(x)), [4, 0, 1, 2], axis=axis)
+    expected = np.moveaxis(explained(1)[[4, 0, 1, 2]], 0, axis)
     np.testing.assert_allclose(zarr.open_group("z.zarr", mode="r")["reconstruction"][...], expected, atol=1e-9)
 
 
 def test_a_reconstruction_has_the_axes_and_coordinates_of_the_input():
-    fitted_to_a_field()
+    made(fitted_to_a_field)
     assert dpca("reconstruct", "r", "--out", "y.zarr", "--samples", "2,5") == 0
     with xr.open_zarr("y.zarr") as again:
         assert again.reconstruction.dims == ("time", "lat", "lon")
@@ -339,19 +346,6 @@ def test_all_components_give_the_data_back():
     run(X.astype("f8"), "model.n_components=12")
     assert dpca("reconstruct", "r", "--out", "y.zarr") == 0
     np.testing.assert_allclose(zarr.open_group("y.zarr", mode="r")["reconstruction"][...], X, atol=1e-12)
-
-
-def test_a_cluster_gives_the_same(tmp_path):
-    run(X, "model.n_components=4")
-    assert dpca("transform", "r", "x.zarr", "--out", "a.zarr") == 0
-    assert dpca("reconstruct", "r", "--out", "b.zarr") == 0
-    with local_cluster(tmp_path / "dask") as cluster:
-        where = ("--scheduler", cluster.scheduler_address)
-        assert dpca("transform", "r", "x.zarr", "--out", "c.zarr", *where) == 0
-        assert dpca("reconstruct", "r", "--out", "d.zarr", *where) == 0
-    np.testing.assert_array_equal(scores_of("a.zarr"), scores_of("c.zarr"))
-    again = [zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("b.zarr", "d.zarr")]
-    np.testing.assert_array_equal(*again)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ import zarr
 
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
+from tests.made import made
 from tests.reference import dense_pca
 from tests.resume.disturbed import START, disturbed, truncated
 from tests.stores import bits
@@ -31,11 +32,15 @@ passes.slabs_read = counted
 """
 
 
+def in_small_slabs(patch):
+    patch.setattr("dpca.slabs.TILE_WIDTH", 1)
+    patch.setattr("dpca.planning.search.PRODUCT_SLAB_BYTES", 60_000)
+
+
 @pytest.fixture
 def small(monkeypatch):
     """Slabs so small that there are ten spans."""
-    monkeypatch.setattr("dpca.slabs.TILE_WIDTH", 1)
-    monkeypatch.setattr("dpca.planning.search.PRODUCT_SLAB_BYTES", 60_000)
+    in_small_slabs(monkeypatch)
 
 
 def factors(shape, seed=0):
@@ -44,7 +49,7 @@ def factors(shape, seed=0):
     return (10 * x + 0.05 * g.standard_normal(shape) + g.uniform(-3, 3, shape[1])).astype("f4")
 
 
-def made(shape=(N, D), chunks=(N, 600), keys=""):
+def written(shape=(N, D), chunks=(N, 600), keys=""):
     x = factors(shape)
     zarr.create_array("x.zarr", data=x, chunks=chunks)
     Path("c.yaml").write_text(
@@ -53,12 +58,20 @@ def made(shape=(N, D), chunks=(N, 600), keys=""):
     return x
 
 
+def expected(shape, chunks):
+    """What `written` leaves, and the result of a run in these slabs that nothing stopped."""
+    written(shape, chunks)
+    with pytest.MonkeyPatch.context() as patch:
+        in_small_slabs(patch)
+        assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+
+
 def certificate(path="r"):
     return json.loads(Path(path, "certificate.json").read_text())
 
 
 def test_a_run_says_what_it_knows(small, capsys):
-    x = made()
+    x = written()
     assert dpca("run", "c.yaml") == 0
     said = capsys.readouterr()
     found = certificate()
@@ -76,15 +89,15 @@ def test_a_run_says_what_it_knows(small, capsys):
     capsys.readouterr()
     assert dpca("status", "r") == 0
     assert "4 of 4 components known to 1e-06 after" in capsys.readouterr().out
-    assert dpca("run", "c.yaml", "--set", "output.path=again") == 0
-    assert bits("r") == bits("again")
+    made(expected, (N, D), (N, 600))
+    assert bits("r") == bits("expected")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("slab", [3, 14, 24, 28])
 @pytest.mark.parametrize("windows", [False, True])
 def test_a_killed_run_resumes_within_a_pass(small, slab, windows):
-    made()
+    written()
     how = ("--set", f"model.block_krylov.windows={str(windows).lower()}")
     assert dpca("run", "c.yaml", *how, "--set", "output.path=expected") == 0
     done = disturbed(AT_SLAB.format(slab=slab), "run", "c.yaml", *how, start=SMALL)
@@ -97,7 +110,7 @@ def test_a_killed_run_resumes_within_a_pass(small, slab, windows):
 
 @pytest.mark.long
 def test_double_precision_takes_no_block_of_windows_from_the_attempt_before(small, capsys):
-    x = made()
+    x = written()
     x[0] *= 1e4
     zarr.create_array("x.zarr", data=x, chunks=(N, 600), overwrite=True)
     windowed = ("--set", "model.block_krylov.windows=true")
@@ -110,7 +123,7 @@ def test_double_precision_takes_no_block_of_windows_from_the_attempt_before(smal
 
 @pytest.mark.long
 def test_a_damaged_part_is_computed_again(small):
-    made()
+    written()
     assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
     done = disturbed(AT_SLAB.format(slab=24), "run", "c.yaml", start=SMALL)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -127,8 +140,8 @@ def test_a_damaged_part_is_computed_again(small):
     ("shape", "chunks"), [((N, D), (N, 600)), pytest.param((D, N), (600, N), marks=pytest.mark.long)]
 )
 def test_a_result_that_has_not_converged_is_kept_and_gone_on_with(small, shape, chunks, capsys):
-    x = made(shape, chunks)
-    assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+    made(expected, shape, chunks)
+    x = factors(shape)
     passes = certificate("expected")["block_krylov"]["passes"]
     few = ("--set", f"model.block_krylov.max_passes={passes - 2}")
     capsys.readouterr()
@@ -157,7 +170,7 @@ def test_a_result_that_has_not_converged_is_kept_and_gone_on_with(small, shape, 
 
 @pytest.mark.long
 def test_going_on_may_be_killed_as_well(small):
-    made()
+    written()
     assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
     passes = certificate("expected")["block_krylov"]["passes"]
     few = ("--set", f"model.block_krylov.max_passes={passes - 1}")
@@ -171,7 +184,7 @@ def test_going_on_may_be_killed_as_well(small):
 
 
 def test_other_data_are_not_gone_on_with(small, capsys):
-    made()
+    written()
     assert dpca("run", "c.yaml", "--set", "model.block_krylov.max_passes=2") == 1
     array = zarr.open_array("x.zarr", mode="r+")
     array[:, :600] = array[:, :600] + 1
@@ -191,7 +204,7 @@ def test_other_data_are_not_gone_on_with(small, capsys):
 )
 @pytest.mark.parametrize("further", ["", "model.block_krylov.windows=true", "model.block_krylov.restart=true"])
 def test_a_job_array_has_the_bits_of_a_run(small, shape, chunks, keys, further, capsys):
-    made(shape, chunks, keys)
+    written(shape, chunks, keys)
     how = ("--set", further) if further else ()
     assert dpca("run", "c.yaml", *how, "--set", "output.path=expected") == 0
     assert dpca("batch", "init", "c.yaml", *how, "--partitions", "3") == 0
@@ -223,7 +236,7 @@ if __name__ == "__main__":
 def test_a_dask_cluster_has_the_bits_of_threads(small, shape, chunks):
     import subprocess
 
-    made(shape, chunks)
+    written(shape, chunks)
     assert dpca("run", "c.yaml") == 0
     Path("cluster.py").write_text(CLUSTER)
     done = subprocess.run([sys.executable, "cluster.py"], capture_output=True, text=True)
@@ -260,7 +273,7 @@ def test_the_plan_shows_both_solvers(capsys):
 
 
 def test_what_needs_the_matrix_is_refused_with_the_number_of_samples_that_fits(small, capsys, monkeypatch):
-    made()
+    written()
     assert dpca("run", "c.yaml") == 0
     Path("d.yaml").write_text(
         "from: r\nanalyses: [{name: a, model: {kind: pca, n_components: 2}}]\noutput: {path: d}\n"
@@ -309,7 +322,7 @@ def test_a_kernel_of_too_many_samples_says_how_many_fit(capsys):
     ],
 )
 def test_bad_settings_name_their_line(small, keys, line, capsys):
-    made()
+    written()
     Path("c.yaml").write_text(
         f"input: {{uri: x.zarr}}\noutput: {{path: r}}\nmodel: {{n_components: 4, svd_solver: block_krylov, {keys}}}\n"
     )

@@ -9,7 +9,8 @@ import zarr
 
 import dpca as package
 from dpca.errors import ConfigError
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 
 N, SIZES = 30, {"a": 70, "b": 120, "c": 50}
 SIDE_BY_SIDE = "input: [{inputs}]\n{rest}"
@@ -38,29 +39,37 @@ def data():
     return x
 
 
-@pytest.fixture(params=["inputs", "labels", "results"])
-def result(request):
-    """The same groups of features as inputs side by side, as labels within one, and as results of their own."""
+def beside():
+    """The groups as arrays, and a configuration of them side by side."""
+    for name, values in data().items():
+        zarr.create_array(f"{name}.zarr", data=values, chunks=(N, 60))
+    inputs = ", ".join(f"{{name: {name}, uri: {name}.zarr}}" for name in SIZES)
+    Path("c.yaml").write_text(SIDE_BY_SIDE.format(inputs=inputs, rest=REST))
+
+
+def make(how):
     x = data()
-    if request.param == "labels":
+    if how == "inputs":
+        run(beside)
+    elif how == "labels":
         first = [0, 70, 190]  # groups are in the order in which they first occur
         order = [*first, *np.random.default_rng(1).permutation(np.setdiff1d(np.arange(240), first))]
         zarr.create_array("x.zarr", data=np.hstack(list(x.values()))[:, order], chunks=(N, 60))
         np.save("labels.npy", np.repeat(list(SIZES), list(SIZES.values()))[order])
         Path("c.yaml").write_text("input: {uri: x.zarr}\n" + REST)
         assert dpca("run", "c.yaml", "--set", "output.groups={labels: {uri: labels.npy}}") == 0
-        return "labels", x, "r"
-    for name, values in x.items():
-        zarr.create_array(f"{name}.zarr", data=values, chunks=(N, 60))
-    if request.param == "results":
+    else:
+        beside()
         for name in x:
             Path("c.yaml").write_text(f"input: {{uri: {name}.zarr}}\n" + REST)
             assert dpca("run", "c.yaml", "--set", f"output.path={name}") == 0
-        return "results", x, "{a: a, b: b, c: c}"
-    inputs = ", ".join(f"{{name: {name}, uri: {name}.zarr}}" for name in x)
-    Path("c.yaml").write_text(SIDE_BY_SIDE.format(inputs=inputs, rest=REST))
-    assert dpca("run", "c.yaml") == 0
-    return "inputs", x, "r"
+
+
+@pytest.fixture(params=["inputs", "labels", "results"])
+def result(request):
+    """The same groups of features as inputs side by side, as labels within one, and as results of their own."""
+    made(make, request.param)
+    return request.param, data(), "{a: a, b: b, c: c}" if request.param == "results" else "r"
 
 
 def sizes_of(x, factors):
@@ -164,11 +173,7 @@ def test_a_notebook_has_the_same_and_projects_samples(result):
     ],
 )
 def test_what_can_not_be_asked_of_groups_is_refused(what, problem):
-    for name, values in data().items():
-        np.save(f"{name}.npy", values)
-    inputs = ", ".join(f"{{name: {name}, uri: {name}.npy}}" for name in SIZES)
-    Path("c.yaml").write_text(SIDE_BY_SIDE.format(inputs=inputs, rest=REST))
-    assert dpca("run", "c.yaml") == 0
+    made(make, "inputs")
     with pytest.raises(ConfigError, match=problem):
         what(package.open_gram("r"))
 

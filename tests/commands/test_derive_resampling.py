@@ -1,6 +1,7 @@
 """Draws of samples by `dpca derive` and in a notebook: what they store, maps of standard errors, and what is refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import dpca as package
 from dpca.derived.resampling import Bootstrap, LeaveOut, turned
 from dpca.errors import ConfigError, OverBudgetError
 from dpca.sources.base import Reader
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 
 N, D, K = 40, 300, 3
 YEARS = np.arange(N) // 8
@@ -34,19 +36,44 @@ def samples(dtype="f8"):
     return (x + rng.standard_normal(D) * 20).astype(dtype)
 
 
-@pytest.fixture(params=["gram_eigh", pytest.param("tsqr", marks=pytest.mark.long), "single"])
-def ran(request):
-    """A result of the samples, from a Gram matrix in double and in single precision, and from a factor R."""
-    x = samples("f4" if request.param == "single" else "f8")
+def stored(kind):
+    """The samples, and how a result of them is to be made."""
+    x = samples("f4" if kind == "single" else "f8")
     zarr.create_array("x.zarr", data=x, chunks=(N, 70))
     np.save("years.npy", YEARS)
-    solver, precision = ("gram_eigh", "single") if request.param == "single" else (request.param, "double")
+    solver, precision = ("gram_eigh", "single") if kind == "single" else (kind, "double")
     model = f"{{n_components: 3, svd_solver: {solver}, precision: {precision}}}"
     Path("c.yaml").write_text(
         f"input: {{uri: x.zarr}}\nmodel: {model}\noutput: {{path: r, components: false, report: false}}\n"
     )
-    assert dpca("run", "c.yaml") == 0
-    return x.astype(float), 2e-4 if request.param == "single" else 1e-8
+    Path("d.yaml").write_text(DERIVE)
+
+
+def finished(kind):
+    run(partial(stored, kind))
+
+
+def derived(kind):
+    finished(kind)
+    assert dpca("derive", "d.yaml") == 0
+
+
+IN_DOUBLE = ["gram_eigh", pytest.param("tsqr", marks=pytest.mark.long)]
+"""From a Gram matrix, and from a factor R."""
+
+
+@pytest.fixture
+def ran(kind):
+    """The samples of a result, and to what its numbers are known."""
+    single = kind == "single"
+    return samples("f4" if single else "f8").astype(float), 2e-4 if single else 1e-8
+
+
+def of_samples():
+    zarr.create_array("x.zarr", data=samples(), chunks=(N, 70))
+    np.save("years.npy", YEARS)
+    np.save("same.npy", np.full(N, 7))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\noutput: {path: r, components: false, report: false}\n")
 
 
 def maps_of_draws(x, scheme, k, align="order"):
@@ -59,10 +86,10 @@ def maps_of_draws(x, scheme, k, align="order"):
     return np.array(found), own
 
 
-def test_standard_errors_are_those_of_refits(ran):
+@pytest.mark.parametrize("kind", [*IN_DOUBLE, "single"])
+def test_standard_errors_are_those_of_refits(kind, ran):
     x, tolerance = ran
-    Path("d.yaml").write_text(DERIVE)
-    assert dpca("derive", "d.yaml") == 0
+    made(derived, kind)
     found = zarr.open_group("d/result.zarr")
     certificates = json.loads(Path("d/certificate.json").read_text())["analyses"]
     cases = {"boot": (x, Bootstrap(N, 60, 4), 3), "half": (x[:30], LeaveOut(np.arange(30)), 2)}
@@ -82,14 +109,16 @@ def test_standard_errors_are_those_of_refits(ran):
     assert manifest["counts"]["bytes_decoded"] == x.size * (4 if tolerance > 1e-6 else 8)  # one read for all of it
 
 
-def test_intervals_need_no_data(ran):
+@pytest.mark.parametrize("kind", IN_DOUBLE)
+def test_intervals_need_no_data(kind, ran):
     x, tolerance = ran
+    made(finished, kind)
     Path("x.zarr").rename("gone.zarr")
-    Path("d.yaml").write_text(DERIVE + "components: false\n")
-    assert dpca("derive", "d.yaml") == 0
+    assert dpca("derive", "d.yaml", "--set", "components=false") == 0
     found = zarr.open_group("d/result.zarr")
     years = LeaveOut(YEARS)
-    sizes = np.array([np.linalg.svd(x[one.rows] - x[one.rows].mean(axis=0))[1] ** 2 for one in years.draws()])
+    centred = (x[one.rows] - x[one.rows].mean(axis=0) for one in years.draws())
+    sizes = np.array([np.linalg.svd(rows, compute_uv=False) ** 2 for rows in centred])
     of_draws = sizes[:, :2] / (N - 8 - 1)
     np.testing.assert_allclose(found["years/explained_variance_of_draws"], of_draws, rtol=tolerance)
     shares = sizes[:, :2] / sizes.sum(axis=1, keepdims=True)
@@ -106,10 +135,10 @@ def test_intervals_need_no_data(ran):
     assert "draws are of 5 units, which is few" in caveats["years"]
 
 
-def test_a_notebook_has_the_same(ran, monkeypatch):
+@pytest.mark.parametrize("kind", [*IN_DOUBLE, "single"])
+def test_a_notebook_has_the_same(kind, ran, monkeypatch):
     _, tolerance = ran
-    Path("d.yaml").write_text(DERIVE)
-    assert dpca("derive", "d.yaml") == 0
+    made(derived, kind)
     found = zarr.open_group("d/result.zarr")
     reads = []
     read = Reader.read
@@ -146,11 +175,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("asked", REFUSED)
 def test_what_can_not_be_is_refused_with_its_line(asked, capsys):
-    zarr.create_array("x.zarr", data=samples(), chunks=(N, 70))
-    np.save("years.npy", YEARS)
-    np.save("same.npy", np.full(N, 7))
-    Path("c.yaml").write_text("input: {uri: x.zarr}\noutput: {path: r, components: false, report: false}\n")
-    assert dpca("run", "c.yaml") == 0
+    made(run, of_samples)
     Path("d.yaml").write_text(
         f"from: r\nanalyses:\n  - name: one\n    model:\n      kind: pca\n      resampling: {asked}\noutput: {{path: d}}\n"
     )
@@ -187,9 +212,7 @@ def test_components_that_are_not_distinct_are_so_however_draws_are_aligned():
     ],
 )
 def test_settings_of_a_notebook_are_those_of_a_configuration(asked, said):
-    np.save("x.npy", samples())
-    Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r, components: false, report: false}\n")
-    assert dpca("run", "c.yaml") == 0
+    made(run, of_samples)
     model = package.open_gram("r").pca(2)
     with pytest.raises(ConfigError, match=said):
         model.bootstrap(**asked)
@@ -212,9 +235,7 @@ def test_axes_of_features_are_not_those_of_draws(capsys):
 
 
 def test_draws_beyond_the_memory_are_refused_before_any_is_made():
-    zarr.create_array("x.zarr", data=samples(), chunks=(N, 70))
-    Path("c.yaml").write_text("input: {uri: x.zarr}\noutput: {path: r, components: false, report: false}\n")
-    assert dpca("run", "c.yaml") == 0
+    made(run, of_samples)
     with pytest.raises(OverBudgetError, match="fewer draws"):
         package.open_gram("r", memory="400 MiB").pca(10).bootstrap(10**6)
     Path("d.yaml").write_text(

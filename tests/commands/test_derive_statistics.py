@@ -135,6 +135,7 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("place", ["gram_eigh"], indirect=True)
 @pytest.mark.parametrize(("model", "said"), BAD)
 def test_bad_input_is_named(here, model, said, capsys):
     np.save("s.npy", np.arange(5.0))

@@ -14,7 +14,8 @@ from dpca.commands.extend import Asked, plan
 from dpca.numerics.accumulators.border import repeated
 from dpca.numerics.accumulators.tallies import FeatureTally
 from dpca.sources.npy import NpySource
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 from tests.resume.disturbed import at_slab, disturbed, in_small_slabs
 from tests.stores import bits
 
@@ -60,6 +61,13 @@ def assert_same(path, scratch, to):
 def in_npy(x, stem, axis):
     np.save(f"{stem}.npy", np.moveaxis(x, 0, axis))
     return f"{stem}.npy", "null"
+
+
+def plain():
+    """Old samples that a configuration is of, and new ones."""
+    np.save("old.npy", samples()[:N])
+    np.save("new.npy", samples()[N:])
+    config(PLAIN)
 
 
 def in_hdf5(x, stem, axis):
@@ -178,9 +186,7 @@ def test_named_groups_of_features():
 
 
 def test_groups_for_validation_are_not_extended(capsys):
-    np.save("old.npy", samples()[:N].reshape(N, -1))
-    np.save("new.npy", samples()[N:].reshape(M, -1))
-    assert dpca("run", config(PLAIN), "--set", "output.groups=3") == 0
+    run(plain, "output.groups=3")
     assert dpca("extend", "r", "new.npy", "--output", "e") == 2
     assert "groups of features for validation, which are not extended" in capsys.readouterr().err
 
@@ -216,11 +222,8 @@ def test_again_and_then_all_that_a_run_serves(capsys):
 
 
 def test_each_value_is_read_once_a_pass(monkeypatch):
-    x = samples()
-    np.save("old.npy", x[:N])
-    np.save("new.npy", x[N:])
-    assert dpca("run", config(PLAIN.replace("report: false", "report: false, components: false"))) == 0
-    read = {}
+    made(run, plain, "output.components=false")
+    x, read = samples(), {}
     open_ = NpySource.open
 
     def counting(source):
@@ -252,10 +255,8 @@ def test_each_value_is_read_once_a_pass(monkeypatch):
 
 
 def test_the_plan_says_both_reads_and_what_is_saved(capsys):
+    made(run, plain)
     x = samples()
-    np.save("old.npy", x[:N])
-    np.save("new.npy", x[N:])
-    assert dpca("run", config(PLAIN)) == 0
     found = plan(Asked(Path("r"), ("new.npy",), Path("e")))
     n, d = N + M, x[0].size
     assert found["extended"] == {
@@ -361,13 +362,18 @@ def test_what_depends_on_all_samples_is_refused(settings, problem, capsys):
     assert not Path("e").exists()
 
 
-@pytest.fixture
-def in_files():
+def old_and_new():
     x = samples()
     in_zarr(x[:N], "old", 0)
     in_zarr(x[N:], "new", 0)
-    assert dpca("run", config(RUN.replace("uri: old,", "uri: old.zarr,"))) == 0
-    return x
+    config(RUN.replace("uri: old,", "uri: old.zarr,"))
+
+
+@pytest.fixture
+def in_files(capsys):
+    made(run, old_and_new)
+    capsys.readouterr()
+    return samples()
 
 
 def test_samples_that_are_already_in_are_refused(in_files, capsys):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.commands.calls import X, dpca
+from tests.commands.calls import X, dpca, given, run
+from tests.made import made
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_missing_value_stops_the_run_and_leaves_no_result(config, capsys):
 
 
 def test_a_failed_overwrite_keeps_the_old_result(config):
-    assert dpca("run", config) == 0
+    made(run, given)
     before = Path("out/r/manifest.json").read_bytes()
     (Path("x.zarr") / "c" / "1" / "0" / "2").write_bytes(b"no zstd frame")
     assert dpca("run", config, "--overwrite") == 1
@@ -125,7 +125,7 @@ def test_unreliable_components_are_said_on_stderr(config, capsys):
     assert manifest["numerics"]["choices"][-1] == "gram in double supports every component that was asked for"
 
 
-def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
+def test_interrupt_exits_130_and_leaves_no_result(config):
     """The signal comes from inside the run, at its first slab: no sleeping, no race."""
     Path("interrupted.py").write_text(
         "import os, signal, sys\n"
@@ -146,17 +146,13 @@ def test_interrupt_exits_130_and_leaves_no_result(config, tmp_path):
     assert json.loads(Path("out/r/status.json").read_text())["state"] == "interrupted"
 
 
-def test_a_killed_run_is_an_unfinished_one(config, capsys):
-    Path("killed.py").write_text(
-        "import os, signal\n"
-        "import dpca.commands.run\n"
-        "def kill(*args): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "dpca.commands.run.ResultDirectory.publish = kill\n"
-        "from dpca.cli.app import main\n"
-        "main(['run', 'c.yaml'])\n"
-    )
-    done = subprocess.run([sys.executable, "killed.py"], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL
+def test_a_run_that_was_stopped_before_its_publication_is_an_unfinished_one(config, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpca.commands.run.ResultDirectory.publish", stop)
+        assert dpca("run", config) == 130
     assert not Path("out/r/manifest.json").exists()
     assert dpca("run", config) == 2
     shown = capsys.readouterr().err

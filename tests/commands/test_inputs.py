@@ -10,7 +10,8 @@ import pytest
 import zarr
 
 from dpca.commands import batch
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 from tests.resume.disturbed import disturbed, in_small_slabs, killed
 from tests.stores import bits, random_array
 
@@ -25,9 +26,7 @@ output: {path: r}
 """
 
 
-@pytest.fixture
-def arrays(monkeypatch):
-    """Ten spans of each."""
+def write():
     wind, sites = random_array(0, (N, *WIND), "f4"), random_array(1, (N, SITES), "f8")
     zarr.create_array("wind.zarr", data=wind, chunks=(N, 3, 400), dimension_names=("time", "lat", "lon"))
     with h5py.File("sites.h5", "w") as file:
@@ -35,8 +34,19 @@ def arrays(monkeypatch):
     weights = np.random.default_rng(2).uniform(0.5, 2, SITES)
     np.save("w.npy", weights)
     Path("c.yaml").write_text(CONFIG)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Slabs so small that there are ten spans of each."""
     in_small_slabs(monkeypatch)
-    return wind.astype("f8").reshape(N, -1), sites, weights
+
+
+@pytest.fixture
+def arrays():
+    made(write)
+    wind, sites = random_array(0, (N, *WIND), "f4"), random_array(1, (N, SITES), "f8")
+    return wind.astype("f8").reshape(N, -1), sites, np.load("w.npy")
 
 
 def scaled(arrays):
@@ -47,8 +57,9 @@ def scaled(arrays):
     return [part * np.sqrt(N - 1) / np.linalg.svd(part, compute_uv=False)[0] for part in parts]
 
 
-def test_a_run(arrays):
+def test_a_run(arrays, small, capsys):
     assert dpca("run", "c.yaml") == 0
+    assert "cumulative    wind   sites" in capsys.readouterr().out
     found, parts = zarr.open_group("r/result.zarr"), scaled(arrays)
     u, s, vt = np.linalg.svd(np.hstack(parts), full_matrices=False)
     np.testing.assert_allclose(found["singular_values"][:], s[:3], rtol=1e-6)
@@ -65,7 +76,7 @@ def test_a_run(arrays):
     assert manifest["counts"]["passes"] == 2
 
 
-def test_the_plan_counts_all_inputs(arrays, capsys):
+def test_the_plan_counts_all_inputs(arrays, small, capsys):
     assert dpca("plan", "c.yaml", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["spans"] for one in document["inputs"]] == [10, 10]
@@ -73,7 +84,7 @@ def test_the_plan_counts_all_inputs(arrays, capsys):
     assert document["input"]["bytes"] == 4 * N * 12_000 + 8 * N * SITES
     assert document["passes"][0]["bytes"] == document["input"]["bytes"]
     planned = {array["name"]: array["shape"] for array in document["output"]["arrays"]}
-    assert dpca("run", "c.yaml") == 0
+    made(run, write)
     found = zarr.open_group("r/result.zarr")
     assert {name: list(found[name].shape) for name in planned} == planned
     assert dpca("plan", "c.yaml", "--set", "output.path=p") == 0
@@ -81,7 +92,7 @@ def test_the_plan_counts_all_inputs(arrays, capsys):
 
 
 def test_new_samples_and_samples_from_scores(arrays, capsys):
-    assert dpca("run", "c.yaml") == 0
+    made(run, write)
     Path("new.yaml").write_text(
         "- {name: sites, uri: sites.h5, array: x, samples: [3, 1]}\n- {name: wind, uri: wind.zarr, samples: [3, 1]}\n"
     )
@@ -104,8 +115,7 @@ def test_new_samples_and_samples_from_scores(arrays, capsys):
 
 def test_exports(arrays, capsys):
     xarray = pytest.importorskip("xarray")
-    assert dpca("run", "c.yaml") == 0
-    assert "cumulative    wind   sites" in capsys.readouterr().out
+    made(run, write)
     for kind in ("netcdf", "hdf5", "npz", "csv"):
         assert dpca("export", "r", "--to", kind) == 0
     found = zarr.open_group("r/result.zarr")
@@ -128,7 +138,7 @@ def test_all_components_give_the_samples_back(arrays):
 
 @pytest.mark.long
 @pytest.mark.parametrize("slab", [4, 14, 20, 30])
-def test_a_run_that_was_killed_goes_on(arrays, slab):
+def test_a_run_that_was_killed_goes_on(arrays, small, slab):
     assert dpca("run", "c.yaml") == 0
     whole = bits("r")
     shutil.rmtree("r")
@@ -139,7 +149,7 @@ def test_a_run_that_was_killed_goes_on(arrays, slab):
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [(), ("--set", "model.n_components=11"), ("--set", "output.components=false")], ids=str)
-def test_a_job_array_has_the_same_bits(arrays, how):
+def test_a_job_array_has_the_same_bits(arrays, small, how):
     assert dpca("run", "c.yaml", *how) == 0
     whole = bits("r")
     shutil.rmtree("r")
@@ -229,7 +239,7 @@ def test_names_that_make_one_name_of_two_axes_are_refused(capsys):
 
 
 def test_what_a_resumed_run_has_otherwise_is_said_of_its_input(arrays, capsys):
-    assert dpca("run", "c.yaml") == 0
+    made(run, write)
     assert dpca("run", "c.yaml", "--resume", "--set", "input.1.missing_values=[-9]") == 2
     assert "input.1.missing_values: [], now [-9.0]" in capsys.readouterr().err
     assert dpca("validate", "c.yaml", "--set", "input.1.name=a b") == 2

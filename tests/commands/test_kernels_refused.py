@@ -11,16 +11,21 @@ import zarr
 
 from dpca import KernelPCA
 from tests.commands.calls import dpca
+from tests.made import made
 from tests.stores import random_array
 
 X, NEW = random_array(0, (24, 10, 60), "f8"), random_array(1, (7, 10, 60), "f8")
 MODEL = "{kind: kernel_pca, kernel: rbf, gamma: 1e-3, n_components: 4}"
 
 
-@pytest.fixture(autouse=True)
-def _data():
+def data():
     zarr.create_array("x.zarr", data=X, chunks=(8, 10, 7), dimension_names=("time", "lat", "lon"))
     zarr.create_array("new.zarr", data=NEW, chunks=(7, 5, 20), dimension_names=("time", "lat", "lon"))
+
+
+@pytest.fixture(autouse=True)
+def _data():
+    made(data)
 
 
 def run(*arguments, model=MODEL, uri="x.zarr", more="", path="r"):
@@ -28,21 +33,26 @@ def run(*arguments, model=MODEL, uri="x.zarr", more="", path="r"):
     return dpca("run", "c.yaml", *arguments)
 
 
+def make(**how):
+    """The data and a result of them, for `made`."""
+    data()
+    assert run(**how) == 0
+
+
 def scores_of(path="r"):
     return xr.open_zarr(f"{path}/result.zarr").scores.values
 
 
-@pytest.mark.parametrize("axis", ["0", "-3", "time"])
-@pytest.mark.parametrize("uri", ["x.zarr", "./x.zarr", "absolute"])
+@pytest.mark.parametrize(("axis", "uri"), [("0", "./x.zarr"), ("-3", "absolute"), ("time", "x.zarr")])
 def test_the_same_data_by_other_names_have_the_same_gram_matrix(axis, uri):
-    assert run(more=f", samples_axis: {'time' if axis == 'time' else 0}") == 0
+    made(make, more=f", samples_axis: {'time' if axis == 'time' else 0}")
     uri = str(Path("x.zarr").absolute()) if uri == "absolute" else uri
     assert run("--from-gram", "r", uri=uri, more=f", samples_axis: {axis}", path="r2") == 0
     np.testing.assert_array_equal(scores_of("r2"), scores_of())
 
 
 def test_a_gram_matrix_of_data_that_changed_is_refused(capsys):
-    assert run() == 0
+    made(make)
     zarr.open_array("x.zarr", mode="r+")[0, 0, 0] = 9.0
     assert run("--from-gram", "r", path="r2") == 2
     assert (
@@ -53,7 +63,7 @@ def test_a_gram_matrix_of_data_that_changed_is_refused(capsys):
 
 
 def test_a_kept_gram_matrix_without_its_chunks_is_refused(capsys):
-    assert run() == 0
+    made(make)
     for name in ("gram_mean_product", "gram"):
         shutil.rmtree(f"r/result.zarr/{name}/c")
         assert run("--from-gram", "r", path="r2") == 2
@@ -62,41 +72,38 @@ def test_a_kept_gram_matrix_without_its_chunks_is_refused(capsys):
 
 
 def test_a_result_without_its_certificate_says_so(capsys):
-    assert run() == 0
+    made(make)
     Path("r/certificate.json").unlink()
     assert dpca("transform", "r", "new.zarr", "--out", "s.zarr") == 2
     assert "r: its certificate.json is gone or damaged" in capsys.readouterr().err
 
 
 def test_no_password_is_printed(capsys):
-    assert run() == 0
+    made(make)
     assert run("--from-gram", "r", uri="https://user:SECRET@example.com/y.zarr", path="r2") == 2
     assert "SECRET" not in capsys.readouterr().err
 
 
-def test_training_data_that_change_while_they_are_read(monkeypatch, capsys):
-    assert run(model=MODEL.replace("}", ", fit_inverse_transform: true}")) == 0
-    for task, command in (("cross_span", ("transform", "r", "new.zarr")), ("preimage_span", ("reconstruct", "r"))):
-        original = getattr(__import__("dpca.methods.training", fromlist=[task]), task)
+@pytest.mark.parametrize(
+    ("task", "command"), [("cross_span", ("transform", "r", "new.zarr")), ("preimage_span", ("reconstruct", "r"))]
+)
+def test_training_data_that_change_while_they_are_read(task, command, monkeypatch, capsys):
+    made(make, model=MODEL.replace("}", ", fit_inverse_transform: true}"))
+    original = getattr(__import__("dpca.methods.training", fromlist=[task]), task)
 
-        def changing(*arguments, original=original):
-            zarr.open_array("x.zarr", mode="r+")[0, 0, 0] = np.random.default_rng().normal()
-            return original(*arguments)
+    def changing(*arguments):
+        zarr.open_array("x.zarr", mode="r+")[0, 0, 0] = np.random.default_rng().normal()
+        return original(*arguments)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(f"dpca.methods.training.{task}", changing)
-            assert dpca(*command, "--out", "s.zarr") == 2
-        assert "x.zarr: changed while it was read: region" in capsys.readouterr().err
-        assert not Path("s.zarr").exists()
-        shutil.rmtree("x.zarr")
-        shutil.rmtree("r")
-        zarr.create_array("x.zarr", data=X, chunks=(8, 10, 7), dimension_names=("time", "lat", "lon"))
-        assert run(model=MODEL.replace("}", ", fit_inverse_transform: true}")) == 0
+    monkeypatch.setattr(f"dpca.methods.training.{task}", changing)
+    assert dpca(*command, "--out", "s.zarr") == 2
+    assert "x.zarr: changed while it was read: region" in capsys.readouterr().err
+    assert not Path("s.zarr").exists()
 
 
 @pytest.mark.parametrize("out", ["x.zarr", "x.zarr/scores"])
 def test_training_data_are_not_written_to(out, capsys):
-    assert run() == 0
+    made(make)
     assert dpca("transform", "r", "new.zarr", "--out", out, "--overwrite") == 2
     assert "which is read" in capsys.readouterr().err
     np.testing.assert_array_equal(zarr.open_array("x.zarr", mode="r")[...], X)

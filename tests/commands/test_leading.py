@@ -1,6 +1,7 @@
 """output.spectrum: leading eigenvalues alone, with a proof that none was missed, in results, plans and reports."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,38 +13,55 @@ from dpca.config.model import Model
 from dpca.numerics.panels import Rules
 from dpca.report import findings
 from dpca.store.results import open_result
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 
 N, D = 240, 900
 
 
-@pytest.fixture
-def data():
+def samples():
     """240 samples of six factors and noise."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((N, 6)) * [30, 20, 12, 8, 5, 3] @ rng.standard_normal((6, D)) + rng.standard_normal((N, D))
-    np.save("x.npy", x)
+    return rng.standard_normal((N, 6)) * [30, 20, 12, 8, 5, 3] @ rng.standard_normal((6, D)) + rng.standard_normal(
+        (N, D)
+    )
+
+
+def write():
+    np.save("x.npy", samples())
     Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 4}\noutput: {path: r}\n")
-    return x
 
 
-def made(spectrum, *further):
+@pytest.fixture
+def data():
+    write()
+    return samples()
+
+
+def ran(spectrum, *further):
     assert dpca("run", "c.yaml", "--set", f"output.spectrum={spectrum}", "--overwrite", *further) == 0
+    return found()
+
+
+def found():
     return zarr.open_group("r/result.zarr"), json.loads(Path("r/certificate.json").read_text())
 
 
 def test_leading_eigenvalues_are_those_of_all(data):
-    arrays, certificate = made("all")
+    made(run, write, "output.spectrum=all")
+    arrays, certificate = found()
     whole = {name: arrays[name][...] for name in ("eigenvalues", "scores", "components", "projection_error")}
     assert certificate["none_missed"] == "all computed"
     assert certificate["n_components"]["suggested"]["rank"] == N - 1
-    arrays, certificate = made("leading")
+    shutil.rmtree("r")
+    made(run, write, "output.spectrum=leading")
+    arrays, certificate = found()
     assert certificate["none_missed"] == "proved"
     assert "proved that no larger eigenvalue was missed" in certificate["verdict"]
     assert certificate["n_components"]["suggested"] == {}
-    found = arrays["eigenvalues"][...]
-    assert 4 < len(found) <= 12
-    np.testing.assert_allclose(found, whole["eigenvalues"][: len(found)], rtol=1e-11)
+    leading = arrays["eigenvalues"][...]
+    assert 4 < len(leading) <= 12
+    np.testing.assert_allclose(leading, whole["eigenvalues"][: len(leading)], rtol=1e-11)
     for name in ("scores", "components", "projection_error"):
         np.testing.assert_allclose(arrays[name][...], whole[name], rtol=1e-9, atol=1e-9 * np.abs(whole[name]).max())
     kept = np.linalg.svd(data - data.mean(axis=0), compute_uv=False)[:4]
@@ -51,29 +69,28 @@ def test_leading_eigenvalues_are_those_of_all(data):
 
 
 def test_noise_is_what_is_left_of_all(data):
-    made("leading")
+    made(run, write, "output.spectrum=leading")
     oracle = np.linalg.svd(data - data.mean(axis=0), compute_uv=False) ** 2 / (N - 1)
     np.testing.assert_allclose(PCA.load("r").noise_variance_, oracle[4:].sum() / (N - 4), rtol=1e-9)
 
 
 def test_features_are_kept_in_the_same_way(data):
     np.save("x.npy", np.ascontiguousarray(data.T))
-    _, certificate = made("leading", "--set", "model.svd_solver=covariance_eigh")
+    _, certificate = ran("leading", "--set", "model.svd_solver=covariance_eigh")
     assert certificate["solver"] == "covariance_eigh"
     assert certificate["none_missed"] == "proved"
 
 
 def test_data_that_do_not_allow_it_have_all_computed(data):
     np.save("x.npy", np.repeat(data[:3], 80, axis=0))
-    arrays, certificate = made("leading")
+    arrays, certificate = ran("leading")
     assert certificate["none_missed"] == "all computed"
     assert arrays["eigenvalues"].shape == (N,)
     assert (arrays["singular_values"][2:] == 0).all()
 
 
-@pytest.mark.usefixtures("data")
 def test_results_of_versions_before_it_have_all_their_eigenvalues_and_load():
-    made("all")
+    made(run, write, "output.spectrum=all")
     documents = {name: Path(f"r/{name}.json") for name in ("certificate", "manifest")}
     certificate, manifest = (json.loads(path.read_text()) for path in documents.values())
     del certificate["none_missed"], manifest["config"]["output"]["spectrum"]

@@ -12,13 +12,9 @@ import numpy as np
 import pytest
 import zarr
 
-from tests.clusters import local_cluster
-from tests.commands.calls import dpca, dpca_process
+from tests.commands.calls import dpca, dpca_process, given, run, sets
+from tests.made import made
 from tests.stores import random_array
-
-
-def sets(*keys):
-    return [part for key in keys for part in ("--set", key)]
 
 
 def planned(capsys, config, *keys):
@@ -190,9 +186,9 @@ def test_a_budget_that_is_lowered_to_a_limit_says_so(config, capsys, monkeypatch
     assert done.returncode == 0, done.stderr
     assert f", {expected}" in done.stderr
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
-    done = dpca_process("run", config, "--overwrite")
-    assert done.returncode == 3
-    assert "free of Slurm's allocation" in done.stderr
+    capsys.readouterr()
+    assert dpca("run", config, "--overwrite") == 3
+    assert "free of Slurm's allocation" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -220,23 +216,6 @@ def test_a_real_control_group_bounds_the_budget(config, control_group):
     assert f"what is free of control group /{control_group.name}, 500 MiB" in memory["budget_origin"]
 
 
-def test_a_cluster_is_planned_process_by_process(config, capsys, tmp_path):
-    with local_cluster(tmp_path / "dask", memory_limit="1GiB") as cluster:
-        keys = [f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}", "output.path=far"]
-        document = planned(capsys, config, *keys)
-        processes = {process["name"]: process for process in document["memory"]["processes"]}
-        assert processes["worker"]["count"] == 2
-        assert set(processes) == {"client", "worker"}
-        assert {stage["name"] for stage in processes["worker"]["stages"]} == {
-            *("gram", "gram in double", "tsqr", "components", "orthogonalize")
-        }
-        assert dpca("run", config, *sets(*keys)) == 0
-        manifest = json.loads(Path("far/manifest.json").read_text())
-        assert set(manifest["memory"]["planned_bytes"]) == {"client", "worker"}
-        assert dpca("plan", config, *sets(*keys, "compute.memory=100MiB")) == 3
-        assert "of memory in each worker" in capsys.readouterr().err
-
-
 def test_a_million_chunks_are_planned_without_listing_them(config, capsys):
     shape = (1000, 1_000_000)
     zarr.create_array("many.zarr", shape=shape, chunks=(10, 100), dtype="f4")
@@ -249,7 +228,7 @@ def test_a_million_chunks_are_planned_without_listing_them(config, capsys):
 
 def test_an_output_path_that_a_run_would_refuse_is_told(config, capsys):
     assert not any("refuse" in sentence for sentence in planned(capsys, config)["advice"])
-    assert dpca("run", config) == 0
+    made(run, given)
     advice = planned(capsys, config)["advice"]
     assert advice[-1].startswith("a run will refuse its output.path: out/r: holds a result already.")
 

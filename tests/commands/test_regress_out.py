@@ -14,7 +14,8 @@ import zarr
 from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, InputError
 from dpca.store.results import open_result
-from tests.commands.calls import dpca
+from tests.commands.calls import dpca, run
+from tests.made import made
 from tests.resume.disturbed import in_small_slabs, killed
 from tests.stores import bits
 
@@ -55,11 +56,15 @@ def people(path, which):
         writer.writerows([DATES[number], SITES[number], AGES[number], ""] for number in which)
 
 
+def given():
+    store("x.zarr", slice(0, N))
+    people("people.csv", np.random.default_rng(6).permutation(N))
+    Path("c.yaml").write_text(CONFIG)
+
+
 @pytest.fixture
 def config():
-    store("x.zarr", slice(0, N))
-    people("people.csv", RNG.permutation(N))
-    Path("c.yaml").write_text(CONFIG)
+    made(given)
     return "c.yaml"
 
 
@@ -221,7 +226,7 @@ def test_new_samples_of_which_the_fit_knows_nothing(config, capsys):
 
 
 def test_covariates_and_dates_that_changed_are_another_run(config, capsys):
-    assert dpca("run", config) == 0
+    made(run, given)
     assert dpca("run", config, "--resume") == 0  # nothing is left to do
     kept = Path("people.csv").read_text()
     Path("people.csv").write_text(kept.replace("north", "west"))
@@ -236,9 +241,9 @@ def test_covariates_and_dates_that_changed_are_another_run(config, capsys):
 def test_a_job_array_and_any_memory_have_the_same_bits(config, monkeypatch):
     in_small_slabs(monkeypatch)
     assert dpca("run", config, "--set", "output.path=expected") == 0
-    assert dpca("batch", "init", config, "--partitions", "3") == 0
+    assert dpca("batch", "init", config, "--partitions", "2") == 0
     for _ in range(3):
-        for index in (2, 0, 1):
+        for index in (1, 0):
             dpca("batch", "partition", "r", "--index", index)
         assert dpca("batch", "finalize", "r") == 0
     assert bits("r") == bits("expected")
@@ -300,19 +305,19 @@ def test_inputs_side_by_side_lose_the_same_regressors(config):
     np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], result.arrays["scores"][...], atol=1e-8)
 
 
-def test_in_python(config):
-    assert dpca("run", config) == 0
+def test_in_python():
+    made(run, given)
     result = open_result("r")
     new = xr.open_zarr("x.zarr", consolidated=False, decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)).t2m
     asked = {"seasonal_cycle": "month", "trend": 2, "covariates": {"age": AGES[:N], "site": SITES[:N]}}
     pca = PCA(3, scale="std", regress_out=asked, precision="double", samples_axis="time").fit(new.load())
     np.testing.assert_allclose(pca.singular_values_, result.arrays["singular_values"][...], rtol=1e-12)
-    given = {"site": SITES[[3, 5]], "age": AGES[[3, 5]]}
+    theirs = {"site": SITES[[3, 5]], "age": AGES[[3, 5]]}
     few = new.isel(time=[3, 5])
     expected = result.arrays["scores"][...][[3, 5]]
     assert pca.to_xarray().regression.dims == ("regressor", "lat", "lon")
     for fitted in (pca, PCA.load("r"), PCA.load(pca.save("saved")), pickle.loads(pickle.dumps(pca))):
-        np.testing.assert_allclose(fitted.transform(few, covariates=given), expected, atol=1e-8)
+        np.testing.assert_allclose(fitted.transform(few, covariates=theirs), expected, atol=1e-8)
         with pytest.raises(InputError, match="covariates were regressed out"):
             fitted.transform(few)
         with pytest.raises(ConfigError, match="inverse_transform would give samples without"):

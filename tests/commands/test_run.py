@@ -11,12 +11,12 @@ import xarray as xr
 import zarr
 
 from dpca import __version__
-from tests.clusters import local_cluster
-from tests.commands.calls import X, dpca
+from tests.commands.calls import X, dpca, given, run
+from tests.made import made
 from tests.reference import assert_right, dense_pca
 
 
-def test_as_a_process(config):
+def test_as_a_process(config, capsys):
     done = subprocess.run([sys.executable, "-m", "dpca", "run", config], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "component  singular value" in done.stdout
@@ -25,9 +25,8 @@ def test_as_a_process(config):
     assert "result: out/r" in done.stdout
     assert "dpca: gram: 100 %" in done.stderr
     assert "\r" not in done.stdout + done.stderr
-    again = subprocess.run([sys.executable, "-m", "dpca", "run", config], capture_output=True, text=True)
-    assert again.returncode == 2
-    assert again.stderr.splitlines() == [
+    assert dpca("run", config) == 2
+    assert capsys.readouterr().err.splitlines() == [
         "dpca: error: c.yaml:6:9: out/r: holds a result already",
         "  Choose another output.path, or replace it with --overwrite.",
     ]
@@ -92,10 +91,10 @@ def test_the_result_directory(config, recwarn):
     assert json.loads(Path("out/r/status.json").read_text())["state"] == "done"
 
 
-def test_a_manifest_repeats_its_run(config):
+def test_a_manifest_repeats_its_run():
     import yaml
 
-    assert dpca("run", config) == 0
+    made(run, given)
     repeated = json.loads(Path("out/r/manifest.json").read_text())["config"]
     repeated["output"]["path"] = "again"
     Path("again.yaml").write_text(yaml.safe_dump(repeated))
@@ -160,19 +159,6 @@ def test_coordinates_of_the_source_come_along(tmp_path):
         np.testing.assert_array_equal(result.lat, data.lat)
         np.testing.assert_array_equal(result.time, data.time)
         assert result.scores.sel(time="2000-01-05").shape == (12,)
-
-
-def test_a_run_on_an_existing_scheduler_gives_the_same_bits(config, tmp_path):
-    assert dpca("run", config) == 0
-    with local_cluster(tmp_path) as cluster:
-        address = cluster.scheduler_address
-        assert (
-            dpca("run", config, "--set", f"compute.cluster={{scheduler: '{address}'}}", "--set", "output.path=far") == 0
-        )
-    for name in ("gram", "scores", "components", "mean"):
-        near, far = (zarr.open_array(f"{path}/result.zarr/{name}", mode="r")[...] for path in ("out/r", "far"))
-        np.testing.assert_array_equal(near, far)
-    assert json.loads(Path("far/status.json").read_text())["done_bytes"] == X.nbytes
 
 
 def test_secrets_of_a_url_stay_out_of_the_result(config, capsys):

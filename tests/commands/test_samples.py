@@ -12,6 +12,7 @@ import zarr
 from dpca import PCA, KernelPCA
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
+from tests.made import made
 from tests.resume.disturbed import in_small_slabs
 from tests.stores import bits, random_array
 
@@ -19,16 +20,24 @@ N, DAYS = 24, 30
 X = random_array(0, (N, 20, 30), "f8")
 
 
+TIME = np.datetime64("2001-01-15", "ns") + np.arange(N) * np.timedelta64(DAYS, "D")
+
+
+def write():
+    import xarray
+
+    field = xarray.DataArray(
+        np.moveaxis(X, 0, 1), {"time": TIME, "lat": np.linspace(-60, 60, 20)}, ("lat", "time", "lon"), "sst"
+    )
+    field.to_dataset().to_zarr("x.zarr", encoding={"sst": {"chunks": (7, 5, 30)}}, zarr_format=3, consolidated=False)
+
+
 @pytest.fixture
 def months():
     """A field as xarray writes it: months along an axis that is not the first, in chunks of five."""
-    xarray = pytest.importorskip("xarray")
-    time = np.datetime64("2001-01-15", "ns") + np.arange(N) * np.timedelta64(DAYS, "D")
-    field = xarray.DataArray(
-        np.moveaxis(X, 0, 1), {"time": time, "lat": np.linspace(-60, 60, 20)}, ("lat", "time", "lon"), "sst"
-    )
-    field.to_dataset().to_zarr("x.zarr", encoding={"sst": {"chunks": (7, 5, 30)}}, zarr_format=3, consolidated=False)
-    return [str(moment) for moment in time.astype("M8[D]")]
+    pytest.importorskip("xarray")
+    made(write)
+    return [str(moment) for moment in TIME.astype("M8[D]")]
 
 
 def config(keys, **others):

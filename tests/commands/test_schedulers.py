@@ -12,21 +12,25 @@ from distributed import Security
 
 from dpca.execution.executors import Distributed
 from tests.clusters import local_cluster
-from tests.commands.calls import X, dpca
+from tests.commands.calls import X, dpca, run, sets
+from tests.made import made
 from tests.resume.disturbed import in_small_slabs
 from tests.stores import random_array
 
 
-@pytest.fixture
-def config():
+def write():
     zarr.create_array("x.zarr", data=X, chunks=(5, 20, 7))
     Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: near}\n")
-    assert dpca("run", "c.yaml") == 0
+
+
+@pytest.fixture
+def config():
+    made(run, write)
     return "c.yaml"
 
 
-def far(config, cluster):
-    return dpca("run", config, "--set", f"compute.cluster={cluster}", "--set", "output.path=far")
+def far(config, cluster, *arguments):
+    return dpca("run", config, "--set", f"compute.cluster={cluster}", "--set", "output.path=far", *arguments)
 
 
 def assert_same():
@@ -35,13 +39,65 @@ def assert_same():
         np.testing.assert_array_equal(near, far)
 
 
-def test_a_scheduler_is_found_by_its_file(config, tmp_path):
-    with local_cluster(tmp_path) as cluster, cluster.get_client() as client:
-        client.write_scheduler_file("scheduler.json")
-        assert far(config, "{scheduler_file: scheduler.json}") == 0
-        assert_same()
-        where = ("--out", "s.zarr", "--scheduler-file", "scheduler.json")
-        assert dpca("transform", "near", "x.zarr", *where) == 0
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("dask")
+
+
+@pytest.fixture(scope="module")
+def cluster(directory):
+    """One for the tests below; its scheduler's file is in `directory`."""
+    with local_cluster(directory, memory_limit="1GiB") as cluster:
+        with cluster.get_client() as client:
+            client.write_scheduler_file(str(directory / "scheduler.json"))
+        yield cluster
+
+
+def test_a_scheduler_is_found_by_its_address_and_by_its_file(config, cluster, directory):
+    assert far(config, f"{{scheduler: '{cluster.scheduler_address}'}}") == 0
+    assert_same()
+    assert json.loads(Path("far/status.json").read_text())["done_bytes"] == X.nbytes
+    shutil.copy(directory / "scheduler.json", ".")
+    assert far(config, "{scheduler_file: scheduler.json}", "--overwrite") == 0
+    assert_same()
+    assert dpca("transform", "near", "x.zarr", "--out", "s.zarr", "--scheduler-file", "scheduler.json") == 0
+
+
+def test_who_computes_and_where_the_dashboard_is(cluster):
+    with cluster.get_client() as client:
+        alive = Distributed(client).alive()
+        assert (alive.workers, alive.dashboard) == (2, cluster.dashboard_link)
+        assert 0 < alive.fullest_bytes < 2**31
+
+
+def test_a_result_is_applied_there_as_here(config, cluster):
+    assert dpca("transform", "near", "x.zarr", "--out", "a.zarr") == 0
+    assert dpca("reconstruct", "near", "--out", "b.zarr") == 0
+    where = ("--scheduler", cluster.scheduler_address)
+    assert dpca("transform", "near", "x.zarr", "--out", "c.zarr", *where) == 0
+    assert dpca("reconstruct", "near", "--out", "d.zarr", *where) == 0
+    for name, paths in (("scores", "ac"), ("reconstruction", "bd")):
+        here, there = (zarr.open_group(f"{path}.zarr", mode="r")[name][...] for path in paths)
+        np.testing.assert_array_equal(here, there)
+
+
+def test_a_cluster_is_planned_process_by_process(config, capsys, cluster):
+    where = f"compute.cluster={{scheduler: '{cluster.scheduler_address}'}}"
+    keys = sets(where, "output.path=far")
+    capsys.readouterr()
+    assert dpca("plan", config, "--json", *keys) == 0
+    document = json.loads(capsys.readouterr().out)
+    processes = {process["name"]: process for process in document["memory"]["processes"]}
+    assert processes["worker"]["count"] == 2
+    assert set(processes) == {"client", "worker"}
+    assert {stage["name"] for stage in processes["worker"]["stages"]} == {
+        *("gram", "gram in double", "tsqr", "components", "orthogonalize")
+    }
+    assert dpca("run", config, *keys) == 0
+    manifest = json.loads(Path("far/manifest.json").read_text())
+    assert set(manifest["memory"]["planned_bytes"]) == {"client", "worker"}
+    assert dpca("plan", config, *keys, *sets("compute.memory=100MiB")) == 3
+    assert "of memory in each worker" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -141,10 +197,3 @@ def test_what_travels_is_in_the_manifest_and_does_not_grow_with_the_data(tmp_pat
         assert sum(stage["between_workers"] for stage in network.values()) <= 12 * 3 * 8 + 1000
     assert dpca("run", "c.yaml", "--set", "output.path=near") == 0
     assert json.loads(Path("near/manifest.json").read_text())["network"] == {}
-
-
-def test_who_computes_and_where_the_dashboard_is(tmp_path):
-    with local_cluster(tmp_path) as cluster, cluster.get_client() as client:
-        alive = Distributed(client).alive()
-        assert (alive.workers, alive.dashboard) == (2, cluster.dashboard_link)
-        assert 0 < alive.fullest_bytes < 2**31

@@ -50,10 +50,26 @@ def test_threads_do_not_change_a_bit(stored, undisturbed, n_workers):
     assert arrays_of(found) == undisturbed
 
 
-@pytest.mark.parametrize("processes", [True, False])
-@pytest.mark.parametrize("n_workers", [1, 2, 3])
-def test_workers_do_not_change_a_bit(stored, undisturbed, n_workers, processes, tmp_path):
-    with local_cluster(tmp_path, n_workers, processes=processes) as cluster, Client(cluster) as client:
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Of a cluster of two processes, which nothing uses that does not ask for it."""
+    with (
+        local_cluster(tmp_path_factory.mktemp("dask"), 2) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def test_processes_do_not_change_a_bit(stored, undisturbed, client, tmp_path):
+    executor = Distributed(client)
+    assert executor.n_workers == 2
+    found = decompose_array(open_source(stored), 4, executor=executor, store=tmp_path / "r.zarr", **PLAN)
+    assert arrays_of(found) == undisturbed
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_workers_do_not_change_a_bit(stored, undisturbed, n_workers, tmp_path):
+    with local_cluster(tmp_path, n_workers, processes=False) as cluster, Client(cluster) as client:
         executor = Distributed(client)
         assert executor.n_workers == n_workers
         found = decompose_array(open_source(stored), 4, executor=executor, store=tmp_path / "r.zarr", **PLAN)
@@ -174,13 +190,12 @@ def test_a_result_that_was_added_is_let_go_of(stored):
     assert max(most) <= 3
 
 
-def test_blocks_that_live_on_the_cluster_stay_there(tmp_path):
+def test_blocks_that_live_on_the_cluster_stay_there(client, tmp_path):
     da = pytest.importorskip("dask.array")
     x = random_array(1, SHAPE, "f8")
     expected = arrays_of(decompose_array(da.from_array(x, chunks=(20, 100)), 4, **PLAN))
-    with local_cluster(tmp_path, 2, processes=True) as cluster, Client(cluster) as client:
-        persisted = (da.from_array(x, chunks=(20, 100)) + 0).persist()
-        source = as_source(persisted)
+    with client.as_current():
+        source = as_source(client.persist(da.from_array(x, chunks=(20, 100)) + 0))
         assert len(source.restrict((slice(0, 20), slice(0, 200))).blocks) == 2
         found = decompose_array(source, 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN)
         assert arrays_of(found) == expected
@@ -207,19 +222,15 @@ def test_a_pass_submits_a_task_a_span_and_no_data(stored, tmp_path):
     assert [value.shape for value in shared] == [(20, 4)]  # alpha
 
 
-@pytest.mark.parametrize("processes", [True, False])
-def test_an_error_on_a_worker_comes_back_as_itself(tmp_path, processes):
+def test_an_error_on_a_worker_comes_back_as_itself(client, tmp_path):
     x = random_array(0, SHAPE, "f8")
     x[3, 1234] = np.nan
     zarr.create_array(tmp_path / "bad.zarr", data=x, chunks=CHUNKS)
-    with local_cluster(tmp_path, 2, processes=processes) as cluster, Client(cluster) as client:
-        with pytest.raises(
-            DataError, match=r"bad\.zarr: 1 missing values \(NaN\) .* \[3, 1234\] \(sample 3\)"
-        ) as caught:
-            decompose_array(
-                open_source(tmp_path / "bad.zarr"), 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN
-            )
-        assert "preprocess.missing" in caught.value.remedy
+    with pytest.raises(DataError, match=r"bad\.zarr: 1 missing values \(NaN\) .* \[3, 1234\] \(sample 3\)") as caught:
+        decompose_array(
+            open_source(tmp_path / "bad.zarr"), 4, executor=Distributed(client), store=tmp_path / "r.zarr", **PLAN
+        )
+    assert "preprocess.missing" in caught.value.remedy
 
 
 def test_a_scheduler_without_workers_is_an_error_and_not_a_wait(stored, tmp_path):

@@ -16,6 +16,7 @@ from dpca.sources import open_source
 from dpca.store.ledger import Checkpoint
 from tests.clusters import local_cluster
 from tests.commands.calls import dpca
+from tests.made import made
 from tests.resume.disturbed import in_small_slabs
 from tests.runs import arrays_of, decompose_array
 from tests.stores import bits, random_array
@@ -62,15 +63,25 @@ def test_other_solvers_add_up_in_two_levels(solver, tmp_path):
     np.testing.assert_allclose(found.spectrum.singular_values, expected, rtol=1e-12)
 
 
-@pytest.fixture
-def config(monkeypatch):
-    """Ten spans, of which three are added up together."""
-    zarr.create_array("x.zarr", data=random_array(0, (12, 6000), "f8"), chunks=(12, 600))
-    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+def three_together(monkeypatch):
     in_small_slabs(monkeypatch)
     monkeypatch.setattr(runplan, "TOGETHER", 3)
     monkeypatch.setattr(runplan, "MANY", 1)
-    assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+
+
+def ten_spans():
+    zarr.create_array("x.zarr", data=random_array(0, (12, 6000), "f8"), chunks=(12, 600))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        three_together(patch)
+        assert dpca("run", "c.yaml", "--set", "output.path=expected") == 0
+
+
+@pytest.fixture
+def config(monkeypatch):
+    """Ten spans, of which three are added up together."""
+    made(ten_spans)
+    three_together(monkeypatch)
     plan = json.loads(Path("expected/manifest.json").read_text())
     assert plan["plan"]["n_spans"] == 10
     return bits("expected")
@@ -123,8 +134,7 @@ def test_what_is_damaged_is_added_up_again(config, cluster, damaged, monkeypatch
     assert "is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("goes_on", ["here", "there"])
-@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize(("goes_on", "after"), [("here", 2), ("there", 1)])
 def test_a_run_goes_on_wherever_it_ended(config, cluster, goes_on, after, monkeypatch):
     join, seen = engine._TasksAddedUp._joined, []
 

@@ -67,6 +67,17 @@ def overhang():
     return lambda page: page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
+@pytest.fixture
+def resized():
+    """Gives a page another width, and waits until what it holds has followed: figures are laid out anew, each by itself."""
+
+    def resize(page, width):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+    return resize
+
+
 def scrolled(page):
     """Draw all figures of a page: they are when they come into sight."""
     places = page.locator(".plot")

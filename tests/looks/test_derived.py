@@ -94,16 +94,11 @@ def test_it_is_one_small_file_that_needs_no_network(page):
     assert {name[1:] for name in re.findall(r'<a href="(#[^"]+)"', text)} <= set(ids)
 
 
-def test_a_browser_draws_all_of_it(page, opened, overhang):
+def test_a_browser_draws_all_of_it_and_each_kind_has_its_figures(page, opened, resized, overhang):
     shown = opened(page)
     assert scrolled(shown) > 20
     assert shown.locator("h2").count() == 9 + 2
-    assert overhang(opened(page, 390)) <= 0
-
-
-def test_each_kind_has_its_figures(page, opened):
-    shown = opened(page)
-    scrolled(shown)
+    assert overhang(shown) <= 0
     of_axes = "({plot}) => [plot.title.text, ...plot.axes.flatMap((axis) => [axis.axis_label, ...axis.major_label_overrides.values()])]"
     words = shown.evaluate(f"[...dpca.plots.values()].flatMap(({{made}}) => made.flatMap({of_axes}))")
     bars = shown.evaluate(
@@ -113,6 +108,8 @@ def test_each_kind_has_its_figures(page, opened):
         assert label in words
     assert {"amplitude", "phase (°)"} <= set(bars)
     assert bars.count("amplitude") >= 4
+    resized(shown, 390)
+    assert overhang(shown) <= 0
 
 
 def test_its_config_repeats_it_and_without_maps_it_says_how_to_make_them(place, page):

@@ -13,6 +13,7 @@ import zarr
 
 from tests.commands.calls import dpca, dpca_process
 from tests.looks.conftest import scrolled
+from tests.made import made
 from tests.planning.test_memory import measured_run, npy_of
 from tests.stores import random_array
 
@@ -65,20 +66,25 @@ KERNELS = {
 }
 
 
-@pytest.fixture(params=CASES)
-def page(request):
-    shape, chunks, dims, output = CASES[request.param]
+def reported(case):
+    """The data, config, result and report of a case, to be made."""
+    shape, chunks, dims, output = CASES[case]
     x = random_array(0, shape, "f4")
-    if request.param == "a kernel matrix":
+    if case == "a kernel matrix":
         x = x @ x.T
     zarr.create_array("<b>x.zarr", data=x, chunks=chunks, dimension_names=dims)
-    k = 1 if request.param == "one component" else 5
-    model = f"{KERNELS.get(request.param, '')}n_components: {k}"
+    k = 1 if case == "one component" else 5
+    model = f"{KERNELS.get(case, '')}n_components: {k}"
     Path("c.yaml").write_text(f"input: {{uri: <b>x.zarr}}\nmodel: {{{model}}}\noutput: {{path: r{output}}}\n")
     Path("labels.txt").write_text("\n".join("ab"[i % 2] for i in range(shape[0])))
     done = dpca_process("run", "c.yaml", "--set", "model.labels={uri: labels.txt}")
     assert done.returncode == 0, done.stderr
     assert "report: r/report.html" in done.stdout
+
+
+@pytest.fixture(params=CASES)
+def page(request):
+    made(reported, request.param)
     return Path("r/report.html")
 
 
@@ -98,13 +104,22 @@ def test_it_is_one_small_file_that_needs_no_network(page):
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_a_browser_draws_all_of_it(page, opened, overhang, width, dark):
-    shown = opened(page, width, dark)
-    assert scrolled(shown) >= 4
-    assert shown.locator(".plot canvas").count() >= shown.locator(".plot").count()
-    assert shown.locator("h2").count() in (6, 7)  # one more of a sweep
-    assert overhang(shown) <= 0
+WINDOWS = [(1280, False), (390, True)]
+"""Widths, and whether they are dark."""
+
+
+def test_a_browser_draws_all_of_it(page, opened, resized, overhang, request):
+    """In one window, and when it becomes the other: every second case the narrow and dark one first."""
+    number = list(CASES).index(request.node.callspec.params["page"])
+    first, then = WINDOWS[:: -1 if number % 2 else 1]
+    shown = opened(page, *first)
+    for width, dark in (first, then):
+        resized(shown, width)
+        shown.emulate_media(color_scheme="dark" if dark else "light")
+        assert scrolled(shown) >= 4
+        assert shown.locator(".plot canvas").count() >= shown.locator(".plot").count()
+        assert shown.locator("h2").count() in (6, 7)  # one more of a sweep
+        assert overhang(shown) <= 0
 
 
 def test_without_javascript_there_is_one_picture_of_each_kind(page, opened):

@@ -9,10 +9,13 @@ from contextlib import ExitStack
 import pytest
 
 from tests.customized import customized, twenty_spans
+from tests.made import made
 
 __all__ = ["customized"]
 
 HOSTS = ("scheduler", "one", "two")
+SOON = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s"}
+"""After how long Dask takes a host that is silent for gone, instead of 30 s."""
 
 
 class Hosts:
@@ -52,7 +55,7 @@ class Hosts:
     def start(self, host, *arguments, **how):
         """A Python on a host, which ends with the test."""
         command = ["ip", "netns", "exec", self.name(host), sys.executable, *arguments]
-        process = subprocess.Popen(command, env={**os.environ, "HOST": host}, **how)
+        process = subprocess.Popen(command, env={**os.environ, **SOON, "HOST": host}, **how)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
@@ -71,4 +74,5 @@ def hosts():
 
 @pytest.fixture
 def config(hosts, customized):
-    return twenty_spans()
+    made(twenty_spans)
+    return "c.yaml"

@@ -1,4 +1,4 @@
-"""Private memory of real runs, sampled, against what was planned: for every source and several n.
+"""Private memory of real runs, sampled, against what was planned: a run for each list of arrays that a plan may have.
 
 What a small run takes is mostly the interpreter and libraries, for which a plan allows generously. That
 allowance would hide much, so a second check leaves it out on both sides: what a run takes above a run on
@@ -70,7 +70,7 @@ def assert_kept(peak, idle, planned):
 
 @pytest.mark.parametrize(
     ("shape", "chunks", "dtype"),
-    [((4000, 6000), (4000, 100), "f4"), ((6000, 3000), (100, 3000), "i1"), ((5000, 5000), (500, 500), "f8")],
+    [((4000, 5000), (500, 500), "f8"), ((6000, 3000), (100, 3000), "i1")],
 )
 def test_block_krylov_keeps_to_its_plan(shape, chunks, dtype):
     x = values(shape, dtype)
@@ -120,24 +120,18 @@ def sparse_of(shape, kind, **how):
     return "x.h5"
 
 
-WIDE = (100, 400_000)
-TALL = (400_000, 100)
+WIDE, TALL = (100, 200_000), (200_000, 100)
+WIDER, TALLER = (100, 400_000), (400_000, 100)
+"""Of single samples or features, they are more than the smaller budget."""
 
 CASES = {
-    "zarr": (lambda: zarr_of(WIDE), "1 GiB", "columns"),
-    "zarr v2": (lambda: zarr_of(WIDE, zarr_format=2), "1 GiB", "columns"),
+    "zarr v2 of float64": (lambda: zarr_of((100, 150_000), "f8", zarr_format=2), "1 GiB", "columns"),
     "zarr of large chunks": (lambda: zarr_of(WIDE, chunks=(100, 100_000)), "1 GiB", "columns"),
-    "zarr of few samples a chunk": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), "1 GiB", "columns"),
-    "zarr of 3000 small chunks": (lambda: zarr_of((60, 300_000), chunks=(60, 100)), "1 GiB", "columns"),
     "zarr of 5000 tiny chunks": (lambda: zarr_of((100, 5000), chunks=(10, 10)), "1 GiB", "columns"),
     "hdf5 of 100,000 tiny chunks": (lambda: hdf5_of((400, 20_000), chunks=(8, 10)), "1 GiB", "columns"),
     "zarr in shards": (lambda: zarr_of(WIDE, chunks=(100, 4096), shards=(100, 65_536)), "1 GiB", "columns"),
-    "zarr of int8": (lambda: zarr_of((200, 600_000), "i1", chunks=(200, 16_384)), "1 GiB", "columns"),
-    "zarr of float64": (lambda: zarr_of((100, 300_000), "f8"), "1 GiB", "columns"),
-    "zarr, 400 samples": (lambda: zarr_of((400, 150_000)), "1 GiB", "columns"),
     "zarr, 1500 samples": (lambda: zarr_of((1500, 20_000)), "1 GiB", "columns"),
-    "zarr of whole rows, in parts": (lambda: zarr_of(WIDE, chunks=(1, 400_000), compressors=None), "300 MiB", "parts"),
-    "zarr of whole rows, copied": (lambda: zarr_of(WIDE, chunks=(1, 400_000)), "300 MiB", "copy"),
+    "zarr of whole rows, in parts": (lambda: zarr_of(WIDER, chunks=(1, 400_000), compressors=None), "300 MiB", "parts"),
     "hdf5 gzip": (lambda: hdf5_of(WIDE, chunks=(100, 4096), compression="gzip", shuffle=True), "1 GiB", "columns"),
     "hdf5 contiguous": (lambda: hdf5_of(WIDE), "1 GiB", "columns"),
     "sparse by rows, samples streamed": (
@@ -147,24 +141,21 @@ CASES = {
     ),
     "sparse by columns, features streamed": (lambda: sparse_of((400, 100_000), "csc"), "1 GiB", "columns"),
     "sparse by columns, copied": (lambda: sparse_of((400_000, 400), "csc", compression="lzf"), "300 MiB", "copy"),
-    "hdf5 of whole rows, in parts": (lambda: hdf5_of(WIDE, chunks=(1, 400_000)), "300 MiB", "parts"),
     "hdf5 of whole rows, copied": (
-        lambda: hdf5_of(WIDE, chunks=(1, 400_000), compression="lzf"),
+        lambda: hdf5_of(WIDER, chunks=(1, 400_000), compression="lzf"),
         "300 MiB",
         "copy",
     ),
-    "npy": (lambda: npy_of(WIDE), "1 GiB", "columns"),
     "npy in Fortran order": (lambda: npy_of(WIDE, order="F"), "1 GiB", "columns"),
     "npy, 3 axes of uint8": (lambda: npy_of((300, 300, 400), "u1"), "1 GiB", "columns"),
-    "tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "1 GiB", "columns"),
     "tall zarr of float64, 900 features": (
         lambda: zarr_of((50_000, 900), "f8", chunks=(5000, 300)),
         "1 GiB",
         "columns",
     ),
-    "tall zarr of single features, copied": (lambda: zarr_of(TALL, chunks=(400_000, 1)), "300 MiB", "copy"),
-    "tall hdf5 of single features, in parts": (lambda: hdf5_of(TALL, chunks=(400_000, 1)), "300 MiB", "parts"),
-    "tall npy of uint8": (lambda: npy_of(TALL, "u1"), "1 GiB", "columns"),
+    "tall zarr of single features, copied": (lambda: zarr_of(TALLER, chunks=(400_000, 1)), "300 MiB", "copy"),
+    "tall hdf5 of single features, in parts": (lambda: hdf5_of(TALLER, chunks=(400_000, 1)), "300 MiB", "parts"),
+    "tall npy of uint8": (lambda: npy_of((400_000, 100), "u1"), "1 GiB", "columns"),
 }
 
 
@@ -182,7 +173,7 @@ VIEWS = {
     "samples of zarr": (lambda: zarr_of(WIDE, chunks=(10, 20_000)), f"samples={SOME}"),
     "samples of npy": (lambda: npy_of(WIDE), f"samples={SOME}"),
     "samples of tall zarr": (lambda: zarr_of(TALL, chunks=(20_000, 100)), "samples={step: 3}"),
-    "features in their shape": (lambda: zarr_of(WIDE), "feature_shape=[400, 1000]"),
+    "features in their shape": (lambda: zarr_of(WIDE), "feature_shape=[200, 1000]"),
 }
 
 
@@ -206,9 +197,13 @@ def test_inputs_side_by_side_take_no_more_memory_than_planned(solver, n):
 
 GENOTYPES = {
     "bed": (1200, 30_000, "cohort.bed", ()),
-    "bed, by chromosome": (500, 40_000, "cohort.bed", ("output.groups={by: chromosome}",)),
+    "some people of a bed, by chromosome": (
+        800,
+        40_000,
+        "cohort.bed",
+        ("input.samples={step: 2}", "output.groups={by: chromosome}"),
+    ),
     "vcf zarr": (300, 60_000, "cohort.vcz", ()),
-    "some people of a bed": (600, 60_000, "cohort.bed", ("input.samples={step: 2}",)),
     "bed, few people": (40, 600_000, "cohort.bed", ("preprocess.filters={chromosomes: autosomes, min_distance: 2}",)),
 }
 
@@ -224,25 +219,22 @@ def test_genotypes_take_no_more_memory_than_planned(case):
     assert_kept(peak, idle_bytes(), planned)
 
 
-@pytest.mark.parametrize(("labels", "n"), [("scattered", 1200), ("runs", 600)])
-def test_groups_of_features_take_no_more_memory_than_planned(labels, n):
+def test_groups_of_features_take_no_more_memory_than_planned():
     """A matrix for each of the named groups, and of those for validation, in tasks and where they are added up."""
-    zarr_of((n, 40_000), chunks=(n, 2000))
-    numbers = np.arange(40_000) % 3 if labels == "scattered" else np.arange(40_000) // 15_000
-    np.save("labels.npy", numbers)
+    zarr_of((1200, 40_000), chunks=(1200, 2000))
+    np.save("labels.npy", np.arange(40_000) % 3)
     peak, planned, _ = measured_run(
         "x.zarr", "2 GiB", "--set", "output.groups={labels: {uri: labels.npy}, validation: 8}"
     )
     assert_kept(peak, idle_bytes(), planned)
 
 
-@pytest.mark.parametrize("solver", ["tsqr", "auto"])
-def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either(solver):
+def test_solvers_that_follow_the_first_take_no_more_memory_than_planned_either():
     """Rank 5 of 10 components: auto looks for the others with every solver that it has."""
     n, d = 400, 150_000
     low = values((n, 5), "f4") @ values((5, d), "f4")
     zarr.create_array("low.zarr", data=low, chunks=(n, 4096))
-    peak, planned, _ = measured_run("low.zarr", "1 GiB", "--set", f"model.svd_solver={solver}")
+    peak, planned, _ = measured_run("low.zarr", "1 GiB", "--set", "model.svd_solver=auto")
     assert json.loads(Path("r/manifest.json").read_text())["numerics"]["solver"] == "tsqr"
     assert_kept(peak, idle_bytes(), planned)
 
@@ -253,8 +245,9 @@ KERNELS = ("--set", "model={kind: kernel_pca, kernel: [rbf, poly], gamma: [null,
 @pytest.mark.parametrize(("n", "d", "budget"), [(100, 400_000, 300), (1500, 20_000, 520)])
 def test_kernels_take_no_more_memory_than_planned(n, d, budget):
     uri = zarr_of((n, d))
-    peak, planned, _ = measured_run(uri, "1 GiB", *KERNELS)
-    assert_kept(peak, idle_bytes(), planned)
+    if n > 100:  # of few samples, matrices are next to nothing
+        peak, planned, _ = measured_run(uri, "1 GiB", *KERNELS)
+        assert_kept(peak, idle_bytes(), planned)
     # Nor does what goes back to the training data, of plans of their own, which keep to a budget.
     measured_run(
         uri, "1 GiB", "--set", "model={kind: kernel_pca, kernel: rbf, gamma: median, fit_inverse_transform: true}"
@@ -292,14 +285,14 @@ open("planned", "w").write(str(made.tightest.peak_bytes))
 """
 
 
-@pytest.mark.parametrize("kind", ["zarr", "dask"])
-def test_the_estimator_takes_no_more_memory_than_planned(kind):
+def test_the_estimator_takes_no_more_memory_than_planned():
     Path("fit.py").write_text(IN_PYTHON)
     zarr.create_array("idle.zarr", data=np.eye(10, 12), chunks=(10, 12))
-    idle = min(watched([sys.executable, "fit.py", "idle.zarr", kind]) for _ in range(2))
+    idle = min(watched([sys.executable, "fit.py", "idle.zarr", kind]) for kind in ("zarr", "dask"))
     zarr_of(WIDE, chunks=(100, 20_000))
-    peak = watched([sys.executable, "fit.py", "x.zarr", kind])
-    assert_kept(peak, idle, int(Path("planned").read_text()))
+    for kind in ("zarr", "dask"):
+        peak = watched([sys.executable, "fit.py", "x.zarr", kind])
+        assert_kept(peak, idle, int(Path("planned").read_text()))
 
 
 def named(shape, kind):
@@ -332,12 +325,13 @@ def test_names_of_features_take_no_more_memory_than_planned(kind):
     few = ("--set", "input.array=x", "--set", "model.n_components=3", "--set", "output.components=true")
     peak, planned, _ = measured_run(uri, f"{memory} MiB", *few)
     assert_kept(peak, idle, planned)
-    for command in (("transform", "r", uri), ("reconstruct", "r", "--samples", "0:2")):
+    rebuilt = ("reconstruct", "r", "--samples", "0:2")  # from the result alone, which is the same of each kind
+    for command in (("transform", "r", uri), *([rebuilt] if kind == "zarr" else [])):
         kept = watched(
             [sys.executable, "-m", "dpca", *command, "--out", "out", "--memory", f"{memory}MiB", "--overwrite"]
         )
         assert kept - idle <= (memory * MIB - LIBRARIES_BYTES), (command, kept / MIB)
-    for copy in ("r/result.zarr/gene", "out/gene"):
+    for copy in ("r/result.zarr/gene", *(["out/gene"] if kind == "zarr" else [])):
         stored = zarr.open_array(copy)
         assert stored.chunks[0] * 70 <= MIB
         assert [str(stored[number])[-7:] for number in (0, 19_999, 20_000, n_features - 1)] == [

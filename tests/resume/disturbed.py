@@ -6,9 +6,36 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import zarr
 
+from tests.commands.calls import dpca
+from tests.made import made
+from tests.stores import random_array
+
 N, D = 12, 6000
+
+
+def ten_spans():
+    """Data and a config, to be made: ten spans of one slab each, if slabs are small."""
+    zarr.create_array("x.zarr", data=random_array(0, (N, D), "f8"), chunks=(N, 600), dimension_names=("time", "x"))
+    Path("c.yaml").write_text("input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n")
+
+
+def whole_rows():
+    """An input that is copied, to be made: whole rows, which do not fit the memory in columns."""
+    zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
+    Path("rows.yaml").write_text(
+        "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: r}\n"
+    )
+
+
+def run_to_its_end():
+    """Ten spans with their result, to be made."""
+    made(ten_spans)
+    with pytest.MonkeyPatch.context() as patch:
+        in_small_slabs(patch)
+        assert dpca("run", "c.yaml") == 0
 
 
 def in_small_slabs(monkeypatch):
@@ -63,6 +90,17 @@ def killed(config, slab=14, workers="auto", how=()):
     how = (*how, "--set", f"compute.workers={workers}")
     done = disturbed(at_slab(slab, "os.kill(os.getpid(), signal.SIGKILL)"), "run", config, *how)
     assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def run_until_a_kill(slab, workers):
+    """Ten spans with what a run left that was killed, to be made."""
+    made(ten_spans)
+    killed("c.yaml", slab, workers)
+
+
+def left_by_a_kill(slab=14, workers="auto"):
+    """As of `killed`, of ten spans."""
+    made(run_until_a_kill, slab, workers)
 
 
 def staged(array="*"):

@@ -31,10 +31,9 @@ module.{task} = counted
 """
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
-@pytest.mark.parametrize("command", ["transform", "reconstruct"])
-def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, name):
-    assert dpca("run", config) == 0
+@pytest.mark.parametrize(("command", "name"), [("transform", "SIGTERM"), ("reconstruct", "SIGKILL")])
+@pytest.mark.usefixtures("finished")
+def test_transform_and_reconstruct_go_on_where_they_stopped(command, name):
     given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
     task = "projection_span" if command == "transform" else "reconstruction_span"
     what = APPLY.format(module="projection", task=task, at=9, signal=name)
@@ -61,8 +60,8 @@ def test_transform_and_reconstruct_go_on_where_they_stopped(config, command, nam
 
 
 @pytest.mark.parametrize("command", ["transform", "reconstruct"])
-def test_damaged_scores_and_samples_under_way_are_computed_again(config, command):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_damaged_scores_and_samples_under_way_are_computed_again(command):
     zarr.create_array("new.zarr", data=random_array(1, (N, D), "f8"), chunks=(3, 600), dimension_names=("time", "x"))
     given = ("transform", "r", "new.zarr") if command == "transform" else ("reconstruct", "r")
     task = "projection_span" if command == "transform" else "reconstruction_span"
@@ -82,27 +81,24 @@ def test_damaged_scores_and_samples_under_way_are_computed_again(config, command
     np.testing.assert_array_equal(out, whole)
 
 
-@pytest.mark.parametrize("workers", [("2", "1", 3), ("1", "2", 2)])
-def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers(workers, tmp_path):
+def test_a_reconstruction_of_tall_data_may_go_on_with_other_workers():
     """Its parts are blocks of samples: they have to be the same whoever makes them."""
     np.save("tall.npy", random_array(0, (400, 3), "f8"))
     Path("tall.yaml").write_text("input: {uri: tall.npy}\nmodel: {n_components: 3}\noutput: {path: t}\n")
     assert dpca("run", "tall.yaml") == 0
     assert dpca("reconstruct", "t", "--out", "whole.zarr") == 0
-    small = APPLY.format(module="projection", task="reconstruction_span", at=workers[2], signal="SIGKILL")
+    small = APPLY.format(module="projection", task="reconstruction_span", at=3, signal="SIGKILL")
     small += "dpca.methods.projection.CHUNK_BYTES = 8 * 3 * 10\n"
-    done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", workers[0])
+    done = disturbed(small, "reconstruct", "t", "--out", "out.zarr", "--workers", "2")
     assert done.returncode == -signal.SIGKILL
-    again = disturbed(
-        small.replace(f"== {workers[2]}", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", workers[1]
-    )
+    again = disturbed(small.replace("== 3", "== -1"), "reconstruct", "t", "--out", "out.zarr", "--workers", "1")
     assert again.returncode == 0, again.stderr
     out, whole = (zarr.open_group(path, mode="r")["reconstruction"][...] for path in ("out.zarr", "whole.zarr"))
     np.testing.assert_array_equal(out, whole)
 
 
-def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before():
     small = APPLY.format(module="projection", task="projection_span", at=9, signal="SIGKILL")
     small += "dpca.methods.projection.SLAB_BYTES = 8 * 600 * 3\n"
     done = disturbed(small, "transform", "r", "x.zarr", "--out", "out.zarr", "--workers", "1")
@@ -114,9 +110,9 @@ def test_a_transform_of_other_samples_does_not_go_on_with_those_of_before(config
     np.testing.assert_array_equal(out, anew)
 
 
-def test_a_transform_that_ended_between_its_publication_and_its_tidying(config):
+@pytest.mark.usefixtures("finished")
+def test_a_transform_that_ended_between_its_publication_and_its_tidying():
     """What is finished of it tells of scores that are elsewhere now."""
-    assert dpca("run", config) == 0
     assert dpca("transform", "r", "x.zarr", "--out", "whole.zarr") == 0
     what = """
 import dpca.commands.apply, dpca.system.durable
@@ -134,8 +130,7 @@ dpca.system.durable.move = moved
 
 
 @pytest.mark.parametrize("command", ["transform", "reconstruct"])
-def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypatch, capsys):
-    assert dpca("run", config) == 0
+def test_a_result_that_is_replaced_while_it_is_applied(finished, command, monkeypatch, capsys):
     given = ("transform", "r", "x.zarr") if command == "transform" else ("reconstruct", "r")
     of, seen = Fitted.of, []
 
@@ -143,7 +138,7 @@ def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypa
         found = of(self, *arguments)
         if not seen:
             seen.append(1)
-            done = disturbed("", "run", config, "--overwrite", "--set", "preprocess.scale=std")
+            done = disturbed("", "run", finished, "--overwrite", "--set", "preprocess.scale=std")
             assert done.returncode == 0, done.stderr
         return found
 
@@ -154,9 +149,9 @@ def test_a_result_that_is_replaced_while_it_is_applied(config, command, monkeypa
     assert dpca(*given, "--out", "out.zarr") == 0
 
 
-def test_a_command_whose_lock_was_taken_over_publishes_nothing(config, monkeypatch, capsys):
+@pytest.mark.usefixtures("finished")
+def test_a_command_whose_lock_was_taken_over_publishes_nothing(monkeypatch, capsys):
     """It slept for longer than the lock lasts; another is at it now."""
-    assert dpca("run", config) == 0
     monkeypatch.setattr("dpca.system.lock.Lock.held", lambda self: False)
     assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 2
     assert "another" in capsys.readouterr().err
@@ -172,8 +167,10 @@ def change(path):
 """
 
 
-@pytest.mark.parametrize("share", [8, 10**6])
-@pytest.mark.parametrize(("kernel", "of"), [("linear", "new.zarr"), ("rbf", "x.zarr"), ("rbf", "new.zarr")])
+@pytest.mark.parametrize(
+    ("kernel", "of", "share"),
+    [("linear", "new.zarr", 8), ("linear", "new.zarr", 10**6), ("rbf", "x.zarr", 10**6), ("rbf", "new.zarr", 8)],
+)
 def test_what_was_read_of_changed_data_is_not_used_after_a_kill(config, kernel, of, share):
     """Of new samples or of the training data of a kernel; of a part and of a sum of parts."""
     model = [] if kernel == "linear" else ["--set", "model.kind=kernel_pca", "--set", "model.kernel=rbf"]

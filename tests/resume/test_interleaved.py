@@ -18,7 +18,8 @@ from dpca.store.outputs import Outputs
 from dpca.system import durable
 from dpca.system.scratch import ScratchFolder
 from tests.commands.calls import dpca
-from tests.resume.disturbed import at_slab, disturbed, killed, staged
+from tests.made import made
+from tests.resume.disturbed import at_slab, disturbed, left_by_a_kill, staged, whole_rows
 from tests.stores import bits, random_array
 
 pytestmark = pytest.mark.long
@@ -45,8 +46,8 @@ def test_a_result_that_another_run_finished_meanwhile_is_not_replaced(config, mo
 
 
 @pytest.mark.parametrize("command", ["transform", "reconstruct"])
-def test_what_another_command_wrote_meanwhile_is_not_replaced(config, monkeypatch, capsys, command):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_what_another_command_wrote_meanwhile_is_not_replaced(monkeypatch, capsys, command):
     first = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:4"]), "--out", "o.zarr"]
     second = [command, "r", *(["x.zarr"] if command == "transform" else ["--samples", "0:5"]), "--out", "o.zarr"]
     before_the_lock(monkeypatch, aside, lambda: dpca(*first))
@@ -61,12 +62,9 @@ def test_what_another_command_wrote_meanwhile_is_not_replaced(config, monkeypatc
 
 
 @pytest.fixture
-def rows(monkeypatch):
-    """An input that is copied: whole rows, which do not fit the memory in columns."""
-    zarr.create_array("rows.zarr", data=random_array(0, (40, 200_000), "f8"), chunks=(1, 200_000))
-    Path("rows.yaml").write_text(
-        "input: {uri: rows.zarr}\nmodel: {n_components: 3}\ncompute: {memory: 262 MiB, workers: 1}\noutput: {path: r}\n"
-    )
+def rows():
+    """An input that is copied."""
+    made(whole_rows)
     return "rows.yaml"
 
 
@@ -127,7 +125,7 @@ def test_runs_of_one_path_on_two_hosts_have_scratch_folders_of_their_own():
 
 
 def test_what_a_record_calls_its_scratch_is_not_removed_unless_it_is(config):
-    killed(config)
+    left_by_a_kill()
     Path("victim").mkdir()
     Path("victim/file").write_text("")
     record = Path("r/ledger/run.json")
@@ -160,8 +158,9 @@ def restore(chunk=1):
     shutil.copy2("kept", f"x.zarr/c/0/{chunk}")
 
 
-@pytest.mark.parametrize("slab", [1, 5, 8, 14])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("slab", "end"), [(1, "its end"), (5, "kill -9"), (8, "Ctrl-C"), (14, "its end"), (14, "kill -9")]
+)
 def test_what_was_read_of_changed_data_is_not_used_when_they_are_restored(config, undisturbed, slab, end):
     done = disturbed(changing(slab, ENDS[end]), "run", config, "--set", "compute.workers=1")
     assert done.returncode in (2, 130, -signal.SIGKILL), done.stderr
@@ -349,7 +348,7 @@ def test_a_job_array_whose_directory_is_gone_says_so(config, tmp_path, monkeypat
 
 
 def test_a_part_whose_zip_header_is_damaged_is_computed_again(config, undisturbed, capsys):
-    killed(config)
+    left_by_a_kill()
     (part, *_) = Path("r/ledger").glob("*/parts/*/[0-9]*.npz")
     content = bytearray(part.read_bytes())
     for mark in (b"PK\x03\x04", b"PK\x01\x02"):
@@ -363,7 +362,7 @@ def test_a_part_whose_zip_header_is_damaged_is_computed_again(config, undisturbe
 
 @pytest.mark.parametrize("change", [("dimension_names", ["component", "other"]), ("attributes", {"units": "K"})])
 def test_metadata_of_arrays_under_way_are_written_anew(config, undisturbed, change):
-    killed(config, slab=16)
+    left_by_a_kill(16)
     tiles = len(staged("*components*"))
     (path,) = Path("r/ledger").glob("*/result.zarr/components_in_hand_of_components/zarr.json")
     key, value = change
@@ -376,8 +375,8 @@ def test_metadata_of_arrays_under_way_are_written_anew(config, undisturbed, chan
 # What lies where dpca keeps what is finished.
 
 
-def test_a_link_in_the_way_of_a_transform_is_refused_and_not_followed(config, capsys):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_a_link_in_the_way_of_a_transform_is_refused_and_not_followed(capsys):
     word = "0" * 64
     Path("victim", word).mkdir(parents=True)
     os.symlink("victim", ".d.zarr.partial")
@@ -386,16 +385,16 @@ def test_a_link_in_the_way_of_a_transform_is_refused_and_not_followed(config, ca
     assert os.listdir("victim") == [word]
 
 
-def test_what_another_user_put_there_is_not_adopted(config, monkeypatch, capsys):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_what_another_user_put_there_is_not_adopted(monkeypatch, capsys):
     Path(".d.zarr.partial").mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert dpca("transform", "r", "x.zarr", "--out", "d.zarr") == 2
     assert ".d.zarr.partial: is another user's" in capsys.readouterr().err
 
 
-def test_what_is_kept_of_a_transform_is_for_its_user_alone(config):
-    assert dpca("run", config) == 0
+@pytest.mark.usefixtures("finished")
+def test_what_is_kept_of_a_transform_is_for_its_user_alone():
     what = "import dpca.methods.applying\nspan = dpca.methods.applying.Projection.slab_regions\ndef dying(*a):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     done = disturbed(
         what + "dpca.methods.applying.Projection.slab_regions = dying\n", "transform", "r", "x.zarr", "--out", "o.zarr"

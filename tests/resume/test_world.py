@@ -15,7 +15,7 @@ import zarr
 from dpca.methods import first_pass
 from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
-from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, parts, rewrite_a_chunk
+from tests.resume.disturbed import END, START, D, N, at_slab, disturbed, killed, left_by_a_kill, parts, rewrite_a_chunk
 from tests.stores import bits
 
 pytestmark = pytest.mark.long
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.long
     ],
 )
 def test_a_changed_config_is_refused_by_name(config, keys, said, capsys):
-    killed(config)
+    left_by_a_kill()
     before = parts()
     assert dpca("run", config, "--resume", *(word for key in keys for word in ("--set", key))) == 2
     shown = capsys.readouterr().err
@@ -50,7 +50,7 @@ def lose_a_chunk():
 
 @pytest.mark.parametrize("change", [rewrite_a_chunk, append, lose_a_chunk])
 def test_a_changed_input_is_refused(config, change, capsys):
-    killed(config)
+    left_by_a_kill()
     change()
     assert dpca("run", config, "--resume") == 2
     assert "the input x.zarr changed since the run began" in capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_looking_at_what_is_finished_is_no_hanging_read(config, undisturbed, mon
         clock.ahead += 1.0
         return damage(*arguments)
 
-    killed(config, 19)
+    left_by_a_kill(19)
     monkeypatch.setattr("dpca.execution.engine.time", clock)
     monkeypatch.setattr(Outputs, "damage", slow)
     assert dpca("run", config, "--resume", "--set", "input.read_seconds=5", "--set", "compute.workers=1") == 0

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.customized import customized, twenty_spans
+from tests.made import made
 from tests.slurm import daemons
 
 __all__ = ["customized"]
@@ -36,4 +37,5 @@ def slurm(cluster, monkeypatch):
 @pytest.fixture
 def config(slurm, customized):
     """Twenty spans, and the result of a run on them."""
-    return twenty_spans()
+    made(twenty_spans)
+    return "c.yaml"

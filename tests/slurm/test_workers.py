@@ -85,14 +85,16 @@ def test_all_workers_are_preempted_and_the_run_goes_on_when_there_is_room_again(
 
 
 def test_workers_retire_before_their_walltime_and_are_replaced(slurm, config, customized):
-    customized("time.sleep(5.5)")  # storage that takes its time: two passes over twenty spans are 110 s for two workers
+    customized(
+        "time.sleep(3)"
+    )  # storage that takes its time: two passes over twenty spans are a minute for two workers
     before = set(slurm("scontrol", "show", "job", "--oneliner", check=False).splitlines())
     command = [
         sys.executable,
         "-m",
         "dpca",
-        *on(WORKERS.replace("30:00", "2")),
-    ]  # minutes; of one, a slow start may take all that a worker has to retire in
+        *on(WORKERS.replace("30:00", "1:01")),
+    ]  # for Slurm two minutes: of one, a slow start may take all that a worker has to retire in
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         ended(run)
     jobs = set(slurm("scontrol", "show", "job", "--oneliner").splitlines()) - before

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from dpca.errors import StorageError
 from dpca.sources import open_source
 from dpca.sources.hdf5_chunks import DecodedChunks, unshuffle
+from tests.drawn import examples
 from tests.stores import random_array
 
 
+@examples(30)
 @given(st.data())
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_any_region_is_the_datasets(shuffle, tmp_path_factory, data):

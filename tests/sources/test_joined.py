@@ -18,6 +18,7 @@ from dpca.sources import as_source, joined, open_joined, open_source
 from dpca.sources.joining import join
 from tests.commands.calls import dpca
 from tests.drawn import examples
+from tests.made import made
 from tests.stores import bits, contents, counted, random_array
 
 
@@ -62,13 +63,23 @@ X = random_array(0, (30, 6, 8), "f4")
 LENGTHS = (10, 15, 5)
 
 
-@pytest.fixture
-def years():
-    """Three files, each with times since its own first day, and one of all."""
+def yearly():
     starts = np.cumsum([0, *LENGTHS])
     for number, (start, length) in enumerate(zip(starts, LENGTHS, strict=False)):
         netcdf(f"sst_{number}.nc", start, length, f"days since 2000-01-{start + 1:02d}")
-    return netcdf("all.nc", 0, 30)
+    netcdf("all.nc", 0, 30)
+
+
+@pytest.fixture
+def years():
+    """Three files, each with times since its own first day, and one of all."""
+    made(yearly)
+    return "all.nc"
+
+
+def one_after_the_other():
+    for name, start, length in (("a.nc", 0, 10), ("b.nc", 10, 15), ("c.nc", 25, 5)):
+        netcdf(name, start, length)
 
 
 @pytest.fixture
@@ -248,8 +259,7 @@ def test_a_path_with_the_signs_of_a_pattern_that_exists_is_no_pattern():
     ],
 )
 def test_files_whose_coordinates_do_not_fit_are_refused_by_name(change, said):
-    for name, start, length in (("a.nc", 0, 10), ("b.nc", 10, 15), ("c.nc", 25, 5)):
-        netcdf(name, start, length)
+    made(one_after_the_other)
     with xr.open_dataset("b.nc", decode_times=False) as file:
         b = file.load()
     if "units" in change:

@@ -14,7 +14,7 @@ from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
 from tests.stores import bits, counted, random_array
 
-X = random_array(0, (20, 50_000), "f4")
+X = random_array(0, (20, 20_000), "f4")
 
 
 def test_regions_are_lent_again_and_counted_once():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dpca.errors import DataError, DpcaError
 from dpca.sources import as_source, open_source
+from tests.drawn import examples
 from tests.stores import random_array
 
 SHAPE, ROWS = (6, 5000), (1, 5000)
@@ -54,6 +55,7 @@ UNCOMPRESSED = {
 }
 
 
+@examples(25)
 @given(st.data())
 @pytest.mark.parametrize("kind", UNCOMPRESSED)
 def test_any_region_of_an_uncompressed_zarr_is_the_arrays(kind, tmp_path_factory, data):

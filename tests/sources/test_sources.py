@@ -100,11 +100,19 @@ def test_a_part_of_a_source_travels_and_keeps_the_addresses_of_the_whole(kind, t
         np.testing.assert_array_equal(reader.read(inner), x[inner])
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", ">i2", "u1", "u2", "u4", "u8", "?"])
-@pytest.mark.parametrize("kind", ["zarr v3", "zarr v2", "hdf5 gzip", "npy", "dask", "numpy"])
+DTYPES = {
+    "zarr v2": ["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", ">i2", "u1", "u2", "u4", "u8", "?"],
+    "zarr v3": ["f4", "i8", "u2", "?"],
+    "hdf5 gzip": ["f2", "f8", ">i2", "i1", "u4", "?"],
+    "npy": [">f4", "i4", "u8", "?"],
+    "dask": ["i2", "?"],
+    "numpy": [">i2", "?"],
+}
+"""Every dtype, and of each kind of source one of each size of those that it decodes itself."""
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for kind, dtypes in DTYPES.items() for dtype in dtypes])
 def test_every_real_dtype_is_read_as_it_is(kind, dtype, tmp_path):
-    if kind == "zarr v3" and dtype.startswith(">"):
-        pytest.skip("a Zarr v3 data type has no byte order of its own")
     x = random_array(0, SHAPE, dtype)
     source = SOURCES[kind](tmp_path, x)
     with source.open() as reader:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dpca.errors import StorageError
 from dpca.sources import open_source
 from dpca.sources.zarr_chunks import ChunkFiles
+from tests.drawn import examples
 from tests.stores import random_array
 
 STORED = {
@@ -35,6 +36,7 @@ LEFT = {
 }
 
 
+@examples(20)
 @given(st.data())
 @pytest.mark.parametrize("kind", STORED)
 def test_any_region_is_the_arrays(kind, tmp_path_factory, data):
@@ -74,19 +76,23 @@ def chunk_of(codec, values):
     return codec.encode(np.ascontiguousarray(values))
 
 
-@pytest.mark.parametrize("codec", [numcodecs.Zstd(1), numcodecs.Blosc()])
+DAMAGES = [
+    lambda codec, x: chunk_of(codec, x)[:-7],
+    lambda codec, x: b"",
+    lambda codec, x: bytes(40),
+    lambda codec, x: chunk_of(codec, x[:, :50]),  # whole, but of fewer values than the chunk has
+    lambda codec, x: chunk_of(codec, np.hstack([x, x])),
+    lambda codec, x: bytes([*chunk_of(codec, x)[:9], 255, *chunk_of(codec, x)[10:]]),
+]
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("codec", "damage", "local"),
     [
-        lambda codec, x: chunk_of(codec, x)[:-7],
-        lambda codec, x: b"",
-        lambda codec, x: bytes(40),
-        lambda codec, x: chunk_of(codec, x[:, :50]),  # whole, but of fewer values than the chunk has
-        lambda codec, x: chunk_of(codec, np.hstack([x, x])),
-        lambda codec, x: bytes([*chunk_of(codec, x)[:9], 255, *chunk_of(codec, x)[10:]]),
+        *((codec, damage, True) for codec in (numcodecs.Zstd(1), numcodecs.Blosc()) for damage in DAMAGES),
+        *((numcodecs.Zstd(1), damage, False) for damage in DAMAGES),
     ],
 )
-@pytest.mark.parametrize("local", [True, False])
 def test_a_chunk_that_is_not_what_it_should_be_never_becomes_values(codec, damage, local, monkeypatch):
     """A chunk before it has filled the memory that is used again. Not local: through zarr, as from another store."""
     x = random_array(0, (6, 200), "f4")

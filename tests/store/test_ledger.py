@@ -89,7 +89,9 @@ def test_the_ledger_stays_within_its_share(tmp_path_factory, n, d, dtype, n_span
         write = durable.write
         patch.setattr(durable, "write", counted)
         ledger = Ledger(place, "run", x.nbytes, print)
-        decompose_array(x, 1, n_spans=n_spans, slab_bytes=1, ledger=ledger, executor=Threads(1), window=window)
+        decompose_array(
+            x, 1, n_spans=n_spans, slab_bytes=8 * n * (d // 40), ledger=ledger, executor=Threads(1), window=window
+        )
     part = 8 * n * n + 8 * n * (COLUMNS + 2) + 3000  # the sketch and two values a sample; and names of arrays
     assert max(most.values()) <= max(x.nbytes // 8, (window + 2) * part) + 2 * part
     left = {stage.name: [file.name for file in stage.glob("*.npz")] for stage in place.iterdir()}

@@ -11,6 +11,8 @@ from dpca import PCA
 from dpca.errors import InputError
 from dpca.store.outputs import Outputs
 from tests.commands.calls import dpca
+from tests.made import made
+from tests.resume.disturbed import in_small_slabs
 from tests.stores import random_array
 
 COMMANDS = {
@@ -33,24 +35,24 @@ READERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A result with a tile a span, so that one of many can be lost."""
-    place = tmp_path_factory.mktemp("made")
-    group = zarr.create_group(place / "x.zarr")
-    x = random_array(0, (20, 400_000), "f4")
-    group.create_array("x", data=x, chunks=(20, 25_000), dimension_names=("sample", "feature"))
-    group.create_array("feature", data=np.arange(400_000), dimension_names=("feature",))
+D = 5000
+
+
+def result():
+    """With a tile a span, so that one of many can be lost."""
+    group = zarr.create_group("x.zarr")
+    x = random_array(0, (20, D), "f4")
+    group.create_array("x", data=x, chunks=(20, 1000), dimension_names=("sample", "feature"))
+    group.create_array("feature", data=np.arange(D), dimension_names=("feature",))
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setattr("dpca.store.outputs.CHUNK_BYTES", 2**12)
+        in_small_slabs(patch)
+        patch.setattr("dpca.store.outputs.CHUNK_BYTES", 2**10)
         for name, model in (("c", "n_components: 3"), ("k", "{kind: kernel_pca, kernel: rbf}")):
             Path(f"{name}.yaml").write_text(
                 "input: {uri: x.zarr, array: x}\npreprocess: {scale: std}\n"
                 f"model: {model if name == 'k' else '{' + model + '}'}\noutput: {{path: {'r' if name == 'c' else 'k'}, report: false}}\n"
             )
         assert dpca("run", "c.yaml") == 0
-    return place
 
 
 def cases():
@@ -61,9 +63,8 @@ def cases():
 
 
 @pytest.mark.parametrize(("chunk", "command"), list(cases()))
-def test_what_is_gone_or_damaged_is_an_error(made, tmp_path, monkeypatch, capsys, chunk, command):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+def test_what_is_gone_or_damaged_is_an_error(capsys, chunk, command):
+    made(result)
     path = Path("r/result.zarr") / chunk
     content = bytearray(path.read_bytes())
     path.unlink()
@@ -81,13 +82,12 @@ def consolidate(group):
     outputs.finish()
 
 
-def test_an_array_of_another_result_or_none_is_not_taken_for_its_own(made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    zarr.create_array("r/result.zarr", name="mean", data=np.zeros(400_000), overwrite=True)
+def test_an_array_of_another_result_or_none_is_not_taken_for_its_own():
+    made(result)
+    zarr.create_array("r/result.zarr", name="mean", data=np.zeros(D), overwrite=True)
     consolidate("r/result.zarr")
     with pytest.raises(InputError, match="its mean is not the one that was written"):
-        PCA.load("r").transform(random_array(1, (2, 400_000), "f4"))
+        PCA.load("r").transform(random_array(1, (2, D), "f4"))
     shutil.rmtree("r/result.zarr/mean")
     consolidate("r/result.zarr")
     with pytest.raises(InputError, match="its mean is gone or damaged"):
