@@ -19,6 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from dpca.errors import NotSeenError
+from dpca.sources.credentials import in_text
 from dpca.sources.zarr_chunks import key_of
 from dpca.sources.zarr_store import METADATA
 
@@ -84,7 +85,7 @@ class Witness:
 
 def _not_seen(array: zarr.Array[Any], name: str, problem: str) -> NotSeenError:
     return NotSeenError(
-        f"{name}: does not see {array.store_path} as the process does that began: {problem}",
+        f"{name}: does not see {in_text(str(array.store_path))} as the process does that began: {problem}",
         "Mount the place on every host, by the same path, or give data that all workers see.",
     )
 
