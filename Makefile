@@ -13,11 +13,11 @@ demo: $(VENV)/.report
 	$(BIN)/dpca demo
 
 # One thread of BLAS for each of the two processes: more wait for each other in a loop. dpca sets its own where it computes.
-## test: lint, types, import direction, tests (eight minutes, with the installation)
+## test: lint, types, import direction, tests (five minutes on a quick machine, with the installation)
 test: $(READY) lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
 
-## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (a quarter of an hour)
+## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
 long: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "long and not alone and not clusters and not looks"
 	$(BIN)/python -m pytest -m alone
