@@ -157,13 +157,13 @@ class _ZarrReader(Reader):
 
     def _count_absent(self) -> None:
         absent = self._store.absent
-        if self._witness is not None:
-            self._witness.check_absent(absent, self._array, self.layout.name)
         if self._absent == "damage":
             raise StorageError(
                 f"{self.layout.name}: {min(absent)} is gone from the copy that was made of it",
                 "See who removes files there.",
             )
+        if self._witness is not None:
+            self._witness.check_absent(absent, self._array, self.layout.name)
         if self._absent == "error":
             raise DataError(
                 f"{self.layout.name}: chunk {min(absent)!r} was never written, and absent_chunks is 'error'",
