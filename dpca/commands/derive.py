@@ -262,8 +262,7 @@ class _Work:
     def answers(self) -> dict[str, Answer]:
         """The answers by name; the Gram matrix is released after them."""
         threads = eigensolve_threads(self.kept.first.n_samples)
-        limited = blas_threads(threads)
-        with limited, self.stages.timed("analyses"), self.progress.stage("analyses"):
+        with blas_threads(threads), self.stages.timed("analyses"), self.progress.stage("analyses"):
             samples = self.kept.samples(self.config.time)
             return {
                 analysis.name: analysed(

@@ -540,11 +540,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
         if isinstance(self.weights, str) and self.weights != "sqrt_cos_lat":
             raise ConfigError(f"weights is {self.weights!r}, but 'sqrt_cos_lat' or an array is allowed", "Pass one.")
-        axis, ddof, client = (getattr(self, name) for name in ("samples_axis", "ddof", "client"))
+        axis, ddof = self.samples_axis, self.ddof
         for name, right, allowed in (
             ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
             ("ddof", _is_integer(ddof), "an integer"),
-            ("client", client is None or hasattr(client, "scheduler_info"), "a distributed.Client or None"),
         ):
             if not right:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, but {allowed} is allowed", "Pass one.")

@@ -20,7 +20,7 @@ from dpca.config.inputs import Input
 from dpca.config.model import Model
 from dpca.errors import ConfigError
 from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
-from dpca.execution.clusters import of_client
+from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
 from dpca.kernels.kernel import USES, Kernels
@@ -168,14 +168,14 @@ class KernelPCA(Streaming):
         InputError, ConfigError, DataError
             All of them ValueErrors: when X or a parameter is not allowed; when requested eigenvalues are negative.
         """
-        with in_python():
-            self._fitted(X)
+        with in_python(), on_client(self.client) as executor:
+            self._fitted(X, executor)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit to X and return its scores, as `transform` does; no further read."""
-        with in_python():
-            return self._labelled(X, self._fitted(X).spectrum.scaled, "scores")
+        with in_python(), on_client(self.client) as executor:
+            return self._labelled(X, self._fitted(X, executor).spectrum.scaled, "scores")
 
     def transform(self, X: Any) -> Any:
         """Scores of new samples, (n_samples, n_components) float64: one read of them and of the training data.
@@ -293,13 +293,12 @@ class KernelPCA(Streaming):
                     "Pass one.",
                 )
 
-    def _fitted(self, X: Any) -> KernelDecomposition:
+    def _fitted(self, X: Any, executor: Executor) -> KernelDecomposition:
         self._check_parameters()
         source = as_source(self._validated(X, reset=True))
         if self.copy_X and isinstance(source, MemorySource | SparseSource) and source.in_memory:
             source = source.copied()
-        executor, kernels = of_client(self.client), self._kernels()
-        in_memory = source.in_memory
+        kernels, in_memory = self._kernels(), source.in_memory
         model = Model(n_components=self._n_components(), rules=self._rules(), precision=self.precision, kernels=kernels)
         began = time.perf_counter()
         groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
@@ -464,14 +463,14 @@ class KernelPCA(Streaming):
 
     def _gathered(self, projector: Projector, n_samples: int) -> NDArray[np.float64]:
         """All scores that a projector gives."""
-        executor = of_client(self.client)
-        projector.plan(executor.workers(self._memory_bytes()))
         scores = np.empty((n_samples, projector.n_components))
 
         def receive(group: slice, found: NDArray[np.float64]) -> None:
             scores[group] = found
 
-        projector.project(Runner(executor, Progress()), receive)
+        with on_client(self.client) as executor:
+            projector.plan(executor.workers(self._memory_bytes()))
+            projector.project(Runner(executor, Progress()), receive)
         projector.check_unchanged()
         return scores
 
@@ -485,11 +484,10 @@ class KernelPCA(Streaming):
         assert training is not None
         training.check_unchanged()
         in_memory = training.source.in_memory
-        executor = of_client(self.client)
         kernel = replace(self._kernel, inverse=self.fit_inverse_transform, ridge=self.alpha)
         restorer = FromTraining(self._result, self._features, kernel, scores, training)
-        restorer.plan(executor.workers(self._memory_bytes()))
-        with self._outputs(in_memory and executor.shares_memory) as outputs:
+        with on_client(self.client) as executor, self._outputs(in_memory and executor.shares_memory) as outputs:
+            restorer.plan(executor.workers(self._memory_bytes()))
             outputs.create({})
             restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, Progress()))
             training.check_unchanged()

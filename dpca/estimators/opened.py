@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
 from dpca.errors import InputError, OverBudgetError
 from dpca.estimators.base import in_python, memory_bytes, new_directory, scratch_beside
-from dpca.execution.clusters import of_client
+from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.kernels.kernel import Inner
@@ -56,10 +57,9 @@ class Opened:
         """A client is not pickled."""
         return {**self.__dict__, "client": None}
 
-    @property
-    def executor(self) -> Executor:
+    def connected(self) -> AbstractContextManager[Executor]:
         """Where passes run."""
-        return of_client(self.client)
+        return on_client(self.client)
 
     def check(self, n_rows: int, itemsize: int, beside: int = 0, what: str = "an analysis") -> None:
         """Refuse an analysis of so many rows that does not fit the memory.
@@ -118,28 +118,29 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     OverBudgetError
         When no plan fits the memory.
     """
-    kept, executor = opened.kept, opened.executor
+    kept = opened.kept
     answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
     groups, (dtype, stored) = kept.open(), precisions(answers.values(), kept.working_dtype)
     scratch, columns = scratch_beside(opened.store), columns_of_maps(answers)
     n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
     beside = [*held, Array("answers of all analyses", 8 * n_numbers)]
-    with in_python():
-        workers = opened.workers(executor)
-        how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
-        run_plan = plan_maps(groups, columns, dtype, stored, **how, beside=beside)
-    place = new_directory(opened.store, COMPONENTS)
-    try:
-        stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
-        outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
-        outputs.create({})
-        backprojection = kept.backprojection(answers, data)
-        with streamed(data, run_plan, scratch.path, stages) as (streams, _):
-            found = backprojection.run(stages, streams, run_plan, outputs)
-        _check_unchanged(kept, groups)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
+    with opened.connected() as executor:
+        with in_python():
+            workers = opened.workers(executor)
+            how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
+            run_plan = plan_maps(groups, columns, dtype, stored, **how, beside=beside)
+        place = new_directory(opened.store, COMPONENTS)
+        try:
+            stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
+            outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
+            outputs.create({})
+            backprojection = kept.backprojection(answers, data)
+            with streamed(data, run_plan, scratch.path, stages) as (streams, _):
+                found = backprojection.run(stages, streams, run_plan, outputs)
+            _check_unchanged(kept, groups)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
     arrays = Arrays(str(place / "maps.zarr"), f"components of {kept.name}", outputs.inventory())
     return [Made(with_maps(answer, found[name]), arrays, name) for name, answer in answers.items()]
 
@@ -154,13 +155,13 @@ def scores_on(
     groups : the new samples, by group of features
     covariates : of them, where a run has regressed some out
     """
-    kept, executor = opened.kept, opened.executor
-    workers, runner = opened.workers(executor), Runner(executor, Progress())
+    kept = opened.kept
     coefficients, weighting = answer.its_maps.coefficients, answer.its_maps.weighting
     given = None if weighting is None else weighting.factors
     factors = np.ones(len(kept.parts)) if given is None else given
     scores = np.zeros((groups[0].n_samples, coefficients.shape[1]))
-    with in_python():
+    with in_python(), opened.connected() as executor:
+        workers, runner = opened.workers(executor), Runner(executor, Progress())
         regressors = [_regressors(part, groups, covariates) for part in kept.parts]
         if made is not None:
             for part, new, own, factor in zip(kept.parts, groups, regressors, factors, strict=True):

@@ -21,7 +21,7 @@ from dpca.config.schema import N_FOLDS, BlockKrylov, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
-from dpca.execution.clusters import of_client
+from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
 from dpca.methods.decomposition import Decomposition, decompose
@@ -106,7 +106,7 @@ class PCA(Streaming):
     memory : int, str or None
         Memory that a fit may use, such as "8 GiB": of this process, interpreter included, or of each worker of
         a cluster. None means half of the free memory. If the chunks require a copy of X, it is made beside `store`.
-    client : distributed.Client or None
+    client : distributed.Client, a cluster of Dask, or None
         Where to run; None means the active client if there is one, otherwise the cores of this machine. A clone has
         the same client; a pickled estimator has none.
     store : str or None
@@ -327,8 +327,7 @@ class PCA(Streaming):
         """Scores, not whitened, and squared distances from the mean, of new samples."""
         check_is_fitted(self)
         sources = self._sources_of(X, reset=False)
-        executor = of_client(self.client)
-        with in_python():
+        with in_python(), on_client(self.client) as executor:
             groups = tuple(
                 FeatureGroup(sources[one.group], self._axis_in(sources[one.group], one), one.group)
                 for one in self._result.each
@@ -453,14 +452,13 @@ class PCA(Streaming):
         self._check_n_components((*RULES, BI_CROSS_VALIDATION))
 
     def _fit(self, X: Any, sample_weight: Any) -> Decomposition:
-        with in_python():
-            return self._fitted(X, sample_weight)
+        with in_python(), on_client(self.client) as executor:
+            return self._fitted(X, sample_weight, executor)
 
-    def _fitted(self, X: Any, sample_weight: Any) -> Decomposition:
+    def _fitted(self, X: Any, sample_weight: Any, executor: Executor) -> Decomposition:
         self._check_parameters()
         sources, weights = self._weighed(self._sources_of(X, reset=True), sample_weight)
         self._weighted = weights is not None
-        executor = of_client(self.client)
         in_memory = all(source.in_memory for source in sources.values())
         model = Model(
             n_components=self._n_components(),

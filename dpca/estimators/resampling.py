@@ -109,7 +109,9 @@ class Draws:
         if "congruence" in answer.arrays:
             raise ConfigError("rows of this analysis were resampled before", "Call it on gram.pca(...) itself.")
         asked = _validated(asked)
-        threads, k = self._opened.workers(self._opened.executor).threads, len(answer.arrays["eigenvalues"].values)
+        k = len(answer.arrays["eigenvalues"].values)
+        with self._opened.connected() as executor:
+            threads = self._opened.workers(executor).threads
         self._opened.check(rows.n, 8, held(rows.n, k, asked, threads), "resampling")
         return Analysis(self._opened, replace(rows), with_resampling(rows, answer, asked, threads))
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,24 +128,61 @@ def _address_in(path: str) -> str:
         ) from cause
 
 
-def of_client(client: Any | None) -> Executor:
-    """The executor for the Python API: the given client, else the active one, else this machine.
+@contextmanager
+def on_client(client: Any | None) -> Iterator[Executor]:
+    """The executor for the Python API: a client or cluster of Dask, else the active client, else this machine.
+
+    A fit within a task leaves the worker's pool of threads meanwhile, so that its own tasks can run there.
 
     Raises
     ------
     ConfigError
-        When the given client was closed.
+        When the client was closed, is asynchronous, or is no client.
     """
-    if client is not None and getattr(client, "status", "running") in ("closed", "closing"):
-        raise ConfigError(
-            f"client is {client!r}, which was closed",
-            "Pass one that is connected, or None for the active one or this machine.",
-        )
+    given = client
     if client is None and "distributed" in sys.modules:
         from distributed import Client
 
-        try:
+        with suppress(ValueError):
             client = Client.current()
-        except ValueError:
-            client = None
-    return local() if client is None else Distributed(client)
+    if client is None:
+        yield local()
+        return
+    with ExitStack() as stack:
+        if hasattr(client, "get_client"):  # a cluster
+            client = stack.enter_context(client.get_client())
+        _check_client(client, given)
+        executor = Distributed(client)
+        stack.callback(executor.close)
+        _leave_pool(stack)
+        yield executor
+
+
+def _check_client(client: Any, given: Any) -> None:
+    which = f"client is {client!r}" if given is not None else f"the active client is {client!r}"
+    if not hasattr(client, "scheduler_info"):
+        raise ConfigError(
+            f"{which}, but a Client or cluster of dask.distributed is allowed",
+            "Pass Client(ADDRESS), or None for the active one or this machine.",
+        )
+    if client.status in ("closed", "closing"):
+        raise ConfigError(
+            f"{which}, which was closed", "Pass one that is connected, or None for the active one or this machine."
+        )
+    if client.asynchronous:
+        raise ConfigError(
+            f"{which}, which is asynchronous here: a fit would wait for the event loop that it runs in",
+            "Call it in a thread, await asyncio.to_thread(pca.fit, X), or pass another client, Client(ADDRESS).",
+        )
+
+
+def _leave_pool(stack: ExitStack) -> None:
+    """Leave the worker's pool of threads, if this is one of its tasks, until the stack ends: it would wait for tasks that have no thread."""
+    from distributed import get_worker, rejoin, secede
+    from distributed.threadpoolexecutor import thread_state
+
+    with suppress(ValueError):  # this is no task
+        get_worker()
+        if getattr(thread_state, "proceed", False):  # it has not left by itself
+            secede()
+            stack.callback(rejoin)

@@ -24,7 +24,7 @@ that the client reads and adds one n x n sum for 64 spans. Which spans are added
 neighbours are added in their order, so that the bits are the same on a cluster, on one machine and in a job array.
 
 One BLAS thread per task: two tasks with one thread each are 1.4-1.6 times as fast as one task with two (measured),
-and the number of BLAS threads changes the bits.
+and the number of BLAS threads changes the bits. So a part counts only if it was computed with one from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dpca.errors import StorageError, WorkerDied
+from dpca.execution.marks import Mark, marked
 from dpca.execution.progress import Progress, Report
 from dpca.execution.stage import Stage, Together, Work, changed
 from dpca.numerics.preview import is_due
 from dpca.sources.base import describe
 from dpca.store.ledger import Checkpoint, Damaged, Read, Receipt
+from dpca.system.blas import blas_threads, with_one_thread
 from dpca.system.machine import bound_allocator, release_memory
 from dpca.system.signals import check_stopped
 
@@ -64,6 +67,7 @@ class Future(Protocol):
     def result(self, timeout: float | None = None) -> Any: ...
     def exception(self) -> BaseException | None: ...
     def add_done_callback(self, function: Callable[[Any], Any], /) -> Any: ...
+    def cancel(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,14 @@ class Session:
     """Start `function(*arguments, report)`."""
     share: Callable[[Any], Any]
     """Turn a value into an argument for many tasks that is sent to each worker only once."""
-    waits: Callable[[], bool] = lambda: False
-    """Whether there is no worker at the moment, but one may come."""
+    waits: Callable[[], str] = lambda: ""
+    """Why no task can go on at the moment, in a sentence; empty if some can."""
+    stuck: Callable[[Sequence[Any]], list[int]] = lambda _: []
+    """Which of the futures have to be submitted again, since those who have them do not begin them."""
+    grown: Callable[[int], int] = lambda window: window
+    """The window, from the planned one, for the workers that there are now."""
+    explain: Callable[[BaseException], BaseException] = lambda error: error
+    """The error to raise in place of one that a task, or what runs it, has raised."""
 
 
 class TaskExecutor(ABC):
@@ -100,9 +110,21 @@ class TaskExecutor(ABC):
             progress.advance(n_bytes)
 
         kind = _Tasks if stage.together is None or checkpoint is None or self.shares_memory else _TasksAddedUp
-        with self.session(report, stage.concurrency.n_tasks) as session:
-            tasks = kind(stage, checkpoint, n_added, session, progress, watch, self.shares_memory)
-            return fold(tasks, range(first, stage.work.n_parts), total, stage.concurrency.window, watch)
+        with ExitStack() as stack:
+            marks: tuple[Mark, ...] = ()
+            if not self.shares_memory:
+                places = checkpoint.directory if checkpoint else None, stage.work.place
+                marks = stack.enter_context(marked(*places))
+            session = stack.enter_context(self.session(report, stage.concurrency.n_tasks))
+            stack.enter_context(blas_threads(1))  # for what this process adds up
+            tasks = kind(stage, checkpoint, n_added, session, progress, watch, self.shares_memory, marks)
+            return fold(
+                tasks,
+                range(first, stage.work.n_parts),
+                total,
+                lambda: session.grown(stage.concurrency.window),
+                watch,
+            )
 
 
 @dataclass(frozen=True)
@@ -120,9 +142,13 @@ class Part:
     """Whether its result is in the sum already, so that only the arrays that it writes may be missing."""
     hands_over: bool = False
     """Whether the receipt holds the result, too: where the task shares memory with the process that adds up."""
+    marks: tuple[Mark, ...] = ()
+    """Files to be seen where the part writes, or other parts do."""
 
     def found_or_computed(self, shared: Sequence[Any], report: Report) -> Any:
         """The receipt of a part: of an earlier run or a dead worker if the checkpoint has it, else computed now."""
+        for mark in self.marks:
+            mark.check()
         damage = None
         if self.checkpoint and (self.added or self.checkpoint.has(self.number)):
             damage = self.work.damage(self.number_in_work)
@@ -145,7 +171,7 @@ class Part:
         bound_allocator()
         release_memory()  # which the part before has left over
         before = self._reads() if self.checkpoint else []
-        result = self.task(self.work, *shared, self.number_in_work, report)
+        result = with_one_thread(lambda: self.task(self.work, *shared, self.number_in_work, report))
         if self.checkpoint is None:
             return result
         after = self._reads()
@@ -195,6 +221,10 @@ class Calls(ABC, Generic[T]):
     def look(self) -> None:
         """Called now and then while results are awaited."""
 
+    def stuck(self, futures: Sequence[Future]) -> list[int]:
+        """Which of the futures have to be submitted again."""
+        return []
+
 
 class _Tasks(Calls[T]):
     """The tasks of a stage."""
@@ -208,17 +238,20 @@ class _Tasks(Calls[T]):
         progress: Progress,
         watch: Watch,
         shares_memory: bool,
+        marks: tuple[Mark, ...],
     ) -> None:
         self._stage, self._checkpoint, self._n_added = stage, checkpoint, n_added
         self._session, self._progress, self._watch, self._shares_memory = session, progress, watch, shares_memory
         self._shared = [session.share(value) for value in stage.shared]
-        self._sum = Sum(stage)
+        self._sum, self._marks = Sum(stage), marks
         self._waiting = False
 
     def submit(self, number: int) -> Future:
         work, number_in_work = self._stage.work.part(number)
         added = self._checkpoint is not None and number < self._n_added
-        part = Part(self._stage.task, work, number_in_work, number, self._checkpoint, added, self._shares_memory)
+        part = Part(
+            self._stage.task, work, number_in_work, number, self._checkpoint, added, self._shares_memory, self._marks
+        )
         blocks = work.blocks
         return self._session.submit(_run_part, part, list(blocks), list(blocks.values()), self._shared)
 
@@ -258,7 +291,7 @@ class _Tasks(Calls[T]):
 
     def explain(self, number: int, error: BaseException, beside: Sequence[int]) -> BaseException:
         if type(error).__name__ != "KilledWorker":  # a class of distributed, which may not be imported
-            return error
+            return self._session.explain(error)
         deaths = getattr(error, "allowed_failures", 3) + 1
         # Dask counts a death for every task that the worker had, so the one that it gives up need not be the cause.
         others = "; ".join(
@@ -280,13 +313,15 @@ class _Tasks(Calls[T]):
         )
 
     def look(self) -> None:
-        if not self._session.waits():
-            self._waiting = False
-            return
-        if not self._waiting:
-            self._progress.say("no worker is there; waiting for one")
-        self._waiting = True
-        self._watch.rewind()  # nobody reads, so the storage is not to blame
+        reason = self._session.waits()
+        if reason and not self._waiting:
+            self._progress.say(f"{reason}; waiting for one")
+        self._waiting = bool(reason)
+        if reason:
+            self._watch.rewind()  # nobody reads, so the storage is not to blame
+
+    def stuck(self, futures: Sequence[Future]) -> list[int]:
+        return self._session.stuck(futures)
 
 
 class Sum(Generic[T]):
@@ -348,6 +383,10 @@ class _TasksAddedUp(_Tasks[T]):
                 return bool(adding.result(timeout=LOOK_SECONDS))
             except TimeoutError:
                 self._watch.rewind()  # the storage is not to blame
+                self.look()
+                if self.stuck([adding]) and (again := self._submit_sum(numbers)) is not None:
+                    adding.cancel()
+                    adding = again
             except Exception as error:
                 raise self.explain(numbers[0], error, numbers[1:]) from error
 
@@ -379,14 +418,21 @@ def _add_up(
     """A task that adds up parts which are in the checkpoint, and keeps the sum there; False where one is damaged."""
     bound_allocator()
     release_memory()
-    beside = together.nothing()
-    types = together.like(beside)
-    for number in numbers:
-        try:
-            beside = merge(beside, checkpoint.load(number, types))
-        except Damaged:
-            return False
-        report(0)
+
+    def added() -> T | None:
+        beside = together.nothing()
+        types = together.like(beside)
+        for number in numbers:
+            try:
+                beside = merge(beside, checkpoint.load(number, types))
+            except Damaged:
+                return None
+            report(0)
+        return beside
+
+    beside = with_one_thread(added)
+    if beside is None:
+        return False
     checkpoint.keep_sum_of(numbers, beside)
     return True
 
@@ -423,11 +469,11 @@ def fold(
     calls: Calls[T],
     numbers: Iterable[int],
     total: T,
-    window: int,
+    window: Callable[[], int],
     watch: Watch | None = None,
     look_seconds: float = LOOK_SECONDS,
 ) -> T:
-    """Submit calls in order, at most `window` ahead of the sum, and add up their results in order.
+    """Submit calls in order, at most `window()` ahead of the sum, and add up their results in order.
 
     A failed call raises its error at once, even while earlier calls still run. So does a time without any result that
     is longer than the watch allows.
@@ -436,13 +482,21 @@ def fold(
     ----------
     calls, numbers : the calls, and the numbers of those to submit
     total : the sum to add to
-    window : how many calls may be submitted and not added up yet
+    window : how many calls may be submitted and not added up yet, now
     watch : the longest time without a result; none if None
     look_seconds : how often to check on pending calls, besides when one finishes
     """
-    watch = watch or Watch()
+    watch, to_come = watch or Watch(), iter(numbers)
     pending: deque[tuple[int, Future]] = deque()
     done: SimpleQueue[None] = SimpleQueue()  # one entry for each finished call
+
+    def submitted(number: int) -> tuple[int, Future]:
+        future = calls.submit(number)
+        future.add_done_callback(lambda _: done.put(None))
+        return number, future
+
+    def fill() -> None:
+        pending.extend(map(submitted, islice(to_come, max(0, max(1, window()) - len(pending)))))
 
     def add_oldest(total: T) -> T:
         while True:
@@ -469,6 +523,11 @@ def fold(
         check_stopped()
         raise_failures()
         calls.look()
+        for position in calls.stuck([future for _, future in pending]):
+            number, before = pending[position]
+            pending[position] = submitted(number)
+            before.cancel()
+        fill()
         if watch.left == 0.0:
             raise calls.stalled(pending[0][0])
 
@@ -481,11 +540,8 @@ def fold(
                 ]
                 raise calls.explain(number, error, beside)
 
-    for number in numbers:
-        if len(pending) == window:
-            total = add_oldest(total)
-        pending.append((number, calls.submit(number)))
-        pending[-1][1].add_done_callback(lambda _: done.put(None))
+    fill()
     while pending:
         total = add_oldest(total)
+        fill()
     return total

@@ -1,6 +1,7 @@
 """Where spans run: threads of this process, or workers of a Dask scheduler. The only file that knows about these two.
 
-Both return futures; the code that they share is in `dpca.execution.engine`.
+Both return futures; the code that they share is in `dpca.execution.engine`. On a scheduler nothing of a fit stays: no plugin, no lock, no
+topic of events, whether its client ends, or is killed.
 """
 
 from __future__ import annotations
@@ -12,28 +13,45 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError
+import dask
+from dask.utils import parse_timedelta
+
+from dpca import __version__
+from dpca.errors import Cancelled, ClusterError, DpcaError, NotSeenError, StorageError
 from dpca.execution.engine import Session, TaskExecutor
 from dpca.execution.progress import Report
 from dpca.execution.stage import Alive, Traffic
 from dpca.planning.runplan import Workers
-from dpca.system.blas import blas_threads
 from dpca.system.machine import Budget, memory_budget
-from dpca.system.signals import THREADS
-from dpca.units import describe_memory
+from dpca.system.signals import THREADS, check_stopped
+from dpca.units import describe_memory, describe_seconds
 
 if TYPE_CHECKING:
     from distributed import Client
 
 LOOK_SECONDS = 5.0
 """How often a scheduler is asked which workers are alive."""
+AWAIT_SECONDS = 0.5
+"""How often it is asked while none is there."""
 ABANDON_SECONDS = 8.0
 """How long running spans may take to stop when the run ends before they do: a signal is answered within 10 s."""
+NO_WORKERS = "distributed.scheduler.no-workers-timeout"
+"""Dask's own setting: how long a task may wait where no worker is there; null, its default, is for ever."""
+SHARE = 0.6
+"""Of a worker's memory limit, what spans may take: there Dask begins to spill by default, at 80 % it pauses a worker, at 95 % it ends it."""
+BELOW = 0.9
+"""Of the share at which a worker is paused or ended, where that is set lower."""
+LATE_SECONDS = 2.0
+"""How late the event of a task that was cancelled may come."""
+ASKED_VERSION = "__import__('dpca').__version__"
+"""What tells the version of dpca, where there may be none: a function of dpca could not be sent there."""
+TOPICS = "dpca-"
+"""How the names of all topics and locks begin."""
 
 T = TypeVar("T")
 
@@ -69,70 +87,82 @@ class Threads(TaskExecutor):
                 raise Cancelled("stopped: the run ended before this span did")
             progress(n_bytes)
 
-        # The limits apply to the whole process, so they are set once around the pass, not inside tasks.
         pool, submitted = ThreadPoolExecutor(n_tasks, THREADS), list[Any]()
-        with blas_threads(1):
 
-            def submit(function: Callable[..., Any], *arguments: Any) -> Any:
-                submitted[:] = [future for future in submitted if not future.done()]
-                submitted.append(pool.submit(function, *arguments, report))
-                return submitted[-1]
+        def submit(function: Callable[..., Any], *arguments: Any) -> Any:
+            submitted[:] = [future for future in submitted if not future.done()]
+            submitted.append(pool.submit(function, *arguments, report))
+            return submitted[-1]
 
-            try:
-                yield Session(submit, share=lambda value: value)
-            finally:
-                # Running spans stop at their next slab, waiting ones never start; a span that hangs is abandoned.
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
+        try:
+            yield Session(submit, share=lambda value: value)
+        finally:
+            # Running spans stop at their next slab, waiting ones never start; a span that hangs is abandoned.
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            wait([future for future in submitted if not future.cancelled()], ABANDON_SECONDS)
 
 
 class Distributed(TaskExecutor):
     """The executor on a Dask scheduler. Tasks report through its events.
 
+    Workers come and go: a span of one that is gone is computed by another, and where none is there, the run waits.
+
     Parameters
     ----------
     client : a client connected to the scheduler
-    elastic : whether workers come and go by themselves, so that for a while there may be none
     """
 
     shares_memory = False
     stand_in = None
 
-    def __init__(self, client: Client, elastic: bool = False) -> None:
-        self.client, self._elastic = client, elastic
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self.address: str = client.scheduler_info()["address"]
         self.traffic = Traffic()
-        self._alive, self._looked = Alive(0), -math.inf
+        self._there: Mapping[str, Mapping[str, Any]] = {}
+        """Workers by address, as the scheduler described them when it was last asked."""
+        self._dashboard: str | None = None
+        self._looked = self._ran = -math.inf
+        """When it was last asked, and when a worker was last there that could begin a task."""
+        self._judged = -math.inf
+        """When it was last asked before tasks of paused workers were looked for."""
+        self._planned = 0
+        """The number of workers that the run was planned for."""
+        self._idle: set[str] = set()
+        """Tasks that a paused worker had not begun when it was last looked at."""
+        self._same_version = False
+        self._locks: list[Any] = []
+
+    # Workers.
 
     def alive(self) -> Alive:
-        # This fetches the figures of every worker, so it is not done every second.
-        if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._looked = time.monotonic()
-            with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # the computation itself will notice
-                info = self.client.scheduler_info(n_workers=-1)
-                if "workers" not in info:  # the client has lost its scheduler
-                    return self._alive
-                workers = info["workers"].values()
-                fullest = max((int(worker["metrics"].get("memory", 0)) for worker in workers), default=0)
-                dashboard = self.client.dashboard_link if "dashboard" in info["services"] else None
-                self._alive = Alive(len(workers), fullest, dashboard)
-        return self._alive
+        self._look()
+        fullest = max(map(_memory, self._there.values()), default=0)
+        return Alive(len(self._there), fullest, self._dashboard)
 
-    @contextmanager
-    def _answered(self) -> Iterator[None]:
-        """Report any error of Dask as a lost scheduler, if the scheduler does not answer any more."""
-        try:
-            yield
-        except DpcaError:
-            raise
-        except Exception as cause:
-            if isinstance(cause, OSError | TimeoutError | CancelledError) or self.client.status != "running":
-                raise ClusterError(
-                    f"the scheduler at {self.address} stopped answering: {cause}",
-                    "Check that it and its workers still run.",
-                ) from cause
-            raise
+    def _look(self, seconds: float = LOOK_SECONDS) -> None:
+        """Ask the scheduler for its workers, unless it was asked within these seconds: it sends the figures of each."""
+        if time.monotonic() - self._looked <= seconds:
+            return
+        self._looked = time.monotonic()
+        with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # the computation itself will notice
+            info = self.client.scheduler_info(n_workers=-1)
+            if "workers" not in info:  # the client has lost its scheduler
+                return
+            self._there = info["workers"]
+            self._dashboard = self.client.dashboard_link if "dashboard" in info["services"] else None
+            if self._running:
+                self._ran = time.monotonic()
+
+    @property
+    def _running(self) -> list[str]:
+        """The workers that begin tasks."""
+        return [address for address, worker in self._there.items() if worker.get("status") == "running"]
+
+    @property
+    def _paused(self) -> list[str]:
+        return [address for address, worker in self._there.items() if worker.get("status") == "paused"]
 
     @property
     def n_workers(self) -> int:
@@ -140,13 +170,153 @@ class Distributed(TaskExecutor):
             return sum(self.client.nthreads().values())
 
     def workers(self, memory: int | None) -> Workers:
-        with self._answered():
-            infos = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
-        if not infos:
-            raise self._no_workers()
+        infos = list(self._awaited().values())
         processes, threads = len(infos), max(worker["nthreads"] for worker in infos)
         limit = min((worker["memory_limit"] for worker in infos if worker["memory_limit"]), default=None)
-        return Workers(processes, threads, worker_budget(memory, limit, processes), memory_budget())
+        with self._answered():
+            shares = self.client.run(_most_memory, on_error="ignore").values()
+        self._planned = processes
+        share = min((found for found in shares if isinstance(found, float)), default=SHARE)
+        return Workers(processes, threads, worker_budget(memory, limit, processes, share), memory_budget())
+
+    def _awaited(self) -> Mapping[str, Mapping[str, Any]]:
+        """The workers, once there is one.
+
+        Raises
+        ------
+        ClusterError
+            When none has come within the seconds that Dask allows, or the scheduler does not answer.
+        """
+        with self._answered():
+            self._look(0)
+            if not self._there:
+                self._ran = time.monotonic()
+                logging.getLogger("dpca").warning("%s yet; waiting for one", self._no_worker)
+            # A task that waits makes an adaptive cluster start a worker.
+            asking = [] if self._there else [self.client.submit(_itself, None, pure=False)]
+            while not self._there:
+                check_stopped()
+                self._check_patience()
+                with suppress(TimeoutError):
+                    asking[0].result(timeout=AWAIT_SECONDS)
+                self._look(0)
+        return self._there
+
+    @property
+    def _no_worker(self) -> str:
+        return f"the scheduler at {self.address} has no workers"
+
+    def _check_patience(self) -> None:
+        """Refuse to wait any longer for a worker than Dask is told to."""
+        allowed = parse_timedelta(dask.config.get(NO_WORKERS, None), default="s")
+        if allowed is not None and time.monotonic() - self._ran > allowed:
+            raise ClusterError(
+                f"{self._no_worker}" + (" that are not paused" if self._there else ""),
+                f"Start some: dask worker {self.address}. This process waited {describe_seconds(allowed)} for one, as "
+                f"{NO_WORKERS} says.",
+            )
+
+    def _waits(self) -> str:
+        """Why no worker begins a task, in a sentence; empty if one does."""
+        self._look()
+        if self._running:
+            return ""
+        self._check_patience()
+        paused = [
+            f"{address} has {describe_memory(_memory(worker))} of {describe_memory(worker['memory_limit'])}"
+            for address, worker in self._there.items()
+            if worker.get("status") == "paused"
+        ]
+        if paused:
+            return f"all workers are paused, since their memory is nearly full: {'; '.join(paused)}"
+        return self._no_worker
+
+    def _stuck(self, futures: Sequence[Any]) -> list[int]:
+        """Which tasks a paused worker has, and does not begin, for two looks, while others would."""
+        self._look()
+        if self._judged == self._looked:
+            return []
+        self._judged = self._looked
+        before, self._idle = self._idle, set()
+        if self._paused and self._running:
+            with suppress(OSError, TimeoutError, CancelledError, RuntimeError):
+                there = self.client.processing(workers=self._paused)
+                begun = self.client.run(_begun, workers=self._paused, on_error="ignore")
+                keys = {key for found in there.values() for key in found}
+                self._idle = keys.difference(*(found for found in begun.values() if isinstance(found, set)))
+        return [number for number, future in enumerate(futures) if future.key in self._idle & before]
+
+    def _grown(self, window: int) -> int:
+        """The window, where more workers are there than were planned for: each has no more in hand."""
+        self._look()
+        more = len(self._running) > self._planned > 0
+        return -(-window * len(self._running) // self._planned) if more else window
+
+    # Errors.
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Report an error of Dask as a lost scheduler, if the scheduler does not answer any more."""
+        try:
+            yield
+        except DpcaError:
+            raise
+        except Exception as cause:
+            if isinstance(cause, OSError | TimeoutError | CancelledError) or self.client.status != "running":
+                raise self._lost(cause) from cause
+            raise
+
+    def _lost(self, cause: BaseException) -> ClusterError:
+        return ClusterError(
+            f"the scheduler at {self.address} stopped answering: {cause}", "Check that it and its workers still run."
+        )
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error to raise for what a task has raised, or Dask in its place: those about files are made by the task."""
+        name = type(error).__name__  # not all of Dask's classes are public
+        if isinstance(error, DpcaError):
+            return error
+        if isinstance(error, CancelledError):
+            reason = getattr(error, "reason", "")
+            if self.client.status != "running" or reason == "scheduler-connection-lost":
+                return self._lost(error)
+            if reason == "scheduler-restart":
+                return ClusterError(
+                    f"the scheduler at {self.address} was restarted", "Begin again (dpca run: --resume)."
+                )
+            return ClusterError(
+                f"the scheduler at {self.address} has cancelled a task, or blocks that it needs: {error}",
+                "Somebody has cancelled or released them, or the only worker that had them is gone: blocks of X that were "
+                "persisted or scattered. Persist them again, or give X as it was before.",
+            )
+        if name in ("NoWorkerError", "NoValidWorkerError"):
+            return ClusterError(f"{self._no_worker}: {error}", f"Start some: dask worker {self.address}.")
+        if isinstance(error, OSError | TimeoutError):
+            return self._lost(error)
+        try:
+            self._check_versions()  # another version may be the cause
+        except ClusterError as explanation:
+            explanation.__cause__ = error
+            return explanation
+        return error
+
+    def _check_versions(self) -> None:
+        """Refuse a scheduler or workers that have no dpca, or another one."""
+        found = self.client.run(eval, ASKED_VERSION, on_error="return")
+        places = {f"worker {address}": there for address, there in found.items()}
+        try:
+            places[f"the scheduler at {self.address}"] = self.client.run_on_scheduler(eval, ASKED_VERSION)
+        except ImportError as error:
+            places[f"the scheduler at {self.address}"] = error
+        for place, there in places.items():
+            if isinstance(there, ImportError) or (isinstance(there, str) and there != __version__):
+                has = f"dpca {there}" if isinstance(there, str) else f"no dpca that can be imported ({there})"
+                raise ClusterError(
+                    f"{place} has {has}, and this process has dpca {__version__}",
+                    "Install the same version of dpca for the scheduler, all workers and the client.",
+                )
+
+    # Tasks.
 
     def _share(self, value: Any) -> Any:
         """A value as a task of its own: a scattered value would be lost with the worker that holds it."""
@@ -155,19 +325,25 @@ class Distributed(TaskExecutor):
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(_itself, value, pure=False)
 
-    def _no_workers(self) -> ClusterError:
-        return ClusterError(f"the scheduler at {self.address} has no workers", "Start some: dask worker ADDRESS.")
-
     def guard(self) -> Any:
         from distributed import Lock
 
-        return Lock(f"dpca-{uuid.uuid4().hex}")
+        self._locks.append(
+            Lock(f"{TOPICS}{uuid.uuid4().hex}", scheduler_rpc=self.client.scheduler, loop=self.client.loop)
+        )
+        return self._locks[-1]
+
+    def close(self) -> None:
+        """Remove the locks that were made, when no task needs them any more."""
+        if self.client.status == "running":
+            with suppress(OSError, TimeoutError, CancelledError):
+                for lock in self._locks:
+                    lock.close()
+        self._locks.clear()
 
     @contextmanager
     def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
-        if not self.n_workers and not self._elastic:
-            raise self._no_workers()
-        topic, submitted = f"dpca-{uuid.uuid4().hex}", list[Any]()
+        topic, submitted = f"{TOPICS}{uuid.uuid4().hex}", list[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
             # Dask keeps a result as long as its future lives: release those that were added up.
@@ -176,19 +352,23 @@ class Distributed(TaskExecutor):
             submitted.append(future)
             return future
 
+        self._ran = time.monotonic()
+        with self._answered():
+            if not self._same_version:
+                self._check_versions()
+                self._same_version = True
+            before = self._travelled()
+            self.client.subscribe_topic(topic, lambda event: progress(event[1]))
         try:
             with self._answered():
-                before = self._travelled()
-                self.client.subscribe_topic(topic, lambda event: progress(event[1]))
-                self.client.register_plugin(_one_blas_thread(), name=topic)
-                yield Session(submit, self._share, lambda: self._elastic and not self.n_workers)
+                yield Session(submit, self._share, self._waits, self._stuck, self._grown, self._explained)
                 self._count(before, self._travelled())
         finally:
             if self.client.status == "running":  # a lost scheduler has nothing left to clean up
-                with suppress(OSError, TimeoutError):
+                with suppress(OSError, TimeoutError, CancelledError):
                     self.client.cancel(submitted)
                     self.client.unsubscribe_topic(topic)
-                    self.client.unregister_worker_plugin(topic)
+                    self.client.run_on_scheduler(_forget_topics)
 
     def _travelled(self) -> dict[str, Travelled]:
         """The transfer records of each worker."""
@@ -211,7 +391,7 @@ def hush() -> None:
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
-def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budget:
+def worker_budget(memory: int | None, limit: int | None, processes: int, share: float = SHARE) -> Budget:
     """The memory budget of each worker.
 
     Parameters
@@ -219,6 +399,7 @@ def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budg
     memory : the memory asked for, in bytes; None for what Dask lets a worker use before it spills
     limit : the memory at which a worker is ended; None if there is no limit
     processes : how many workers share this machine, if there is no limit
+    share : of the limit, what spans may take
     """
     if memory is not None and (limit is None or memory <= limit):
         return Budget(memory, "as asked for")
@@ -228,8 +409,37 @@ def worker_budget(memory: int | None, limit: int | None, processes: int) -> Budg
     if memory is not None:
         origin = f"the workers' limit, which is less than the {describe_memory(memory)} asked for"
         return Budget(limit, origin, lowered=True)
-    # Dask begins to spill at 60 % of a worker's limit, and pauses it at 80 %.
-    return Budget(limit * 6 // 10, f"60 % of the workers' limit of {describe_memory(limit)}")
+    return Budget(
+        int(limit * share), f"{share:.0%} of the workers' limit of {describe_memory(limit)}".replace("%", " %")
+    )
+
+
+def _memory(worker: Mapping[str, Any]) -> int:
+    """The memory that a worker takes, as the scheduler describes it."""
+    return int(worker["metrics"].get("memory", 0))
+
+
+def _most_memory() -> float:
+    """The share of its limit that a worker may take, by its own settings; asked on the worker."""
+    limits = [dask.config.get(f"distributed.worker.memory.{what}", False) for what in ("pause", "terminate")]
+    return min(SHARE, *(BELOW * float(share) for share in limits if share))
+
+
+def _begun(dask_worker: Any) -> set[str]:
+    """The tasks that a worker has begun; asked on the worker."""
+    return {task.key for task in dask_worker.state.executing | dask_worker.state.long_running}
+
+
+def _forget_topics(dask_scheduler: Any) -> None:
+    """Have a scheduler forget the topics that nobody listens to any more, also those of clients that were killed."""
+
+    def forget() -> None:
+        topics = dask_scheduler._broker._topics
+        for name in [name for name, topic in topics.items() if name.startswith(TOPICS) and not topic.subscribers]:
+            del topics[name]
+
+    forget()
+    dask_scheduler.loop.call_later(LATE_SECONDS, forget)
 
 
 Travelled = tuple[list[tuple[float, int]], int]
@@ -259,10 +469,14 @@ def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
             f"{here}: there is no {cause.filename or cause}",
             "Mount the place on every host, by the same path, or give data that all workers see.",
         ) from cause
+    except OSError as cause:
+        raise StorageError(
+            f"{here}: {type(cause).__name__}: {cause}", "Look into the storage, and what this worker may do there."
+        ) from cause
 
 
 class TopicReport:
-    """A report from a worker to the client, through the scheduler's events."""
+    """A report from a worker to the client, through the scheduler's events. It stops a task that nobody waits for any more."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -270,18 +484,8 @@ class TopicReport:
     def __call__(self, n_bytes: int) -> None:
         from distributed import get_worker
 
-        get_worker().log_event(self._topic, n_bytes)
-
-
-def _one_blas_thread() -> Any:
-    """A worker plugin that limits BLAS to one thread while it is registered."""
-    from distributed.diagnostics.plugin import WorkerPlugin
-
-    class OneBlasThread(WorkerPlugin):
-        def setup(self, worker: Any) -> None:
-            self._limits = blas_threads(1)
-
-        def teardown(self, worker: Any) -> None:
-            self._limits.restore_original_limits()
-
-    return OneBlasThread()
+        worker = get_worker()
+        task = worker.state.tasks.get(worker.get_current_task())
+        if task is None or task.state == "cancelled":
+            raise Cancelled("stopped: the run ended before this span did")
+        worker.log_event(self._topic, n_bytes)

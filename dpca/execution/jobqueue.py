@@ -240,7 +240,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
             # adapt replaces lost workers, scale does not.
             cluster.adapt(minimum=place.minimum, maximum=place.maximum, target_duration=f"{TARGET_SECONDS}s")
             with Client(cluster, set_as_default=False) as client:
-                yield Distributed(client, elastic=True)
+                yield Distributed(client)
 
 
 def _make_keys(place: Path) -> None:
@@ -401,7 +401,7 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
         with Client(runner, security=security, set_as_default=False) as client:
             client.wait_for_workers(1)
             hush()
-            yield Distributed(client, elastic=True)
+            yield Distributed(client)
 
 
 def _close(runner: Any) -> None:

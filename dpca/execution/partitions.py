@@ -17,7 +17,6 @@ from dpca.execution.stage import Alive, Stage
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint, Damaged
 from dpca.store.outputs import Outputs
-from dpca.system.blas import blas_threads
 from dpca.system.machine import memory_budget
 
 T = TypeVar("T")
@@ -134,17 +133,16 @@ class Partition(_JobArray):
                 f"Give a number from 0 to {self.of - 1}.",
             )
         present, computed = [], []
-        with blas_threads(1):
-            for number in range(self.index, n_parts, self.of):
-                added = number < n_added
-                if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:
-                    present.append(number)
-                    continue
-                if not added:
-                    checkpoint.forget(number)
-                part = Part(stage.task, *work.part(number), number, checkpoint, added)
-                part.computed(stage.shared, progress.advance)
-                computed.append(number)
+        for number in range(self.index, n_parts, self.of):
+            added = number < n_added
+            if (added or checkpoint.whole(number, stage.types)) and work.damage(number) is None:
+                present.append(number)
+                continue
+            if not added:
+                checkpoint.forget(number)
+            part = Part(stage.task, *work.part(number), number, checkpoint, added)
+            part.computed(stage.shared, progress.advance)
+            computed.append(number)
         raise Ended(stage.name, computed, present)
 
 

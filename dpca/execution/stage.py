@@ -17,6 +17,7 @@ from dpca.numerics.preview import Preview
 from dpca.planning.runplan import Concurrency, Workers
 from dpca.sources.base import Region, Source
 from dpca.store.ledger import Checkpoint, Ledger
+from dpca.store.outputs import Outputs
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -45,6 +46,12 @@ class Work(ABC):
     def inputs(self, number: int, /) -> tuple[tuple[Source, Region], ...]:
         """The regions of data that a part reads."""
         return ()
+
+    @property
+    def place(self) -> str | None:
+        """The directory of the result that parts write to, sooner or later; None where they write nothing, or to memory."""
+        outputs: Outputs | None = getattr(self, "outputs", None)
+        return outputs.directory if outputs is not None else None
 
     def damage(self, number: int, /) -> str | None:
         """What is wrong with the output of a part that was finished before; None if it is intact."""
@@ -79,6 +86,10 @@ class InTurn(Work):
     @property
     def n_parts(self) -> int:
         return sum(work.n_parts for work in self.works)
+
+    @property
+    def place(self) -> str | None:
+        return next((place for work in self.works if (place := work.place)), None)
 
     def part(self, number: int) -> tuple[Work, int]:
         work, own = self._located(number)

@@ -53,6 +53,10 @@ class Some(Work):
         return self.work.read_seconds
 
     @property
+    def place(self) -> str | None:
+        return self.work.place
+
+    @property
     def n_parts(self) -> int:
         return len(self.numbers)
 

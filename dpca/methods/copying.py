@@ -36,6 +36,10 @@ class CopyTask(Work):
         return (self.path,)
 
     @property
+    def place(self) -> str:
+        return str(Path(self.path).parent)
+
+    @property
     def blocks(self) -> Mapping[Any, Any]:
         return self.source.blocks
 

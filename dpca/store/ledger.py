@@ -160,7 +160,7 @@ class Checkpoint:
     """The finished parts of a stage. It is pickled to the tasks, which write what they have computed."""
 
     def __init__(self, directory: str, key: str, keep_bytes: int, say: Callable[[str], None]) -> None:
-        self._directory, self._key, self._keep_bytes, self.say = directory, key, keep_bytes, say
+        self.directory, self._key, self._keep_bytes, self.say = directory, key, keep_bytes, say
         self._added_bytes = 0
         self._read_for: dict[int, Sequence[Read]] = {}
         """The regions read for each part that is not yet in a stored sum."""
@@ -283,7 +283,7 @@ class Checkpoint:
         few = self._added_bytes + window * size <= max(self._keep_bytes, (window + 2) * size)
         if not settled or (few and not last):
             return
-        self._write(Path(self._directory) / f"sum-{number + 1}.npz", total, self._read_for_sum)
+        self._write(Path(self.directory) / f"sum-{number + 1}.npz", total, self._read_for_sum)
         for files, count in ((_SUM, number + 1), (_SUM_OF, number + 1), (_PART, number + 1)):
             for index, path in self._files(files).items():
                 if index < count:
@@ -291,13 +291,13 @@ class Checkpoint:
         self._added_bytes = 0
 
     def _path(self, number: int) -> Path:
-        return Path(self._directory) / f"{number}.npz"
+        return Path(self.directory) / f"{number}.npz"
 
     def _path_of(self, numbers: range) -> Path:
-        return Path(self._directory) / f"sum-of-{numbers[0]}-to-{numbers[-1]}.npz"
+        return Path(self.directory) / f"sum-of-{numbers[0]}-to-{numbers[-1]}.npz"
 
     def _files(self, kind: re.Pattern[str]) -> dict[int, Path]:
-        names = {path.name: path for path in Path(self._directory).iterdir()}
+        names = {path.name: path for path in Path(self.directory).iterdir()}
         return {int(match[1]): path for name, path in names.items() if (match := kind.fullmatch(name))}
 
     def _write(self, path: Path, value: Any, reads: Sequence[Read]) -> None:

@@ -97,6 +97,12 @@ class Outputs:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
 
+    @property
+    def directory(self) -> str | None:
+        """The directory that the store lies in; None where it is no directory."""
+        root = self.store.root if isinstance(self.store, LocalStore) else self.store
+        return str(Path(root).absolute().parent) if isinstance(root, str | Path) else None
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """In this block small arrays wait for each other, and are written by one round trip to zarr's event loop, which takes longer than writing one.

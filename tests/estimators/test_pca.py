@@ -233,7 +233,7 @@ def test_it_clones_pickles_and_shows_its_parameters():
         ({"samples_axis": None}, "samples_axis is None, but an integer"),
         ({"samples_axis": True}, "samples_axis is True, but an integer or a dimension's name is allowed"),
         ({"ddof": True}, "ddof is True, but an integer is allowed"),
-        ({"client": "tcp://x:1"}, "client is 'tcp://x:1', but a distributed.Client or None is allowed"),
+        ({"client": "tcp://x:1"}, "client is 'tcp://x:1', but a Client or cluster of dask.distributed is allowed"),
         ({"ddof": 5}, "ddof is 5, but from 0 to n_samples - 1 = 4 is allowed"),
     ],
 )

@@ -6,6 +6,7 @@ import weakref
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -125,7 +126,7 @@ def test_results_are_added_in_order_whatever_finishes_first_and_never_more_than_
             next_ += 1
         order.append(open_.pop(data.draw(st.integers(0, len(open_) - 1))))
     script = Scripted(order)
-    assert fold(script, range(n), [], window) == list(range(n))
+    assert fold(script, range(n), [], lambda: window) == list(range(n))
     assert script.most <= window
 
 
@@ -133,7 +134,7 @@ def test_a_failure_ends_the_sum_while_an_earlier_call_still_runs():
     futures = [Future() for _ in range(3)]
     futures[2].set_exception(KeyError("third"))
     with pytest.raises(KeyError, match="third"):
-        fold(Adding(*futures), range(3), 0, 3)
+        fold(Adding(*futures), range(3), 0, lambda: 3)
 
 
 def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch):
@@ -151,7 +152,7 @@ def test_a_signal_that_comes_while_python_ignores_errors_is_not_lost(monkeypatch
             return Future()  # which never ends
 
     with stopping(), pytest.raises(Stopped, match="SIGTERM"):
-        fold(Waiting(), range(2), 0, 2, look_seconds=0.01)
+        fold(Waiting(), range(2), 0, lambda: 2, look_seconds=0.01)
     assert ignored == [Stopped]
     with stopping():
         check_stopped()  # nobody has asked
@@ -168,7 +169,7 @@ def test_a_failure_is_explained_with_the_calls_that_had_not_finished_either():
     futures[2].set_exception(KeyError("innocent"))
     futures[3].set_exception(KeyError("guilty"))
     with pytest.raises(RuntimeError, match=r"2 beside \[0, 3\]"):
-        fold(Explained(*futures), range(4), 0, 4)
+        fold(Explained(*futures), range(4), 0, lambda: 4)
 
 
 def test_a_result_that_was_added_is_let_go_of(stored):
@@ -233,8 +234,9 @@ def test_an_error_on_a_worker_comes_back_as_itself(client, tmp_path):
     assert "preprocess.missing" in caught.value.remedy
 
 
-def test_a_scheduler_without_workers_is_an_error_and_not_a_wait(stored, tmp_path):
+def test_a_scheduler_without_workers_is_waited_for_as_long_as_dask_is_told_to_and_not_longer(stored, tmp_path):
     with (
+        dask.config.set({"distributed.scheduler.no-workers-timeout": "100ms"}),
         local_cluster(tmp_path, 0, processes=False) as cluster,
         Client(cluster) as client,
         pytest.raises(ClusterError, match="has no workers"),
@@ -286,7 +288,7 @@ class Lost(Future):
 def test_what_was_done_and_is_lost_is_waited_for_again():
     future = Lost()
     threading.Timer(0.1, future.set_result, [7]).start()
-    assert fold(Adding(future), range(1), 0, 1, look_seconds=0.01) == 7
+    assert fold(Adding(future), range(1), 0, lambda: 1, look_seconds=0.01) == 7
     assert future.asked == 2
 
 
@@ -305,12 +307,12 @@ def test_what_is_lost_and_fails_when_it_is_done_again_is_a_failure_like_others()
             raise self.exception()
 
     with pytest.raises(RuntimeError, match=r"0 beside \[1\]: 'killed again'"):
-        fold(Explained(KilledAgain(), Future()), range(2), 0, 2)
+        fold(Explained(KilledAgain(), Future()), range(2), 0, lambda: 2)
 
 
 def test_what_is_lost_for_good_is_no_wait_without_an_end():
     with pytest.raises(TimeoutError):
-        fold(Adding(Lost()), range(1), 0, 1, Watch(0.1), look_seconds=0.01)
+        fold(Adding(Lost()), range(1), 0, lambda: 1, Watch(0.1), look_seconds=0.01)
 
 
 def test_what_a_task_carries_does_not_grow_with_chunks():
