@@ -2,60 +2,103 @@
 
 from __future__ import annotations
 
+import traceback
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate, product
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from dask.array.core import slices_from_chunks
-from dask.base import optimize
-from dask.core import flatten, get_dependencies
-from dask.local import get_sync
+import zarr
+from dask._task_spec import DataNode
 from numpy.typing import NDArray
 
-from dpca.errors import DataError, InputError
-from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, shifted, size_of
+from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageError
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of
 from dpca.sources.coordinate import Coordinate
+from dpca.sources.dask_graph import Futures, Graph, computed, graph_of, is_future, needed, objects_in
 from dpca.sources.missing import keeps_values, type_of_masked, unmasked
+from dpca.sources.zarr_witness import Witness, root_made_absolute
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
 IMPORTS_BYTES = 24 * 2**20
 """dask.array imports pandas and xarray where they are installed, 75 MiB in all: more than the allowance for libraries."""
+GONE = ("cancelled", "lost", "error")
+"""States of a block on a cluster that will never be there."""
+FRAMES = 4
+"""Lines of code that the message of a function that failed quotes."""
+
+
+class _Stores:
+    """The Zarr arrays that a graph reads, and what the process that began saw of them."""
+
+    def __init__(self, arrays: Iterable[zarr.Array[Any]]) -> None:
+        self._arrays = tuple(arrays)
+        for array in self._arrays:
+            root_made_absolute(array)
+        self._witnesses: tuple[Witness | None, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For another process, perhaps on another host.
+        if self._witnesses is None:
+            self._witnesses = tuple(map(Witness.of, self._arrays))
+        return self.__dict__
+
+    def check(self, name: str) -> None:
+        """Refuse arrays that this process does not see, or not all chunks of."""
+        for array, witness in zip(self._arrays, self._witnesses or (), strict=False):
+            if witness is not None:
+                witness.check(array, name, all_chunks=True)
 
 
 class _DaskReader(Reader):
-    def __init__(
-        self,
-        layout: Layout,
-        array: da.Array,
-        offset: tuple[int, ...],
-        coordinates: Mapping[int, Coordinate],
-    ) -> None:
-        super().__init__(layout, coordinates=coordinates)
-        self._array, self._offset = array, offset
+    def __init__(self, source: DaskSource) -> None:
+        super().__init__(source.layout, coordinates=source.coordinates)
+        self._source = source
 
     def _read(self, region: Region) -> NDArray[Any]:
         # The task that accumulates a slab also computes it, in its own thread. Its blocks are put together here: where one is
         # smaller than declared, Dask would leave memory that nobody wrote.
-        (slab,) = optimize(self._array[shifted(region, self._offset)])
-        blocks = get_sync(dict(slab.__dask_graph__() or {}), list(flatten(slab.__dask_keys__())))
-        values = self._buffer.view(slab.shape, self.layout.dtype)
-        for place, block in zip(slices_from_chunks(slab.chunks), blocks, strict=True):
-            values[place] = unmasked(self._checked(block, place, region), self.layout.dtype)
+        source, shape = self._source, tuple(piece.stop - piece.start for piece in region)
+        values = self._buffer.view(shape, self.layout.dtype)
+        places = list(source.places_of(region))
+        keys = [source.key(index) for index, _ in places]
+        found = source.values_of(keys)
+        for _, whole in places:
+            try:
+                block = next(found)
+            except DpcaError:
+                raise
+            except Exception as cause:
+                if isinstance(cause, OSError | MemoryError):
+                    raise
+                raise self._failed(whole, cause) from cause
+            block = self._checked(block, whole)
+            inside = tuple(
+                slice(max(piece.start, at.start) - at.start, min(piece.stop, at.stop) - at.start)
+                for piece, at in zip(region, whole, strict=True)
+            )
+            place = tuple(
+                slice(part.start + at.start - piece.start, part.stop + at.start - piece.start)
+                for part, at, piece in zip(inside, whole, region, strict=True)
+            )
+            values[place] = unmasked(block[inside], self.layout.dtype)
         return values
 
-    def _checked(self, block: Any, place: Region, region: Region) -> NDArray[Any]:
-        """A block at a place in a region, if it is what the array declares.
+    def _checked(self, block: Any, whole: Region) -> NDArray[Any]:
+        """A block, if it is what the array declares.
 
         Raises
         ------
         DataError
             When it is no array, has another shape, or a dtype whose values the declared one can't keep.
         """
-        whole = tuple(slice(p.start + r.start, p.stop + r.start) for p, r in zip(place, region, strict=True))
-        where, dtype = f"{self.layout.name}: the block of region {describe(whole)}", self._array.dtype
+        where, dtype = f"{self.layout.name}: the block of region {describe(whole)}", self._source.dtype
         if not hasattr(block, "dtype") or hasattr(block, "toarray"):
             raise DataError(
                 f"{where} is a {type(block).__module__}.{type(block).__name__}, and no array of NumPy",
@@ -64,7 +107,7 @@ class _DaskReader(Reader):
                 else "Have its function return arrays: numpy.asarray(...).",
             )
         values: NDArray[Any] = block if isinstance(block, np.ma.MaskedArray) else np.asarray(block)
-        shape = tuple(piece.stop - piece.start for piece in place)
+        shape = tuple(piece.stop - piece.start for piece in whole)
         if values.shape != shape:
             raise DataError(
                 f"{where} has shape {values.shape}, but {shape} is declared",
@@ -77,19 +120,38 @@ class _DaskReader(Reader):
             )
         return values
 
+    def _failed(self, whole: Region, cause: Exception) -> DataError:
+        """The error for a block whose own functions fail, with the end of their traceback."""
+        frames = [
+            frame for frame in traceback.extract_tb(cause.__traceback__) if not _is_of(frame.filename, "dask", "dpca")
+        ]
+        lines = "".join(traceback.format_list(frames[-FRAMES:])).rstrip()
+        return DataError(
+            f"{self.layout.name}: a function of its own failed for the block of region {describe(whole)}: "
+            f"{type(cause).__name__}: {cause}",
+            f"It failed here:\n{lines}" if lines else "Compute the block alone: x.blocks[...].compute().",
+        )
+
+    def _explain(self, region: Region, cause: Exception) -> StorageError:
+        kind = NotSeenError if isinstance(cause, FileNotFoundError) else StorageError
+        return kind(
+            f"{self.layout.name}: region {describe(region)} could not be computed: {type(cause).__name__}: {cause}",
+            "See whether what its functions read is there, for this process, too, and by the same path.",
+        )
+
 
 class DaskSource(Source):
     """A Dask array.
 
-    The graph is optimized once; each span culls it to its own blocks, so that the data sent to a worker do
+    The graph is optimized once; each span has the part that its own blocks depend on, so that the data sent to a worker do
     not grow with the array. Blocks held by a cluster (`persist`) are passed to the span's task as inputs.
     This is no dataclass on purpose: Dask would look inside one and merge the graphs again.
 
     Raises
     ------
     InputError
-        When chunk sizes are unknown, or when slabs share so much of the graph that computing one slab
-        computes most of it.
+        When chunk sizes are unknown, when slabs share so much of the graph that computing one slab
+        computes most of it, or when persisted blocks are gone.
     """
 
     def __init__(
@@ -97,19 +159,55 @@ class DaskSource(Source):
         array: da.Array,
         dims: tuple[str | None, ...] = (),
         name: str = "the Dask array",
-        coordinates: Mapping[int, Coordinate] = {},
+        coordinates: Mapping[int, Coordinate] = MappingProxyType({}),
     ) -> None:
         if any(np.isnan(size) for sizes in array.chunks for size in sizes):
             raise InputError(
                 f"{name}: has unknown chunk sizes, chunks {array.chunks}", "Call compute_chunk_sizes() on it first."
             )
-        dtype = check_dtype(name, array.dtype)
-        dtype = type_of_masked(dtype) if isinstance(array._meta, np.ma.MaskedArray) else dtype
-        self.layout = Layout(name, array.shape, dtype, array.chunks, dims=dims)
-        # Optimizing drops futures from the graph and keeps only their keys.
-        self._futures = {key: value for key, value in dict(array.__dask_graph__() or {}).items() if _is_future(value)}
-        (self._array,) = optimize(array)
-        self._offset, self._coordinates = (0,) * array.ndim, coordinates
+        self.dtype = check_dtype(name, array.dtype)
+        kept = type_of_masked(self.dtype) if isinstance(array._meta, np.ma.MaskedArray) else self.dtype
+        self.layout = Layout(name, array.shape, kept, array.chunks, dims=dims)
+        self.coordinates, self._name, self._n_blocks = coordinates, array.name, array.npartitions
+        self._ends = tuple(tuple(accumulate(sizes)) for sizes in array.chunks)
+        self._graph, self._futures = graph_of(array, name)
+        self._check_futures()
+        self._stores = _Stores(filter(None, map(_zarr_in, objects_in(self._graph))))
+
+    def _check_futures(self) -> None:
+        gone = next((future for future in self._futures.values() if future.status in GONE), None)
+        if gone is not None:
+            raise InputError(
+                f"{self.layout.name}: a block that was persisted on a cluster is not there any more: its state is {gone.status}",
+                "Persist the array again, on a cluster that runs, or give it as it was before.",
+            )
+
+    # Blocks.
+
+    def key(self, index: tuple[int, ...]) -> tuple[Any, ...]:
+        """The key of a block."""
+        return (self._name, *index)
+
+    def places_of(self, region: Region) -> Iterator[tuple[tuple[int, ...], Region]]:
+        """Index and whole region of each block that a region touches."""
+        axes = []
+        for piece, ends in zip(region, self._ends, strict=True):
+            first, last = bisect_right(ends, piece.start), bisect_left(ends, piece.stop)
+            axes.append(
+                [
+                    (number, slice(ends[number - 1] if number else 0, ends[number]))
+                    for number in range(first, last + 1)
+                    if piece.stop > piece.start and ends[number] > (ends[number - 1] if number else 0)
+                ]
+            )
+        for choice in product(*axes):
+            yield tuple(number for number, _ in choice), tuple(piece for _, piece in choice)
+
+    def values_of(self, keys: list[Any]) -> Iterator[Any]:
+        """The values of blocks, one after another."""
+        graph, futures = needed(self._graph, self._futures, keys)
+        blocks = {key: value.result() for key, value in futures.items()}  # of a cluster, where threads compute
+        return computed(graph, blocks, keys)
 
     def check_sharing(self, regions: Iterable[Region], n_regions: int) -> None:
         """Refuse an array whose slabs each need most of the graph, such as x - x.mean().
@@ -117,31 +215,30 @@ class DaskSource(Source):
         Counts the tasks of a few slabs, evenly spaced: if slabs shared nothing, all together would have as
         many tasks as the whole graph. x - x.mean(axis=0) shares along samples only, and is accepted.
         """
-        total = len(dict(self._array.__dask_graph__() or {}))
+        total = len(self._graph)
         step = max(1, n_regions // SHARING_PROBES)
-        counts = [_tasks(self._array[region]) for number, region in enumerate(regions) if number % step == 0]
+        counts = [len(self._needed(region)[0]) for number, region in enumerate(regions) if number % step == 0]
         if not counts:
             return
-        # A slab adds a slicing task, and perhaps an alias, for each of its blocks: allow for these.
-        computed = sum(counts) / len(counts) * n_regions
-        if n_regions > 1 and computed > SHARING_LIMIT * (total + len(counts)) + 4 * self._array.npartitions:
+        # A block is computed again for each slab that has a part of it.
+        run = sum(counts) / len(counts) * n_regions
+        if n_regions > 1 and run > SHARING_LIMIT * total + 4 * self._n_blocks:
             raise InputError(
                 f"{self.layout.name}: its slabs share ancestors: computing them one by one runs about "
-                f"{computed:,.0f} tasks where the whole graph has {total:,}",
+                f"{run:,.0f} tasks where the whole graph has {total:,}",
                 "Call persist() on it if it fits memory, or write it to Zarr once and give that. "
                 "(dpca centres by itself: x - x.mean() is not needed.)",
             )
 
+    def _needed(self, region: Region) -> tuple[Graph, Futures]:
+        return needed(self._graph, self._futures, (self.key(index) for index, _ in self.places_of(region)))
+
     def restrict(self, region: Region) -> Self:
+        return self._with(*self._needed(region))
+
+    def _with(self, graph: Graph, futures: Futures) -> Self:
         part = object.__new__(type(self))
-        part.layout, part._coordinates = self.layout, {}
-        (part._array,) = optimize(self._array[shifted(region, self._offset)])
-        part._offset = tuple(piece.start for piece in region)
-        part._futures = {}
-        if self._futures:
-            graph = {**dict(part._array.__dask_graph__() or {}), **dict.fromkeys(self._futures)}
-            needed = {*flatten(part._array.__dask_keys__())}.union(*(get_dependencies(graph, key) for key in graph))
-            part._futures = {key: value for key, value in self._futures.items() if key in needed}
+        part.__dict__ = {**self.__dict__, "coordinates": {}, "_graph": graph, "_futures": futures}
         return part
 
     @property
@@ -149,15 +246,13 @@ class DaskSource(Source):
         return self._futures
 
     def with_blocks(self, blocks: Mapping[Any, NDArray[Any]]) -> Self:
-        part = object.__new__(type(self))
-        part.layout, part._coordinates, part._offset, part._futures = self.layout, {}, self._offset, {}
-        graph = {**dict(self._array.__dask_graph__() or {}), **blocks}
-        part._array = da.Array(graph, self._array.name, self._array.chunks, meta=self._array._meta)
-        return part
+        there = {key: block for key, block in blocks.items() if not is_future(block)}
+        graph = {**self._graph, **{key: DataNode(key, block) for key, block in there.items()}}
+        return self._with(graph, {key: block for key, block in blocks.items() if is_future(block)})
 
     def __getstate__(self) -> dict[str, Any]:
         # Futures travel as inputs of the task, and Dask replaces them by their blocks.
-        return {**self.__dict__, "_futures": {}}
+        return {**self.__dict__, "_futures": {}, "coordinates": {}}
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         # Dask computes blocks and joins them; intermediate values of the graph are not counted.
@@ -166,17 +261,20 @@ class DaskSource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _DaskReader(self.layout, self._array, self._offset, self._coordinates)
+        self._stores.check(self.layout.name)
+        yield _DaskReader(self)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "dask", "name": self._array.name, "shape": list(self.layout.shape)}
+        return {"kind": "dask", "name": self._name, "shape": list(self.layout.shape)}
 
 
-def _tasks(array: da.Array) -> int:
-    (culled,) = optimize(array)
-    return len(dict(culled.__dask_graph__() or {}))
+def _is_of(path: str, *packages: str) -> bool:
+    """Whether a file is one of these packages'."""
+    return not set(packages).isdisjoint(Path(path).parts)
 
 
-def _is_future(value: Any) -> bool:
-    # By name, without an import: a persisted array exists only where distributed is loaded already.
-    return type(value).__name__ == "Future" and type(value).__module__.startswith("distributed")
+def _zarr_in(found: Any) -> zarr.Array[Any] | None:
+    """The Zarr array that an object reads from: itself, or one within the layers that xarray puts around it."""
+    while type(found).__module__.startswith("xarray."):
+        found = next((inner for name in ("array", "_array") if (inner := getattr(found, name, None)) is not None), None)
+    return found if isinstance(found, zarr.Array) else None

@@ -48,14 +48,15 @@ class Witness:
         """What this process sees; None of an array in memory, which travels with its chunks."""
         if isinstance(array.store, MemoryStore):
             return None
-        return cls(array.path, _digest(array) or "", next(_chunks(array), None), _absent(array))
+        return cls(array.path, _digest(array) or "", next(_chunks(array), None), _absent(array, SENT_CHUNKS))
 
-    def check(self, array: zarr.Array[Any], name: str) -> None:
+    def check(self, array: zarr.Array[Any], name: str, all_chunks: bool = False) -> None:
         """Refuse an array that another process saw, and this one does not see.
 
         Parameters
         ----------
         name : of the array, for the message
+        all_chunks : whether to look for every chunk now, as nobody will when it is read
 
         Raises
         ------
@@ -75,6 +76,8 @@ class Witness:
             problem = f"its chunk {self.chunk} is not there"
         if problem:
             raise _not_seen(array, name, problem)
+        if all_chunks and self.absent is not None and (absent := _absent(array)) is not None:
+            self.check_absent(absent, array, name)
         _SEEN.add(seen)
 
     def check_absent(self, keys: Iterable[str], array: zarr.Array[Any], name: str) -> None:
@@ -88,6 +91,13 @@ def _not_seen(array: zarr.Array[Any], name: str, problem: str) -> NotSeenError:
         f"{name}: does not see {in_text(str(array.store_path))} as the process does that began: {problem}",
         "Mount the place on every host, by the same path, or give data that all workers see.",
     )
+
+
+def root_made_absolute(array: zarr.Array[Any]) -> None:
+    """Have the store of an array, which others have too, name its place by an absolute path."""
+    store: Any = array.store
+    if isinstance(store, LocalStore):
+        store.root = store.root.absolute()
 
 
 def anywhere(array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -128,13 +138,13 @@ def _chunks(array: zarr.Array[Any]) -> Iterator[str]:
             yield key
 
 
-def _absent(array: zarr.Array[Any]) -> frozenset[str] | None:
-    """Keys of the chunks of a local store that are not there; None where they are too many, or it is none."""
+def _absent(array: zarr.Array[Any], most: float = math.inf) -> frozenset[str] | None:
+    """Keys of the chunks of a local store that are not there; None where they are more than `most`, or it is none."""
     counts = _grid(array)
     if not isinstance(array.store, LocalStore) or (n_chunks := math.prod(counts)) > LISTED_CHUNKS:
         return None
     there = set(_chunks(array))
-    if n_chunks - len(there) > SENT_CHUNKS:
+    if n_chunks - len(there) > most:
         return None
     keys = (key_of(array, index) for index in product(*map(range, counts))) if len(there) < n_chunks else ()
     return frozenset(key for key in keys if key not in there)

@@ -1,3 +1,5 @@
+import pickle
+
 import dask
 import dask.array as da
 import numpy as np
@@ -12,9 +14,8 @@ from dpca.sources import as_source
 
 def test_a_part_carries_only_its_own_blocks():
     source = as_source(da.random.default_rng(0).normal(size=(20, 1000), chunks=(10, 10)))
-    whole = len(dict(source._array.__dask_graph__()))
     part = source.restrict((slice(0, 20), slice(100, 120)))
-    assert len(dict(part._array.__dask_graph__())) <= 8 < whole
+    assert len(pickle.dumps(part)) < len(pickle.dumps(source)) / 10
 
 
 def test_unknown_chunk_sizes_are_refused_with_the_cure():
@@ -53,7 +54,7 @@ def test_an_error_inside_the_graph_says_which_block():
         return block
 
     x = da.ones((4, 40), chunks=(4, 10)).map_blocks(fail, dtype=float)
-    with pytest.raises(Exception, match=r"chunk \(0, 2\).*no such tape"):
+    with pytest.raises(DataError, match=r"block of region \[0:4, 20:30\]: RuntimeError: no such tape\n(?s:.*)in fail"):
         PCA(2).fit(x)
 
 
