@@ -50,8 +50,8 @@ LATE_SECONDS = 2.0
 """How late the event of a task that was cancelled may come."""
 ASKED_VERSION = "__import__('dpca').__version__"
 """What tells the version of dpca, where there may be none: a function of dpca could not be sent there."""
-TOPICS = "dpca-"
-"""How the names of all topics and locks begin."""
+PREFIX = "dpca/"
+"""How the names of all topics and locks begin; the identifier of their client follows."""
 
 T = TypeVar("T")
 
@@ -125,6 +125,8 @@ class Distributed(TaskExecutor):
         self._dashboard: str | None = None
         self._looked = self._ran = -math.inf
         """When it was last asked, and when a worker was last there that could begin a task."""
+        self._inputs: dict[Any, Any] = {}
+        """Blocks on the cluster that tasks under way need."""
         self._judged = -math.inf
         """When it was last asked before tasks of paused workers were looked for."""
         self._planned = 0
@@ -141,9 +143,9 @@ class Distributed(TaskExecutor):
         fullest = max(map(_memory, self._there.values()), default=0)
         return Alive(len(self._there), fullest, self._dashboard)
 
-    def _look(self, seconds: float = LOOK_SECONDS) -> None:
-        """Ask the scheduler for its workers, unless it was asked within these seconds: it sends the figures of each."""
-        if time.monotonic() - self._looked <= seconds:
+    def _look(self, again: bool = False) -> None:
+        """Ask the scheduler for its workers, unless it was asked a moment ago: it sends the figures of each."""
+        if not again and time.monotonic() - self._looked <= LOOK_SECONDS:
             return
         self._looked = time.monotonic()
         with suppress(OSError, TimeoutError, CancelledError, RuntimeError):  # the computation itself will notice
@@ -188,7 +190,7 @@ class Distributed(TaskExecutor):
             When none has come within the seconds that Dask allows, or the scheduler does not answer.
         """
         with self._answered():
-            self._look(0)
+            self._look(again=True)
             if not self._there:
                 self._ran = time.monotonic()
                 logging.getLogger("dpca").warning("%s yet; waiting for one", self._no_worker)
@@ -199,7 +201,7 @@ class Distributed(TaskExecutor):
                 self._check_patience()
                 with suppress(TimeoutError):
                     asking[0].result(timeout=AWAIT_SECONDS)
-                self._look(0)
+                self._look(again=True)
         return self._there
 
     @property
@@ -219,6 +221,9 @@ class Distributed(TaskExecutor):
     def _waits(self) -> str:
         """Why no worker begins a task, in a sentence; empty if one does."""
         self._look()
+        for block in self._inputs.values():
+            if block.status in ("lost", "cancelled"):
+                raise self._gone(f"{block.key} is {block.status}")
         if self._running:
             return ""
         self._check_patience()
@@ -256,19 +261,27 @@ class Distributed(TaskExecutor):
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Report an error of Dask as a lost scheduler, if the scheduler does not answer any more."""
+        """Explain an error of Dask; any is one of a lost scheduler, if that does not answer any more."""
         try:
             yield
         except DpcaError:
             raise
         except Exception as cause:
-            if isinstance(cause, OSError | TimeoutError | CancelledError) or self.client.status != "running":
-                raise self._lost(cause) from cause
-            raise
+            explained = self._lost(cause) if self.client.status != "running" else self._explained(cause)
+            if explained is cause:
+                raise
+            raise explained from cause
 
     def _lost(self, cause: BaseException) -> ClusterError:
         return ClusterError(
             f"the scheduler at {self.address} stopped answering: {cause}", "Check that it and its workers still run."
+        )
+
+    def _gone(self, what: str) -> ClusterError:
+        return ClusterError(
+            f"the scheduler at {self.address} has cancelled a task, or blocks that it needs: {what}",
+            "Somebody has cancelled or released them, or the only worker that had them is gone: blocks of X that were "
+            "persisted or scattered. Persist them again, or give X as it was before.",
         )
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -284,11 +297,7 @@ class Distributed(TaskExecutor):
                 return ClusterError(
                     f"the scheduler at {self.address} was restarted", "Begin again (dpca run: --resume)."
                 )
-            return ClusterError(
-                f"the scheduler at {self.address} has cancelled a task, or blocks that it needs: {error}",
-                "Somebody has cancelled or released them, or the only worker that had them is gone: blocks of X that were "
-                "persisted or scattered. Persist them again, or give X as it was before.",
-            )
+            return self._gone(str(error))
         if name in ("NoWorkerError", "NoValidWorkerError"):
             return ClusterError(f"{self._no_worker}: {error}", f"Start some: dask worker {self.address}.")
         if isinstance(error, OSError | TimeoutError):
@@ -296,8 +305,9 @@ class Distributed(TaskExecutor):
         try:
             self._check_versions()  # another version may be the cause
         except ClusterError as explanation:
-            explanation.__cause__ = error
             return explanation
+        except Exception:  # it does not answer: what was raised first says more
+            return error
         return error
 
     def _check_versions(self) -> None:
@@ -325,12 +335,13 @@ class Distributed(TaskExecutor):
             warnings.filterwarnings("ignore", "Sending large graph")
             return self.client.submit(_itself, value, pure=False)
 
+    def _new_name(self) -> str:
+        return f"{PREFIX}{self.client.id}/{uuid.uuid4().hex}"
+
     def guard(self) -> Any:
         from distributed import Lock
 
-        self._locks.append(
-            Lock(f"{TOPICS}{uuid.uuid4().hex}", scheduler_rpc=self.client.scheduler, loop=self.client.loop)
-        )
+        self._locks.append(Lock(self._new_name(), scheduler_rpc=self.client.scheduler, loop=self.client.loop))
         return self._locks[-1]
 
     def close(self) -> None:
@@ -343,13 +354,15 @@ class Distributed(TaskExecutor):
 
     @contextmanager
     def session(self, progress: Report, n_tasks: int) -> Iterator[Session]:
-        topic, submitted = f"{TOPICS}{uuid.uuid4().hex}", list[Any]()
+        topic, submitted = self._new_name(), list[Any]()
 
         def submit(function: Callable[..., Any], *arguments: Any) -> Any:
             # Dask keeps a result as long as its future lives: release those that were added up.
             submitted[:] = [future for future in submitted if not future.done()]
             future = self.client.submit(_on_worker, function, *arguments, TopicReport(topic), pure=False)
             submitted.append(future)
+            lists = (one for one in arguments if isinstance(one, list))
+            self._inputs |= {block.key: block for one in lists for block in one if hasattr(block, "status")}
             return future
 
         self._ran = time.monotonic()
@@ -364,11 +377,12 @@ class Distributed(TaskExecutor):
                 yield Session(submit, self._share, self._waits, self._stuck, self._grown, self._explained)
                 self._count(before, self._travelled())
         finally:
+            self._inputs.clear()
             if self.client.status == "running":  # a lost scheduler has nothing left to clean up
                 with suppress(OSError, TimeoutError, CancelledError):
                     self.client.cancel(submitted)
                     self.client.unsubscribe_topic(topic)
-                    self.client.run_on_scheduler(_forget_topics)
+                    self.client.run_on_scheduler(_forget)
 
     def _travelled(self) -> dict[str, Travelled]:
         """The transfer records of each worker."""
@@ -430,13 +444,20 @@ def _begun(dask_worker: Any) -> set[str]:
     return {task.key for task in dask_worker.state.executing | dask_worker.state.long_running}
 
 
-def _forget_topics(dask_scheduler: Any) -> None:
-    """Have a scheduler forget the topics that nobody listens to any more, also those of clients that were killed."""
+def _forget(dask_scheduler: Any) -> None:
+    """Have a scheduler forget the topics that nobody listens to any more, and what clients have left that were killed."""
+
+    def left(name: str) -> bool:
+        return name.startswith(PREFIX) and name.split("/")[1] not in dask_scheduler.clients
 
     def forget() -> None:
-        topics = dask_scheduler._broker._topics
-        for name in [name for name, topic in topics.items() if name.startswith(TOPICS) and not topic.subscribers]:
-            del topics[name]
+        topics, locks = dask_scheduler._broker._topics, dask_scheduler.extensions["semaphores"]
+        for name in [name for name, topic in topics.items() if name.startswith(PREFIX)]:
+            if left(name) or not topics[name].subscribers:
+                del topics[name]
+        for known in (locks.max_leases, locks.lease_timeouts, locks.leases, locks.events):
+            for name in list(filter(left, known)):
+                del known[name]
 
     forget()
     dask_scheduler.loop.call_later(LATE_SECONDS, forget)
@@ -460,15 +481,17 @@ def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
     from distributed import get_worker
 
     here = f"worker {get_worker().address} on {socket.gethostname()}"
+    mount = "Mount the place on every host, by the same path, or give data that all workers see."
     try:
         return function(*arguments)
-    except NotSeenError as error:
-        raise NotSeenError(f"{here}: {error.message}", error.remedy, error.key) from error
+    except StorageError as error:
+        raise type(error)(f"{here}: {error.message}", error.remedy, error.key) from error
+    except DpcaError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # the process that began has opened it
+            raise NotSeenError(f"{here}: {error.message}", mount, error.key) from error
+        raise
     except FileNotFoundError as cause:
-        raise NotSeenError(
-            f"{here}: there is no {cause.filename or cause}",
-            "Mount the place on every host, by the same path, or give data that all workers see.",
-        ) from cause
+        raise NotSeenError(f"{here}: there is no {cause.filename or cause}", mount) from cause
     except OSError as cause:
         raise StorageError(
             f"{here}: {type(cause).__name__}: {cause}", "Look into the storage, and what this worker may do there."

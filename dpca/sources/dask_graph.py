@@ -51,6 +51,14 @@ def graph_of(array: da.Array, name: str) -> tuple[Graph, Futures]:
         graph = dict(graph)
     futures = {key: value for key, value in graph.items() if is_future(value)}
     graph = dict(optimize(graph, keys))  # which drops futures, but keeps their keys
+    within = {future.key: future for future in objects_in(graph) if is_future(future)}
+    if within:  # arguments of tasks: each would connect to its scheduler where the task is sent
+        names = {key: f"{key} of a cluster" for key in within}
+        graph = {
+            key: task if names.keys().isdisjoint(task.dependencies) else task.substitute(names)
+            for key, task in graph.items()
+        }
+        futures |= {names[key]: future for key, future in within.items()}
     if any(type(task).__name__.startswith("P2P") for task in graph.values()):
         raise _shuffled(name)
     return graph, futures
@@ -160,10 +168,10 @@ def _objects_of(node: Any) -> Iterator[Any]:
     if isinstance(node, DataNode):
         yield from _objects_of(node.value)
     elif isinstance(node, Task):
-        for argument in node.args:
+        for argument in (*node.args, *node.kwargs.values()):
             yield from _objects_of(argument)
     elif isinstance(node, dict):  # a chain of tasks that were made one
         for inner in node.values():
             yield from _objects_of(inner)
-    elif not isinstance(node, (*_PLAIN, GraphNode)):
+    elif is_future(node) or not isinstance(node, (*_PLAIN, GraphNode, TaskRef)):
         yield node
