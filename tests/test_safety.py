@@ -416,7 +416,8 @@ def test_a_line_break_in_a_config_is_refused_at_its_line(key, capsys):
 def test_a_line_break_reaches_no_script_by_another_way(way, capsys):
     np.save("x.npy", X)
     submit = ("submit", os.path.abspath(config(os.path.abspath("x.npy"))), "--as", way, "--dry-run")
-    assert dpca(*submit, "--sbatch", BREAK) == 2
+    for flag in ("--sbatch", "--sbatch-array", "--sbatch-finalize", "--job-script-prologue"):
+        assert dpca(*submit, flag, BREAK) == 2
     assert dpca(*submit, "--set", "model={n_components: 2,\n evil: 3}") == 2
     assert dpca(*submit, "--set", "model={n_components:\n 2}") == 0
     assert not [

@@ -32,7 +32,31 @@ if TYPE_CHECKING:
     "--partitions", metavar="N", type=click.IntRange(min=1), help="Tasks of the array; one a span if left out."
 )
 @click.option(
-    "--sbatch", "options", multiple=True, metavar="OPTION", help="Of sbatch, such as --partition=long; repeat it."
+    "--at-once",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Tasks of the array that run at the same time; all if left out.",
+)
+@click.option(
+    "--sbatch",
+    "options",
+    multiple=True,
+    metavar="OPTION",
+    help="Of sbatch, for all jobs, such as --partition=long; repeat it.",
+)
+@click.option("--sbatch-array", multiple=True, metavar="OPTION", help="Of sbatch, for the array alone.")
+@click.option(
+    "--sbatch-finalize",
+    multiple=True,
+    metavar="OPTION",
+    help="Of sbatch, for the job that adds up, alone: a short queue.",
+)
+@click.option(
+    "--job-script-prologue",
+    "prologue",
+    multiple=True,
+    metavar="LINE",
+    help="Of shell, before dpca is started: module load ...; repeat it.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
 @overrides_option
@@ -42,7 +66,11 @@ def submit(
     dry_run: bool,
     way: Way | None,
     partitions: int | None,
+    at_once: int | None,
     options: tuple[str, ...],
+    sbatch_array: tuple[str, ...],
+    sbatch_finalize: tuple[str, ...],
+    prologue: tuple[str, ...],
     overwrite: bool,
     overrides: tuple[str, ...],
 ) -> None:
@@ -52,8 +80,9 @@ def submit(
     compute.cluster says. A job that is preempted, or reaches its walltime, is requeued and resumes.
 
     \b
-    Example: dpca submit big.yaml --partitions 64 --sbatch=--account=physics --dry-run
+    Example: dpca submit big.yaml --partitions 64 --at-once 8 --sbatch=--account=physics --dry-run
     """
+    from dpca.commands.submit import ForSlurm
     from dpca.commands.submit import submit as hand_over
     from dpca.config.loading import load
 
@@ -62,7 +91,7 @@ def submit(
         config,
         way=way,
         partitions=partitions,
-        options=options,
+        asked=ForSlurm(options, sbatch_array, sbatch_finalize, at_once, prologue),
         overwrite=overwrite,
         dry_run=dry_run,
     )
@@ -118,6 +147,9 @@ def batch_partition(result: Path, index: int) -> None:
     from dpca.commands.batch import partition
 
     ended = partition(result, index, lambda sentence: click.echo(f"dpca: {sentence}", err=True))
+    if ended is None:
+        click.echo(f"partition {index}: nothing to do, {result} is a result that is whole")
+        return
     words = [f"{len(ended.computed)} spans computed"] * bool(ended.computed or not ended.found)
     words += [f"{len(ended.found)} were there"] * bool(ended.found)
     click.echo(f"partition {index} of {ended.stage}: {', '.join(words)}")

@@ -131,14 +131,20 @@ def go_on_with(place: Path, loaded: Loaded) -> None:
     _write(place, {**document, "overrides": list(loaded.overrides)})
 
 
-def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended:
+def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended | None:
     """Compute a partition of the current stage of a run; parts that are there already are not computed again.
+
+    Returns
+    -------
+    What was computed; None where the run has ended well, as for a task that Slurm starts again after the end
 
     Raises
     ------
     DpcaError
         When there is no such partition, or no such run; and as `dpca.commands.run.compute` does.
     """
+    if _has_ended(place):
+        return None
     loaded, document = _begun(place)
     return compute(loaded, index, document["partitions"], say)
 
@@ -151,7 +157,7 @@ def finalize(place: Path) -> Waiting | Finished:
     DpcaError
         As `dpca.commands.run.run` does.
     """
-    if ResultDirectory(place).has_result and not (place / "ledger" / BATCH).exists():
+    if _has_ended(place):
         return finished_at(place, "dpca run CONFIG", 0.0)
     loaded, document = _begun(place)
     try:
@@ -172,7 +178,7 @@ def status(place: Path) -> dict[str, Any]:
         When there is no such run.
     """
     directory = ResultDirectory(place)
-    if directory.has_result and not (place / "ledger" / BATCH).exists():
+    if _has_ended(place):
         return {"state": "done", "result": str(place)}
     document, before = _read(place), directory.unfinished()
     if before is None:
@@ -181,6 +187,11 @@ def status(place: Path) -> dict[str, Any]:
     n_parts = int(document["n_parts"])
     missing = [(number, "missing") for number in range(n_parts) if not (number < stage.n_added or stage.has(number))]
     return Waiting(document["stage"], n_parts, int(document["partitions"]), tuple(missing), False).document
+
+
+def _has_ended(place: Path) -> bool:
+    """Whether a result is there, and no run under way that would replace it."""
+    return ResultDirectory(place).has_result and not (place / "ledger" / BATCH).exists()
 
 
 def _waiting(document: dict[str, Any], error: Incomplete, opened: bool) -> Waiting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ SECOND_PASS = (
 MOST_TASKS = 1000
 """Slurm's default for MaxArraySize allows no more."""
 
+NO_SBATCH = "sbatch is not here"
+WITHOUT_SBATCH = "Run this where Slurm's commands are, or print the scripts with --dry-run."
+
 Way = Literal["array", "job"]
 
 STOPPABLE = """\
@@ -70,6 +74,53 @@ stoppable() {
 
 
 @dataclass(frozen=True)
+class ForSlurm:
+    """What the user asks of Slurm, beside what the plan says."""
+
+    options: Sequence[str] = ()
+    """Options of sbatch for all jobs, such as --partition=long."""
+    array: Sequence[str] = ()
+    """Further ones of the array alone."""
+    finalize: Sequence[str] = ()
+    """Further ones of the job that adds up alone."""
+    at_once: int | None = None
+    """Tasks of the array that run at the same time; None for as many as Slurm lets run."""
+    job_script_prologue: Sequence[str] = ()
+    """Lines of shell before dpca is started: module load ..."""
+
+    def check(self, way: Way) -> None:
+        """Refuse what would not do what it says.
+
+        Raises
+        ------
+        ConfigError
+            Names the option.
+        """
+        for flag, given in (
+            ("--job-script-prologue", self.job_script_prologue),
+            ("--sbatch", self.options),
+            ("--sbatch-array", self.array),
+            ("--sbatch-finalize", self.finalize),
+        ):
+            for option in given:
+                if not is_plain(option):
+                    raise ConfigError(
+                        f"{flag} is {option!r}, but text without control characters (such as line breaks) is allowed",
+                        f"Repeat {flag}.",
+                    )
+                if given is not self.job_script_prologue and option.startswith(("--array", "-a")):
+                    raise ConfigError(
+                        f"{flag} is {option!r}, but the tasks of the array are those of the plan, and other jobs have none",
+                        "Say how many there are with --partitions, and how many run at the same time with --at-once.",
+                    )
+        if way == "job" and (self.array or self.finalize or self.at_once is not None):
+            raise ConfigError(
+                "--at-once, --sbatch-array and --sbatch-finalize are for a job array, but this is one job",
+                "Leave them out, or use --as array.",
+            )
+
+
+@dataclass(frozen=True)
 class Submission:
     """Scripts, and the jobs that were submitted from them."""
 
@@ -81,7 +132,7 @@ class Submission:
 
 
 def array_scripts(
-    loaded: Loaded, document: dict[str, Any], partitions: int | None = None, options: Sequence[str] = ()
+    loaded: Loaded, document: dict[str, Any], partitions: int | None = None, asked: ForSlurm = ForSlurm()
 ) -> dict[str, str]:
     """The scripts of a job array, and of the job that follows it.
 
@@ -90,7 +141,7 @@ def array_scripts(
     loaded : the configuration
     document : the result of `dpca.commands.foresight.plan`, for one task at a time
     partitions : tasks of the array; None for one per span, but at most 1000
-    options : further options of sbatch, such as --partition=long
+    asked : of Slurm, beside that
     """
     place = Path(loaded.config.output.path).absolute()
     directory = beside(loaded.config.output.path)
@@ -102,8 +153,13 @@ def array_scripts(
         f"dpca-{place.name}",
         _minutes(max(max(stages.values()) / n, SPANS_A_JOB / TIME_MARGIN * document["time"]["span_seconds"])),
         directory / "%A_%a.log",
-        [f"--array=0-{n - 1}", "--ntasks=1 --cpus-per-task=1", f"--mem={first}M"],
-        options,
+        [
+            f"--array=0-{n - 1}" + (f"%{asked.at_once}" if asked.at_once is not None else ""),
+            "--ntasks=1 --cpus-per-task=1",
+            f"--mem={first}M",
+        ],
+        (*asked.options, *asked.array),
+        asked.job_script_prologue,
         f'stoppable {_dpca()} batch partition {run} --index "$SLURM_ARRAY_TASK_ID"\n',
     )
     second_pass = " | ".join(f"""*'"stage": "{name}'*""" for name in SECOND_PASS)
@@ -114,7 +170,8 @@ def array_scripts(
         _minutes(solving),
         directory / "finalize-%j.log",
         ["--ntasks=1 --cpus-per-task=1", f"--mem={finalizing}M"],
-        options,
+        (*asked.options, *asked.finalize),
+        asked.job_script_prologue,
         "# A task that was requeued may still be at work, whatever the dependency says.\n"
         "array=${SLURM_JOB_DEPENDENCY#*:} array=${array%%[!0-9]*}\n"
         'if [ -n "$array" ] && [ -n "$(squeue --noheader --jobs "$array" 2>/dev/null)" ]; then\n'
@@ -147,7 +204,7 @@ def n_partitions(document: dict[str, Any], asked: int | None) -> int:
 
 
 def job_script(
-    loaded: Loaded, config: Path, document: dict[str, Any], options: Sequence[str] = (), overwrite: bool = False
+    loaded: Loaded, config: Path, document: dict[str, Any], asked: ForSlurm = ForSlurm(), overwrite: bool = False
 ) -> dict[str, str]:
     """The script of one job for a whole run.
 
@@ -155,7 +212,7 @@ def job_script(
     ----------
     loaded, config : the configuration, and its file
     document : the result of `dpca.commands.foresight.plan`
-    options, overwrite : as for `submit`
+    asked, overwrite : as for `submit`
     """
     compute, place = loaded.config.compute, place_of(loaded.config)
     peaks = {process["name"]: process["peak_bytes"] for process in document["memory"]["processes"]}
@@ -186,7 +243,8 @@ def job_script(
             _minutes(seconds, least),
             directory / "%j.log",
             resources,
-            options,
+            asked.options,
+            asked.job_script_prologue,
             "# Requeued it goes on with what is finished; by hand it is this too, with --resume.\n"
             f"stoppable {srun}{run} {'--overwrite' if overwrite else '--resume'}\n",
         )
@@ -199,7 +257,7 @@ def submit(
     *,
     way: Way | None = None,
     partitions: int | None = None,
-    options: Sequence[str] = (),
+    asked: ForSlurm = ForSlurm(),
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Submission:
@@ -209,7 +267,7 @@ def submit(
     ----------
     loaded, config : the configuration, and its file
     way : None for an array where compute.cluster is local, else a job
-    partitions, options : as for `array_scripts`
+    partitions, asked : as for `array_scripts`
     overwrite : as for `dpca.commands.run.run`
     dry_run : make the scripts only; nothing is written or begun
 
@@ -218,9 +276,9 @@ def submit(
     DpcaError
         As `dpca.commands.batch.init` does.
     ConfigError
-        When partitions are given for a job, or an array is asked for with a cluster.
+        When partitions are given for a job, an array is asked for with a cluster, or an option would not do what it says.
     ClusterError
-        When sbatch is missing, or refuses a job.
+        When sbatch is missing, before anything is begun, or refuses a job.
     """
     local = loaded.config.compute.cluster == "local"
     way = way or ("array" if local else "job")
@@ -232,12 +290,9 @@ def submit(
         )
     if way == "job" and partitions is not None:
         raise ConfigError(f"--partitions is {partitions}, but a job is no array", "Leave it out, or use --as array.")
-    for option in options:
-        if not is_plain(option):
-            raise ConfigError(
-                f"--sbatch is {option!r}, but text without control characters (such as line breaks) is allowed",
-                "Repeat --sbatch.",
-            )
+    asked.check(way)
+    if not dry_run and shutil.which("sbatch") is None:
+        raise ClusterError(NO_SBATCH, WITHOUT_SBATCH)
     loaded.check_overrides()
     place, directory = ResultDirectory(loaded.config.output.path), beside(loaded.config.output.path)
     if way == "array" and is_under_way(place.path) and not overwrite:
@@ -246,9 +301,9 @@ def submit(
         place.check_free(overwrite)
     document = plan(loaded, Collecting() if way == "array" else None)
     if way == "array":
-        submission = Submission(directory, array_scripts(loaded, document, partitions, options))
+        submission = Submission(directory, array_scripts(loaded, document, partitions, asked))
     else:
-        submission = Submission(directory, job_script(loaded, config, document, options, overwrite))
+        submission = Submission(directory, job_script(loaded, config, document, asked, overwrite))
     if dry_run:
         return submission
     if way == "array":
@@ -274,7 +329,15 @@ def submit(
     return Submission(directory, submission.scripts, tuple(jobs))
 
 
-def _script(name: str, minutes: int, log: Path, resources: Sequence[str], options: Sequence[str], body: str) -> str:
+def _script(
+    name: str,
+    minutes: int,
+    log: Path,
+    resources: Sequence[str],
+    options: Sequence[str],
+    prologue: Sequence[str],
+    body: str,
+) -> str:
     lines = [
         f"--job-name={shlex.quote(name)}",
         *resources,
@@ -285,7 +348,8 @@ def _script(name: str, minutes: int, log: Path, resources: Sequence[str], option
         *options,
     ]
     head = "\n".join(f"#SBATCH {line}" for line in lines)
-    return f"#!/bin/bash\n{head}\n\n{STOPPABLE}\ncd {shlex.quote(os.getcwd())} || exit\n{body}"
+    before = "".join(f"{line}\n" for line in prologue)
+    return f"#!/bin/bash\n{head}\n\n{STOPPABLE}\n{before}cd {shlex.quote(os.getcwd())} || exit\n{body}"
 
 
 def _dpca() -> str:
@@ -309,9 +373,7 @@ def _sbatch(script: Path, *options: str) -> str:
             ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        raise ClusterError(
-            "sbatch is not here", "Run this where Slurm's commands are, or print the scripts with --dry-run."
-        ) from None
+        raise ClusterError(NO_SBATCH, WITHOUT_SBATCH) from None
     if done.returncode:
         raise ClusterError(
             f"sbatch refused {script}: {done.stderr.strip()}",

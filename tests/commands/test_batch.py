@@ -202,3 +202,45 @@ def test_a_partition_that_there_is_not_and_a_config_that_changed(wide, capsys):
     )
     assert dpca("batch", "partition", "c.yaml", "--index", "0") == 2
     assert "c.yaml: holds no run of dpca batch that is under way" in capsys.readouterr().err
+
+
+def test_a_task_that_is_started_again_after_the_end_ends_well_and_says_why(wide, capsys):
+    assert dpca("batch", "init", wide, "--partitions", "1") == 0
+    while not Path("r/manifest.json").exists():
+        assert dpca("batch", "partition", "r", "--index", "0") == 0
+        assert dpca("batch", "finalize", "r") == 0
+    before = bits("r")
+    assert dpca("batch", "partition", "r", "--index", "0") == 0
+    assert "partition 0: nothing to do, r is a result that is whole" in capsys.readouterr().out
+    assert bits("r") == before
+
+
+def test_scripts_have_what_is_asked_for_each_job(wide, capsys):
+    how = ("--at-once", "4", "--sbatch=--account=physics", "--sbatch-array=--qos=many", "--sbatch-finalize=--qos=short")
+    assert dpca("submit", wide, "--dry-run", *how, "--job-script-prologue", "module load python/3.12") == 0
+    array, finalize = capsys.readouterr().out.split("finalize.sbatch\n", 1)
+    assert "#SBATCH --array=0-9%4\n" in array
+    assert "#SBATCH --qos=many\n" in array
+    assert "#SBATCH --qos=short\n" in finalize
+    assert "--array" not in finalize.partition("stoppable()")[0]
+    for script in (array, finalize):
+        assert "#SBATCH --account=physics\n" in script
+        assert script.index("module load python/3.12\n") < script.index("stoppable ", script.index("return $code"))
+        assert script.count("--qos") == 1
+
+
+@pytest.mark.parametrize("flag", ["--sbatch", "--sbatch-array", "--sbatch-finalize"])
+@pytest.mark.parametrize("option", ["--array=0-16%4", "-a0-3"])
+def test_an_array_of_other_tasks_is_refused(wide, flag, option, capsys):
+    assert dpca("submit", wide, "--dry-run", f"{flag}={option}") == 2
+    assert "--at-once" in capsys.readouterr().err
+
+
+def test_without_sbatch_nothing_is_begun(wide, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", os.getcwd())
+    for way in ("array", "job"):
+        assert dpca("submit", wide, "--as", way) == 1
+    assert "sbatch is not here" in capsys.readouterr().err
+    assert not Path("r").exists()
+    assert not Path("r.slurm").exists()
+    assert dpca("submit", wide, "--as", "job", "--dry-run", "--at-once", "2") == 2

@@ -38,7 +38,9 @@ def logs():
 
 
 def test_a_run_goes_on_by_itself_to_the_bits_of_a_run(slurm, config):
-    assert set(ended(slurm, *submitted(config))) == {"COMPLETED"}
+    array, last = submitted(config, "--at-once", "2")
+    assert "ArrayTaskThrottle=2" in slurm("scontrol", "show", "job", array)
+    assert set(ended(slurm, array, last)) == {"COMPLETED"}
     assert bits("r") == bits("expected")
     assert spans() == spans("components_span") == list(range(20))
 
