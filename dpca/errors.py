@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Self
 
 
 class DpcaError(Exception):
@@ -23,12 +25,23 @@ class DpcaError(Exception):
 
     exit_code = 1
 
+    def __new__(cls, *args: Any, **_: Any) -> Self:
+        # Of Exception alone: Dask makes an error again by its __new__, and that of MemoryError refuses a class of two bases.
+        return Exception.__new__(cls, *args)
+
     def __init__(self, message: str, remedy: str = "", key: str = "") -> None:
         # All three go to args, so that the error survives pickling between a worker and the client.
         super().__init__(message, remedy, key)
         self.message = message
         self.remedy = remedy
         self.key = key
+
+    def saying(self, message: str, remedy: str | None = None) -> Self:
+        """The same error in other words."""
+        said = copy.copy(self)
+        said.message, said.remedy = message, self.remedy if remedy is None else remedy
+        said.args = (said.message, said.remedy, said.key)
+        return said
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.remedy}" if self.remedy else self.message

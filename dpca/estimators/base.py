@@ -648,7 +648,7 @@ def in_python() -> Iterator[None]:
     except DpcaError as error:
         remedy = _SET.sub(r"Pass \1='\2'", error.remedy)
         message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, remedy))
-        raise type(error)(message, remedy, error.key) from error.__cause__
+        raise error.saying(message, remedy) from error.__cause__
 
 
 def _parameter(match: re.Match[str]) -> str:

@@ -485,7 +485,7 @@ def _on_worker(function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
     except StorageError as error:
-        raise type(error)(f"{here}: {error.message}", error.remedy, error.key) from error
+        raise error.saying(f"{here}: {error.message}") from error
     except DpcaError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # the process that began has opened it
             raise NotSeenError(f"{here}: {error.message}", mount, error.key) from error

@@ -32,6 +32,9 @@ class Incomplete(DpcaError):
         self.of_parts = of_parts or n_parts
         """Parts of the pass that the stage is a piece of."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Incomplete, (self.stage, self.n_parts, self.missing, self.of_parts)
+
 
 class Ended(Exception):
     """The end of a partition: all its parts are in the ledger."""

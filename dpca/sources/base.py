@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import DataError, InputError, StorageError
+from dpca.errors import DataError, InputError, NotSeenError, StorageError
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
@@ -331,9 +331,13 @@ class Reader(ABC):
                 except Exception as error:
                     where, cause = f"chunk {index}, region {describe(piece)},", error
                     break
-        return StorageError(
+        kind = NotSeenError if isinstance(cause, FileNotFoundError) else StorageError
+        return kind(
             f"{self.layout.name}: {where} could not be read: {type(cause).__name__}: {self._secrets.hidden(str(cause))}",
-            "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
+            "See whether its storage answers, and what this process may do there."
+            # Libraries raise errors of the system without a number for bytes that they can't decode.
+            if isinstance(cause, TimeoutError) or (isinstance(cause, OSError) and cause.errno is not None)
+            else "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
             "source, or delete it to have it read as the fill value.",
         )
 
