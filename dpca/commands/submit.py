@@ -50,9 +50,6 @@ SECOND_PASS = (
 MOST_TASKS = 1000
 """Slurm's default for MaxArraySize allows no more."""
 
-NO_SBATCH = "sbatch is not here"
-WITHOUT_SBATCH = "Run this where Slurm's commands are, or print the scripts with --dry-run."
-
 Way = Literal["array", "job"]
 
 STOPPABLE = """\
@@ -96,23 +93,19 @@ class ForSlurm:
         ConfigError
             Names the option.
         """
-        for flag, given in (
-            ("--job-script-prologue", self.job_script_prologue),
-            ("--sbatch", self.options),
-            ("--sbatch-array", self.array),
-            ("--sbatch-finalize", self.finalize),
-        ):
-            for option in given:
-                if not is_plain(option):
-                    raise ConfigError(
-                        f"{flag} is {option!r}, but text without control characters (such as line breaks) is allowed",
-                        f"Repeat {flag}.",
-                    )
-                if given is not self.job_script_prologue and option.startswith(("--array", "-a")):
-                    raise ConfigError(
-                        f"{flag} is {option!r}, but the tasks of the array are those of the plan, and other jobs have none",
-                        "Say how many there are with --partitions, and how many run at the same time with --at-once.",
-                    )
+        of_sbatch = {"--sbatch": self.options, "--sbatch-array": self.array, "--sbatch-finalize": self.finalize}
+        given = {**of_sbatch, "--job-script-prologue": self.job_script_prologue}
+        for flag, text in ((flag, text) for flag, texts in given.items() for text in texts):
+            if not is_plain(text):
+                raise ConfigError(
+                    f"{flag} is {text!r}, but text without control characters (such as line breaks) is allowed",
+                    f"Repeat {flag}.",
+                )
+            if flag in of_sbatch and text.startswith(("--array", "-a")):
+                raise ConfigError(
+                    f"{flag} is {text!r}, but the tasks of the array are those of the plan, and other jobs have none",
+                    "Say how many there are with --partitions, and how many run at the same time with --at-once.",
+                )
         if way == "job" and (self.array or self.finalize or self.at_once is not None):
             raise ConfigError(
                 "--at-once, --sbatch-array and --sbatch-finalize are for a job array, but this is one job",
@@ -292,7 +285,9 @@ def submit(
         raise ConfigError(f"--partitions is {partitions}, but a job is no array", "Leave it out, or use --as array.")
     asked.check(way)
     if not dry_run and shutil.which("sbatch") is None:
-        raise ClusterError(NO_SBATCH, WITHOUT_SBATCH)
+        raise ClusterError(
+            "sbatch is not here", "Run this where Slurm's commands are, or print the scripts with --dry-run."
+        )
     loaded.check_overrides()
     place, directory = ResultDirectory(loaded.config.output.path), beside(loaded.config.output.path)
     if way == "array" and is_under_way(place.path) and not overwrite:
@@ -368,12 +363,7 @@ def _minutes(seconds: float, least: int = LEAST_MINUTES) -> int:
 
 def _sbatch(script: Path, *options: str) -> str:
     """Submit a script; returns the number of the job."""
-    try:
-        done = subprocess.run(
-            ["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise ClusterError(NO_SBATCH, WITHOUT_SBATCH) from None
+    done = subprocess.run(["sbatch", "--parsable", *options, str(script)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(
             f"sbatch refused {script}: {done.stderr.strip()}",

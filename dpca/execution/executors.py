@@ -154,17 +154,12 @@ class Distributed(TaskExecutor):
                 return
             self._there = info["workers"]
             self._dashboard = self.client.dashboard_link if "dashboard" in info["services"] else None
-            if self._running:
+            if self._that_are("running"):
                 self._ran = time.monotonic()
 
-    @property
-    def _running(self) -> list[str]:
-        """The workers that begin tasks."""
-        return [address for address, worker in self._there.items() if worker.get("status") == "running"]
-
-    @property
-    def _paused(self) -> list[str]:
-        return [address for address, worker in self._there.items() if worker.get("status") == "paused"]
+    def _that_are(self, status: str) -> list[str]:
+        """The addresses of workers in a state of Dask: running, where they begin tasks, or paused."""
+        return [address for address, worker in self._there.items() if worker.get("status") == status]
 
     @property
     def n_workers(self) -> int:
@@ -224,13 +219,13 @@ class Distributed(TaskExecutor):
         for block in self._inputs.values():
             if block.status in ("lost", "cancelled"):
                 raise self._gone(f"{block.key} is {block.status}")
-        if self._running:
+        if self._that_are("running"):
             return ""
         self._check_patience()
         paused = [
             f"{address} has {describe_memory(_memory(worker))} of {describe_memory(worker['memory_limit'])}"
-            for address, worker in self._there.items()
-            if worker.get("status") == "paused"
+            for address in self._that_are("paused")
+            for worker in [self._there[address]]
         ]
         if paused:
             return f"all workers are paused, since their memory is nearly full: {'; '.join(paused)}"
@@ -243,10 +238,11 @@ class Distributed(TaskExecutor):
             return []
         self._judged = self._looked
         before, self._idle = self._idle, set()
-        if self._paused and self._running:
+        paused = self._that_are("paused")
+        if paused and self._that_are("running"):
             with suppress(OSError, TimeoutError, CancelledError, RuntimeError):
-                there = self.client.processing(workers=self._paused)
-                begun = self.client.run(_begun, workers=self._paused, on_error="ignore")
+                there = self.client.processing(workers=paused)
+                begun = self.client.run(_begun, workers=paused, on_error="ignore")
                 keys = {key for found in there.values() for key in found}
                 self._idle = keys.difference(*(found for found in begun.values() if isinstance(found, set)))
         return [number for number, future in enumerate(futures) if future.key in self._idle & before]
@@ -254,8 +250,8 @@ class Distributed(TaskExecutor):
     def _grown(self, window: int) -> int:
         """The window, where more workers are there than were planned for: each has no more in hand."""
         self._look()
-        more = len(self._running) > self._planned > 0
-        return -(-window * len(self._running) // self._planned) if more else window
+        running = len(self._that_are("running"))
+        return -(-window * running // self._planned) if running > self._planned > 0 else window
 
     # Errors.
 
@@ -264,10 +260,8 @@ class Distributed(TaskExecutor):
         """Explain an error of Dask; any is one of a lost scheduler, if that does not answer any more."""
         try:
             yield
-        except DpcaError:
-            raise
         except Exception as cause:
-            explained = self._lost(cause) if self.client.status != "running" else self._explained(cause)
+            explained = self._explained(cause)
             if explained is cause:
                 raise
             raise explained from cause
@@ -289,9 +283,11 @@ class Distributed(TaskExecutor):
         name = type(error).__name__  # not all of Dask's classes are public
         if isinstance(error, DpcaError):
             return error
+        if self.client.status != "running":
+            return self._lost(error)
         if isinstance(error, CancelledError):
             reason = getattr(error, "reason", "")
-            if self.client.status != "running" or reason == "scheduler-connection-lost":
+            if reason == "scheduler-connection-lost":
                 return self._lost(error)
             if reason == "scheduler-restart":
                 return ClusterError(

@@ -18,11 +18,11 @@ from dask._task_spec import DataNode
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageError
-from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of
+from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of, within
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.dask_graph import Futures, Graph, computed, graph_of, is_future, needed, objects_in
 from dpca.sources.missing import keeps_values, type_of_masked, unmasked
-from dpca.sources.zarr_witness import Witness, root_made_absolute
+from dpca.sources.zarr_witness import Witness, made_absolute
 
 SHARING_PROBES = 8
 SHARING_LIMIT = 2.0
@@ -40,7 +40,7 @@ class _Stores:
     def __init__(self, arrays: Iterable[zarr.Array[Any]]) -> None:
         self._arrays = tuple(arrays)
         for array in self._arrays:
-            root_made_absolute(array)
+            made_absolute(array.store)
         self._witnesses: tuple[Witness | None, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,15 +79,11 @@ class _DaskReader(Reader):
                     raise
                 raise self._failed(whole, cause) from cause
             block = self._checked(block, whole)
-            inside = tuple(
-                slice(max(piece.start, at.start) - at.start, min(piece.stop, at.stop) - at.start)
+            both = tuple(
+                slice(max(piece.start, at.start), min(piece.stop, at.stop))
                 for piece, at in zip(region, whole, strict=True)
             )
-            place = tuple(
-                slice(part.start + at.start - piece.start, part.stop + at.start - piece.start)
-                for part, at, piece in zip(inside, whole, region, strict=True)
-            )
-            values[place] = unmasked(block[inside], self.layout.dtype)
+            values[within(both, region)] = unmasked(block[within(both, whole)], self.layout.dtype)
         return values
 
     def _checked(self, block: Any, whole: Region) -> NDArray[Any]:

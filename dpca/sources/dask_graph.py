@@ -124,15 +124,16 @@ def computed(graph: Graph, blocks: Mapping[Any, Any], keys: Iterable[Any]) -> It
     for key in keys:
         to_do = [key]
         while to_do:
-            task = graph.get(to_do[-1])
-            if task is None or task.key in values:
+            top = to_do[-1]
+            task = graph.get(top)
+            if task is None or top in values:
                 to_do.pop()
                 continue
             missing = [one for one in task.dependencies if one not in values]
             if missing:
                 to_do.extend(missing)
                 continue
-            values[task.key] = _value(task, values)
+            values[top] = _value(task, values)
             for one in task.dependencies:
                 used(one)
         yield values[key]

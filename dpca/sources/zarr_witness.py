@@ -93,23 +93,22 @@ def _not_seen(array: zarr.Array[Any], name: str, problem: str) -> NotSeenError:
     )
 
 
-def root_made_absolute(array: zarr.Array[Any]) -> None:
-    """Have the store of an array, which others have too, name its place by an absolute path."""
-    store: Any = array.store
+def made_absolute(store: Any) -> None:
+    """Have a store, which others may have too, name its place by an absolute path."""
     if isinstance(store, LocalStore):
         store.root = store.root.absolute()
+    elif isinstance(store, ZipStore):
+        store.path = store.path.absolute()
 
 
 def anywhere(array: zarr.Array[Any]) -> zarr.Array[Any]:
     """The array by an absolute path, which means the same in a process that was started elsewhere."""
-    store: Any = array.store
-    if isinstance(store, LocalStore) and not store.root.is_absolute():
-        store = copy.copy(store)
-        store.root = store.root.absolute()
-    else:
-        if isinstance(store, ZipStore):  # a copy would be another open file
-            store.path = store.path.absolute()
+    store = array.store
+    if not isinstance(store, LocalStore) or store.root.is_absolute():
+        made_absolute(store)  # a copy of a ZipStore would be another open file
         return array
+    store = copy.copy(store)
+    made_absolute(store)
     place = StorePath(store, array.path)
     return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=place, config=array.config))
 

@@ -33,10 +33,8 @@ _before: dict[str, int] = {}
 @contextmanager
 def blas_threads(n_threads: int) -> Iterator[None]:
     """Have every BLAS library use `n_threads` threads in this context, or fewer where others want fewer at the same time."""
-    me, own = (
-        object(),
-        [(library, library.num_threads) for library in _libraries(len(sys.modules)) if _of_thread(library)],
-    )
+    me = object()
+    own = [(library, library.num_threads) for library in _libraries(len(sys.modules)) if _of_thread(library)]
     for library, _ in own:
         library.set_num_threads(n_threads)
     with _lock:
@@ -67,6 +65,7 @@ def with_one_thread(compute: Callable[[], T]) -> T:
             after = _counts()
             if all(after.get(library) == count for library, count in before.items()):
                 return result
+            del result  # before it is computed again: there is memory for one
             with _lock:
                 _apply()
     raise ClusterError(
