@@ -217,8 +217,8 @@ class Distributed(TaskExecutor):
         """Why no worker begins a task, in a sentence; empty if one does."""
         self._look()
         for block in self._inputs.values():
-            if block.status in ("lost", "cancelled"):
-                raise self._gone(f"{block.key} is {block.status}")
+            if block.status == "cancelled":  # what is lost is computed again, or cancelled, if nobody knows how
+                raise self._explained(CancelledError(block.key))
         if self._that_are("running"):
             return ""
         self._check_patience()

@@ -120,6 +120,43 @@ def test_a_result_that_a_worker_does_not_see_is_refused_before_data_are_read(bli
     assert "output.path" in said
 
 
+COMMANDS = {
+    "run": ("x.zarr", ("run", "c.yaml", "--overwrite")),
+    "kernels": ("x.zarr", ("run", "c.yaml", "--overwrite", "--set", "model.kind=kernel_pca")),
+    "gram_mean_product": ("x.zarr", ("run", "c.yaml", "--overwrite", "--set", "preprocess.scale=std")),
+    "tsqr": ("x.zarr", ("run", "c.yaml", "--overwrite", "--set", "model.svd_solver=tsqr")),
+    "block Krylov": ("x.zarr", ("run", "c.yaml", "--overwrite", "--set", "model.svd_solver=block_krylov")),
+    "transform": ("new.zarr", ("transform", "r", "{data}/new.zarr", "--out", "t.zarr")),
+    "extend by what is not seen": ("new.zarr", ("extend", "r", "{data}/new.zarr", "--output", "e")),
+    "extend what is not seen": ("x.zarr", ("extend", "r", "new.zarr", "--output", "e")),
+    "derive": ("x.zarr", ("derive", "d.yaml", "--components")),
+}
+"""By what they show: the input that the worker does not see, and a command after a run on `x.zarr`, whose result it sees."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_names_the_worker_that_does_not_see_an_input(blind, name, capsys):
+    there, data = blind
+    hidden, command = COMMANDS[name]
+    at = {file: data / file if file == hidden else Path(file) for file in ("x.zarr", "new.zarr")}
+    for path in at.values():
+        zarr_of(str(path))
+    Path("c.yaml").write_text(f"input: {{uri: {at['x.zarr']}}}\nmodel: {{n_components: 2}}\noutput: {{path: r}}\n")
+    Path("d.yaml").write_text(
+        "from: r\nanalyses: [{name: a, model: {kind: pca, n_components: 2}}]\noutput: {path: d}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    on = ("--scheduler", there.address)
+    if command[0] != "transform":
+        on = ("--set", f"compute.cluster={{scheduler: '{there.address}'}}")
+    capsys.readouterr()
+    assert dpca(*(word.format(data=data) for word in command), *on) == 1
+    said = capsys.readouterr().err
+    assert "worker tcp://127.0.0.1" in said
+    assert "does not see" in said
+    assert hidden in said
+
+
 def test_workers_that_were_started_elsewhere_see_relative_paths(by_hand, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     by_hand.worker(cwd=tmp_path / "elsewhere")
@@ -240,6 +277,19 @@ def test_a_paused_worker_hands_its_spans_to_others(by_hand, soon, tmp_path):
     by_hand.client.run(become, Status.paused, workers=[one])
     gate.touch()
     assert_close(fit(), PCA(3).fit(values).explained_variance_)
+
+
+def test_what_was_lost_with_its_only_worker_is_computed_again(by_hand, soon, tmp_path):
+    worker, gate = by_hand.worker(), tmp_path / "gate"
+    values, x = lazy(gate)
+    model = PCA(3).fit(values)
+    scores = in_background(lambda: model.set_params(client=by_hand.client).transform(x))
+    until(lambda: begun(by_hand.client))  # it has the components by now
+    worker.kill()
+    until(lambda: not by_hand.client.nthreads())
+    by_hand.worker()
+    gate.touch()
+    np.testing.assert_array_equal(scores(), model.set_params(client=None).transform(values))
 
 
 @pytest.mark.parametrize("what", ["paused", "gone"])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,13 +76,16 @@ def test_all_workers_are_preempted_and_the_run_goes_on_when_there_is_room_again(
     everything = ("--partition=high", f"--nodes={NODES}", "--exclusive", "--output=/dev/null")
     job = slurm("sbatch", "--parsable", *everything, "--wrap", "until [ -e over ]; do sleep 0.2; done")
     until(lambda: slurm.states(job)[job] == "RUNNING", explain=slurm.logs)
-    said = []
-    while not said or "no worker is there" not in said[-1]:
+    said, patience = [], threading.Timer(120, held.kill)
+    patience.start()
+    while not said or "has no workers" not in said[-1]:
         said.append(held.stdout.readline())
         assert said[-1], "".join(said)
+    patience.cancel()
     Path("over").touch()
     ended(held)
-    assert spans() == list(range(20))
+    assert set(spans()) == set(range(20))
+    assert len(spans()) <= 22  # each may have ended between a span's last line and its receipt
 
 
 def test_workers_retire_before_their_walltime_and_are_replaced(slurm, config, customized):
