@@ -32,6 +32,8 @@ from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
 from dpca.numerics.ladder import Precision
 from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Spread
+from dpca.numerics.sketch import RELIABLE, SMALLEST
+from dpca.numerics.uncertain import log_likelihood
 from dpca.numerics.weights import Kind, SampleWeights
 from dpca.planning.search import plan_run
 from dpca.sources import Source, as_source
@@ -41,6 +43,9 @@ from dpca.store.fitted import Fitted
 from dpca.store.results import Result
 from dpca.system.machine import memory_budget, watched_memory
 from dpca.units import describe_memory
+
+OVERLAPPING = 1 << 17
+"""Features whose components are multiplied together."""
 
 
 class PCA(Streaming):
@@ -132,7 +137,7 @@ class PCA(Streaming):
     scale_, weights_ : (features...), float64, what features were divided and then multiplied by
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,), float64
     noise_variance_ : float
-        Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were.
+        Mean of the eigenvalues that were left out, as in scikit-learn; 0 when none were, NaN where it has less than two digits.
     variance_share_ : (arrays of X, n_components), where X has several arrays: the share of each in each component
     n_components_, n_samples_, n_features_in_ : int
     certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
@@ -250,29 +255,31 @@ class PCA(Streaming):
     def score_samples(self, X: Any, covariates: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
 
-        With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I,
-        whose inverse and determinant need no d x d matrix (Woodbury):
-        log p(x) = -1/2 (d log 2 pi + sum_j log lambda_j + (d - k) log P + sum_j z_j^2 / lambda_j + (|x|^2 - |z|^2) / P).
-        Tipping and Bishop, Journal of the Royal Statistical Society B 61, 1999; Bishop 12.2.1.
+        NaN for a sample so far away that rounding of its square leaves less than two digits.
+
+        With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I
+        (`dpca.numerics.uncertain` has the formula and its sources).
+
+        Raises
+        ------
+        PrecisionError
+            When the noise is not known (`certificate_["noise_variance"]`), or there is none, and no density.
         """
+        noise, d = self._known_noise(), self._n_features_present
+        kept = self.explained_variance_ > noise
+        if noise <= 0 and (k := int(kept.sum())) < d:
+            raise PrecisionError(
+                f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
+                "Keep fewer components, so that the others' variance is the noise.",
+            )
         scores, squares = self._projected(X, covariates)
-        signal, noise = self.explained_variance_, self.noise_variance_
-        kept = signal > noise
-        d, k = self._n_features_present, int(kept.sum())
-        z2 = scores[:, kept] ** 2
-        log_determinant = float(np.log(signal[kept]).sum())
-        outside = np.zeros(len(z2))
-        if d > k:
-            if noise <= 0:
-                raise PrecisionError(
-                    f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
-                    "Keep fewer components, so that the others' variance is the noise.",
-                )
-            log_determinant += (d - k) * float(np.log(noise))
-            outside = np.maximum(squares - z2.sum(axis=1), 0.0) / noise
-        likelihood: NDArray[np.float64] = -0.5 * (
-            d * np.log(2 * np.pi) + log_determinant + (z2 / signal[kept]).sum(axis=1) + outside
-        )
+        # Stored components are orthonormal to the digits of their dtype, and what is outside may be much less than the rest.
+        inside = np.einsum("nk,nk->n", scores, np.linalg.lstsq(self._overlap(), scores.T, rcond=None)[0].T)
+        squared = scores**2
+        outside = np.maximum(squares - inside, 0.0) + squared[:, ~kept].sum(axis=1)
+        likelihood = log_likelihood(self.explained_variance_[kept], noise, d, squared[:, kept], outside)
+        if noise > 0:  # what rounding of |x|^2 leaves of the distance
+            likelihood[SMALLEST * squares / noise > 2 * RELIABLE * np.abs(likelihood)] = np.nan
         return self._labelled(X, likelihood, "log_likelihood")
 
     def score(self, X: Any, y: Any = None, covariates: Any = None) -> float:
@@ -287,9 +294,8 @@ class PCA(Streaming):
         OverBudgetError
             When d x d does not fit the memory: `score_samples` does not need that matrix.
         """
-        return self._model_covariance(
-            np.maximum(self.explained_variance_ - self.noise_variance_, 0), self.noise_variance_
-        )
+        noise = self._known_noise()
+        return self._model_covariance(np.maximum(self.explained_variance_ - noise, 0), noise)
 
     def get_precision(self) -> NDArray[np.float64]:
         """Inverse of the covariance of the model, (d, d); for few features.
@@ -298,12 +304,46 @@ class PCA(Streaming):
         ------
         OverBudgetError
             As in `get_covariance`.
+        PrecisionError
+            As in `score_samples`: a covariance without noise has no inverse.
         """
-        noise = self.noise_variance_
+        noise, d = self._known_noise(), self.n_features_in_
+        if noise <= 0 and np.count_nonzero(self.explained_variance_ > 0) < d:
+            raise PrecisionError(
+                f"the covariance of {d} features is singular with {self.n_components_} components and no variance beside them",
+                "Keep fewer components, so that the others' variance is the noise.",
+            )
         if noise <= 0:
             return np.asarray(np.linalg.inv(self.get_covariance()), np.float64)
         signal = np.maximum(self.explained_variance_, noise)
         return self._model_covariance(1 / signal - 1 / noise, 1 / noise)
+
+    def _known_noise(self) -> float:
+        """`noise_variance_`, where it is known."""
+        check_is_fitted(self)
+        if np.isnan(self.noise_variance_):
+            error = self.certificate_["noise_variance"]["error"]
+            most = "not measured" if error is None else f"up to {error:.2g}"
+            more = "precision='double'" if self.certificate_["precision"] == "single" else "svd_solver='tsqr'"
+            if self.svd_solver == "block_krylov":
+                more = "a smaller tolerance of block_krylov"
+            raise PrecisionError(
+                f"the variance beside {self.n_components_} components is too small to be known with two digits: its error is {most} for each "
+                f"of the others, where the first component has {self.explained_variance_[0]:.2g}",
+                f"Fit with {more}, or keep fewer components.",
+            )
+        return self.noise_variance_
+
+    def _overlap(self) -> NDArray[np.float64]:
+        """W'W of the stored components, (n_components, n_components): the identity but for their rounding."""
+        k = self.n_components_
+        overlap = np.zeros((k, k))
+        for one in by_group(self.components_).values():
+            flat = one.reshape(k, -1)
+            for start in range(0, flat.shape[1], OVERLAPPING):
+                part = np.nan_to_num(np.asarray(flat[:, start : start + OVERLAPPING], np.float64))
+                overlap += part @ part.T
+        return overlap
 
     def _model_covariance(self, weights: NDArray[np.float64], diagonal: float) -> NDArray[np.float64]:
         check_is_fitted(self)
@@ -622,6 +662,15 @@ class PCA(Streaming):
             _ = one.fitted  # an error if the result has no components
         return estimator
 
+    def _noise_of(self, result: Result) -> float:
+        """The noise, NaN where it is not known; of a result of an earlier version, what that wrote."""
+        if "noise_variance" in result.certificate:
+            value = result.certificate["noise_variance"]["value"]
+            return np.nan if value is None else float(value)
+        n_left = min(self.n_samples_, self._n_features_present) - self.n_components_
+        outside = float(np.asarray(result.arrays["projection_error"][...], np.float64)[-1])
+        return outside / n_left if n_left > 0 else 0.0
+
     def _adopt(self, result: Result, in_memory: bool) -> None:
         """Set the fitted attributes."""
         self._result, self._in_memory = result, in_memory
@@ -639,11 +688,8 @@ class PCA(Streaming):
         self.n_components_ = result.n_components
         self.n_samples_, self.n_features_in_ = result.n_samples, result.n_features
         self._n_features_present = self.n_features_in_ - FeatureCounts.of(counts).left_out
-        n_left = min(self.n_samples_, self._n_features_present) - self.n_components_
-        # The variance that is left, by the divisor of the fit, which weights of samples change.
-        outside = float(np.asarray(arrays["projection_error"][...], np.float64)[-1])
-        self.noise_variance_ = outside / n_left if n_left > 0 else 0.0
         self.certificate_ = result.certificate
+        self.noise_variance_ = self._noise_of(result)
         self._whitening = result.deviations()
         self._to_rotated = result.to_rotated
         for name in (

@@ -36,7 +36,7 @@ from dpca.numerics.block_krylov import (
 )
 from dpca.numerics.certificate import ROUNDED, Certified
 from dpca.numerics.dimension import Chosen
-from dpca.numerics.spectrum import Spectrum
+from dpca.numerics.spectrum import REFINED, Spectrum
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.outputs import Outputs
@@ -95,10 +95,11 @@ class Judge:
 
     @property
     def needs_double(self) -> bool:
-        """Whether errors of products would keep a bound from meeting the tolerance."""
-        values = self.found.values
-        wrong = self.found.products > self.iteration.tolerance / 4 * values
-        return bool((wrong & (values > 0)).any())
+        """Whether errors of products would keep a bound from meeting the tolerance, or hide what is beyond the components."""
+        values, products = self.found.values, self.found.products
+        wrong = products > self.iteration.tolerance / 4 * values
+        beyond = self.summary.squares - float(values.sum())
+        return bool((wrong & (values > 0)).any()) or float(products.sum()) > REFINED * beyond
 
     def refined(self, spectrum: Spectrum, ritz: Ritz, projection: F64, overlap: F64) -> Spectrum:
         """The spectrum with the Ritz values and vectors of the second pass, and their errors.
@@ -150,6 +151,7 @@ def judged(spectrum: Spectrum, values: F64, found: Found, tolerance: float) -> S
         spectrum,
         eigenvalues=np.append(values, np.minimum(found.further, values[-1] if k else np.inf)),
         errors=np.where(values > 0, errors, np.inf),
+        off=np.where(values > 0, bounds, np.maximum(bounds, noise)),
         residuals=np.append(found.residuals, np.zeros(max(0, k - len(found.residuals))))[:k] / (largest or 1.0),
         supported=max(supported, 1e-12),
         enough=float(np.sqrt(1 + tolerance) - 1),
@@ -467,6 +469,8 @@ class _Iteration:
             residuals=np.zeros(k),
             roots=self._roots,
             complete=False,
+            dimension=data.dimension(d),
+            n_features=d,
         )
         spectrum = judged(spectrum, values, found, self._iteration.tolerance)
         if data.keeps_samples:

@@ -30,6 +30,11 @@ class Decomposed(Protocol):
         """The spectrum that decides whether the solver supports what was asked for."""
         ...
 
+    @property
+    def hidden(self) -> str:
+        """The rule for the number of components whose eigenvalues rounding hides; empty for none."""
+        ...
+
 
 D = TypeVar("D", bound=Decomposed)
 
@@ -86,8 +91,9 @@ def climb(
             stages.choose(f"{name} failed ({error.message}), so {following.rung.name} is tried")
             continue
         written = True
-        if following is not None and solved.weakest.lacking.any():
-            stages.choose(f"{name}: {_lacking(solved.weakest)}, so {following.rung.name} is tried")
+        if following is not None and (solved.hidden or solved.weakest.lacking.any()):
+            why = f"rounding hides what {solved.hidden} reads" if solved.hidden else _lacking(solved.weakest)
+            stages.choose(f"{name}: {why}, so {following.rung.name} is tried")
             continue
         if completion is None:
             break

@@ -93,6 +93,16 @@ class Dataset:
         return self.n_samples - ddof if self.sample_weights is None else self.sample_weights.divisor(ddof)
 
     @property
+    def n_counted(self) -> int:
+        """Number of samples, where a weight of frequency counts as many as one stands for."""
+        weights = self.sample_weights
+        return round(weights.total) if weights is not None and weights.kind == "frequency" else self.n_samples
+
+    def dimension(self, n_features: int) -> int:
+        """Number of eigenvalues of so many features, min(n, d)."""
+        return min(self.n_counted, n_features)
+
+    @property
     def shares(self) -> F64 | None:
         """The share of each sample in the means, (n_samples,); None where they are equal."""
         if self.reference is not None:

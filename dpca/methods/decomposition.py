@@ -156,11 +156,11 @@ def decompose(
         solved.attempt.rung,
         exact=summary.exact,
         trace_difference=summary.difference,
-        squares=summary.squares,
         measured=solved.measured,
         negative=solved.negative,
         effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
         iterated=certified,
+        weight=None if weighted is None else weighted.total,
     )
     if model.rotation is not None:
         rotator = Rotator(stages, data, model.rotation, outputs, dims, model.whiten)
@@ -307,6 +307,13 @@ class _Completion:
             why = (
                 f"The error of what is left out is smallest at {solved.curve.n_components} of {len(solved.curve.errors) - 1} components that were "
                 "tried: noise is correlated along the samples, as in time series, or there are as many components"
+            )
+        if solved.hidden:
+            return AssumptionError(
+                f"{self.data.name}: model.n_components is {self.model.n_components}, which reads eigenvalues that rounding of the products in "
+                f"{solved.attempt.rung.name} hides",
+                "Set model.precision: double, or leave it and model.svd_solver to auto, with a larger compute.memory if they are so already.",
+                key="model.n_components",
             )
         return AssumptionError(
             f"{self.data.name}: model.n_components is {self.model.n_components}: {solved.chosen.problem}. {why}",

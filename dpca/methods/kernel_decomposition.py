@@ -64,6 +64,11 @@ class _Solved:
         """The spectrum with the most components that are not supported."""
         return max((case.spectrum for case in self.cases), key=lambda spectrum: int(spectrum.lacking.sum()))
 
+    @property
+    def hidden(self) -> str:
+        """None: the rules for kernels read the rank alone."""
+        return ""
+
 
 def decompose_kernels(
     groups: Groups,

@@ -32,15 +32,12 @@ from dpca.numerics.accumulators.grouped import ByGroup, OfGroup, counted
 from dpca.numerics.backproject import BackprojectionPartial, Measured, Ritz, is_orthonormal, orthogonalizer
 from dpca.numerics.certificate import confirmed
 from dpca.numerics.sketch import SAFETY, Sketch, norms
-from dpca.numerics.spectrum import Spectrum, judged, reciprocal
+from dpca.numerics.spectrum import REFINED, Spectrum, judged, reciprocal
 from dpca.numerics.weights import mean_of
 from dpca.planning.runplan import Attempt, RunPlan
 from dpca.store.arrays import Dims, of_group
 from dpca.store.outputs import Outputs
 
-REFINED = 1e-4
-"""Where a relative error of a singular value may be larger than this, the second pass runs in double precision: four
-digits are more than statistics need, and it costs a quarter of that pass."""
 DOUBLE = np.dtype(np.float64)
 
 
@@ -145,7 +142,6 @@ class SecondPass:
             overlap=overlap,
             scores_overlap=spectrum.vectors.T @ spectrum.vectors,
             before=None if transform is None else partial.overlap,
-            captured=projection.T @ projection,
             misfit=np.linalg.norm(projection - spectrum.scaled, axis=0),
             refined=ritz is not None and attempt.rung.dtype == DOUBLE,
         )
@@ -175,7 +171,6 @@ class SecondPass:
             overlap=spectrum.vectors.T @ spectrum.vectors,
             scores_overlap=scores_overlap,
             before=None if is_orthonormal(partial.overlap, nonzero, DOUBLE) else partial.overlap,
-            captured=sigma[:, None] * scores_overlap * sigma,
             misfit=np.linalg.norm(partial.projection @ repair - spectrum.scaled, axis=0),
             refined=ritz is not None,
         )
@@ -189,7 +184,10 @@ class SecondPass:
         if solved.judge is not None:
             return in_double(self._run_plan) or attempt if solved.judge.needs_double else attempt
         wanted = (spectrum.errors > REFINED) & (spectrum.singular_values > 0)
-        return in_double(self._run_plan) or attempt if wanted.any() else attempt
+        noise = spectrum.noise_variance
+        if wanted.any() or noise.error > REFINED * noise.value:
+            return in_double(self._run_plan) or attempt
+        return attempt
 
     def _back_projected(self, steps: _Steps, solved: Solved, attempt: Attempt) -> ByGroup[BackprojectionPartial]:
         """Write the components of all features, and measure those of each group."""
@@ -294,7 +292,8 @@ class SecondPass:
         better = refined.errors < first.errors
         values = np.append(np.where(better, squares, first.eigenvalues[:k]), first.eigenvalues[k:])
         errors = np.where(better, refined.errors, first.errors)
-        return replace(refined, eigenvalues=np.minimum.accumulate(values), errors=errors)
+        off = np.where(better, refined.known_off, first.known_off)
+        return replace(refined, eigenvalues=np.minimum.accumulate(values), errors=errors, off=off)
 
     # The sweeps.
 

@@ -16,7 +16,7 @@ from dpca.numerics.accumulators import SOLVERS
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.backproject import Measured, Ritz
 from dpca.numerics.bi_cross_validation import Curve, bi_cross_validation
-from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_MET, Chosen, Eigenvalues, choose, suggestions
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, NOT_KNOWN, NOT_MET, Chosen, Eigenvalues, choose, suggestions
 from dpca.numerics.spectrum import Spectrum, judged, ranked, spectrum_of
 from dpca.planning.footprint import second_pass
 from dpca.planning.runplan import Attempt, RunPlan
@@ -75,6 +75,11 @@ class Solved:
         """The spectrum that decides whether the solver supports what was asked for."""
         return self.expected if self.measured is None else self.spectrum
 
+    @property
+    def hidden(self) -> str:
+        """The rule for the number of components whose eigenvalues rounding hides; empty for none."""
+        return self.chosen.reason if self.chosen.problem == NOT_KNOWN else ""
+
 
 def in_double(run_plan: RunPlan) -> Attempt | None:
     """The first of the plan's attempts in double precision."""
@@ -84,7 +89,12 @@ def in_double(run_plan: RunPlan) -> Attempt | None:
 def without_missed(spectrum: Spectrum, missed: float) -> Spectrum:
     """The spectrum, where eigenvalues that are not above `missed` have an infinite error."""
     kept = spectrum.eigenvalues[: spectrum.n_components]
-    return replace(spectrum, errors=np.where(kept > missed, spectrum.errors, np.inf))
+    found, off = kept > missed, spectrum.known_off
+    return replace(
+        spectrum,
+        errors=np.where(found, spectrum.errors, np.inf),
+        off=np.where(found, off, np.maximum(off, missed)),
+    )
 
 
 def of_factors(spectrum: Spectrum, summary: Summary) -> F64 | None:
@@ -126,6 +136,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         center=rules.centered,
         divisor=data.divisor(rules.ddof),
         roots=None if data.sample_weights is None else data.sample_weights.roots,
+        dimension=data.dimension(data.n_features - summary.features.left_out),
     )
     if data.keeps_samples:
         spectrum = spectrum.signed(spectrum.signs)
@@ -176,12 +187,29 @@ class _Choice:
             self.data.n_features - self.summary.features.left_out,
             self.model.rules.centered,
         )
-        floor = max(floor, self.backward_error(eigenvalues) ** 2)
-        values, rank, _ = ranked(eigenvalues, floor, n, d, center)
+        off = self.backward_error(eigenvalues)
+        values, rank, _ = ranked(eigenvalues, max(floor, off**2), n, d, center)
+        errors = 2 * np.sqrt(values) * off + off**2 if self.power == 1 else np.full(values.size, self.products_off)
+        # A sample that stands for several, by its frequency, is as many for a rule, with eigenvalues of 0.
+        more = np.zeros(self.data.dimension(d) - values.size)
         # The total is added up without products: it has the digits of float64.
-        given = Eigenvalues(values, rank, n, max(1, d - self.summary.features.constant), center, self.summary.squares)
+        given = Eigenvalues(
+            values=np.append(values, more),
+            rank=rank,
+            n_samples=self.data.n_counted,
+            n_features=max(1, d - self.summary.features.constant),
+            center=center,
+            total=self.summary.squares,
+            errors=np.append(errors, more),
+        )
         self.last = given, choose(self.model.n_components, given, self.validated)
         return self.last[1].n_components
+
+    @property
+    def products_off(self) -> float:
+        """How far rounding in the products may move any eigenvalue."""
+        nothing = np.empty((self.data.n_kept, 0))
+        return 0.0 if self.summary.exact else self.summary.sketch.missed(self.summary.product, nothing)
 
     @property
     def validated(self) -> int | str | None:

@@ -33,8 +33,6 @@ class Measured:
     """U'U, where the scores are U diag(sigma), after any repair."""
     before: F64 | None
     """The overlap of the streamed side before its repair, which the kept side never needs; None without a repair."""
-    captured: F64
-    """(X_c W)' X_c W."""
     misfit: F64
     """|X_c w - sigma u|, or |X_c' u - sigma w| where samples were streamed, (n_components,)."""
     refined: bool = False

@@ -17,6 +17,7 @@ from dpca.numerics.backproject import Measured
 from dpca.numerics.block_krylov import BULK
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
+from dpca.numerics.uncertain import Uncertain, of_training
 
 FORMAT_VERSION = 3
 CONFIRMED = 1e-2
@@ -115,7 +116,8 @@ def check_products(sums: F64, squares: F64, working_dtype: Any) -> float:
 def confirmed(spectrum: Spectrum, measured: Measured) -> Spectrum:
     """The same spectrum, with an infinite error for every component that the second pass refutes."""
     refuted = measured.misfit > CONFIRMED * spectrum.singular_values
-    return replace(spectrum, errors=np.where(refuted, np.inf, spectrum.errors))
+    errors, off = (np.where(refuted, np.inf, known) for known in (spectrum.errors, spectrum.known_off))
+    return replace(spectrum, errors=errors, off=off)
 
 
 def certify(
@@ -124,11 +126,11 @@ def certify(
     *,
     exact: bool,
     trace_difference: float,
-    squares: float = 0.0,
     measured: Measured | None = None,
     negative: F64 | None = None,
     effective_samples: float | None = None,
     iterated: Certified | None = None,
+    weight: float | None = None,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
 
@@ -138,10 +140,10 @@ def certify(
     rung, exact : solver and dtype of the products, and whether all of them were exact
     trace_difference : from `check_products`
     measured : from the second pass; None without one
-    squares : sum of squares of X_c, summed without products; needed where there was a second pass
     negative : negative eigenvalues of a matrix whose entries were divided pair by pair; else None
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
     iterated : of block Krylov; None for other solvers
+    weight : sum of the weights of samples; the number of samples if None
 
     Returns
     -------
@@ -162,8 +164,11 @@ def certify(
         orthogonality_before : the same for the streamed side (components, or scores under covariance_eigh) before it
             was made orthonormal; null where that was not needed
         effective_samples : as given
-        projection_error_predicted, projection_error_measured : variance outside the span of all components, from
-            the eigenvalues and from X_c, W (|X_c - X_c W W'|^2 / divisor); measured is null without components
+        projection_error : value and error of the variance outside the span of all components
+        noise_variance : of the mean of the eigenvalues that were left out
+        log_likelihood : of the mean over the samples of the fit, under probabilistic PCA (`dpca.numerics.uncertain`)
+            each a mapping of `value`, null where it, or the noise that it depends on, has less than two digits, and `error`,
+            absolute, null without a bound
         pairwise : null, or, where entries of K were divided by the features that both samples have:
             dual : false: K is the Gram matrix of no X. Components are regressions of the data on its vectors; they are
                 neither orthonormal nor measured, and scores are not projections on them
@@ -202,19 +207,14 @@ def certify(
     before = after = uncorrelated = None
     by_component: list[float | None] = [None] * sigma.size
     by_residual: list[float | None] = [None] * sigma.size
-    error_measured: float | None = None
     if measured is not None:
         after = _deviation(measured.overlap, nonzero)
         before = None if measured.before is None else _deviation(measured.before, nonzero)
         uncorrelated = _deviation(measured.scores_overlap, nonzero)
         by_component = [float(row.max()) if kept else None for row, kept in zip(after, nonzero, strict=True)]
         by_residual = [float(m / s) if s > 0 else None for m, s in zip(measured.misfit, sigma, strict=True)]
-        captured = measured.captured
-        remaining = squares - 2 * float(np.trace(captured)) + float(np.einsum("ij,ij->", captured, measured.overlap))
-        error_measured = max(remaining, 0.0) / spectrum.divisor
     samples = effective_samples or spectrum.n_samples
     gaps, sampling = spectrum.gaps, float(np.sqrt(2 / samples))
-    predicted = spectrum.projection_error
     certificate = {
         "format_version": FORMAT_VERSION,
         "solver": rung.solver,
@@ -231,8 +231,7 @@ def certify(
         "scores_orthogonality": None if uncorrelated is None else float(uncorrelated.max(initial=0.0)),
         "effective_samples": samples,
         **({} if iterated is None else {"block_krylov": _iteration(iterated, sigma**2)}),
-        "projection_error_predicted": float(predicted[-1]) if predicted.size else 0.0,
-        "projection_error_measured": error_measured,
+        **{name: one.as_json for name, one in _beyond(spectrum, weight or spectrum.n_samples).items()},
         "pairwise": None if negative is None else _pairwise(negative, spectrum),
         "components": [
             {
@@ -253,6 +252,23 @@ def certify(
         "reliable_components": int(reliable.sum()),
     }
     return {**certificate, "verdict": _verdict(certificate)}
+
+
+def _beyond(spectrum: Spectrum, weight: float) -> dict[str, Uncertain]:
+    """What follows from the variance beyond the components."""
+    if not spectrum.n_components:
+        return {}
+    noise, divisor = spectrum.noise_variance, spectrum.divisor
+    (*_, outside), (*_, error) = spectrum.outside
+    beyond = Uncertain(float(outside) / divisor, float(error) / divisor)
+    variances = spectrum.explained_variance
+    if not spectrum.n_features:  # a kernel's have no number
+        return {"projection_error": replace(beyond, value=beyond.shown)}
+    likelihood = of_training(
+        variances, spectrum.known_off / divisor, noise, spectrum.n_features, weight, divisor, beyond
+    )
+    shown = {"projection_error": beyond, "noise_variance": noise}
+    return {name: replace(one, value=one.shown) for name, one in shown.items()} | {"log_likelihood": likelihood}
 
 
 def _pairwise(negative: F64, spectrum: Spectrum) -> dict[str, Any]:

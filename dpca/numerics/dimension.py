@@ -16,6 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpca.numerics.sketch import RELIABLE
+
 F64 = NDArray[np.float64]
 Rule = Literal["rank", "broken_stick", "gavish_donoho", "marchenko_pastur", "mle", "bi_cross_validation"]
 NComponents = int | float | Rule | None
@@ -23,6 +25,10 @@ NComponents = int | float | Rule | None
 BI_CROSS_VALIDATION: Rule = "bi_cross_validation"
 """The rule that needs more than the spectrum (`dpca.numerics.bi_cross_validation`)."""
 NOT_MET = "assumption not met"
+NOT_KNOWN = "not known in this precision"
+"""Of a rule that reads eigenvalues which rounding of the products hides."""
+ROUNDING = 1e-12
+"""Largest error of an eigenvalue, relative to the largest one, that is of float64."""
 GRID = 4001
 
 
@@ -39,6 +45,12 @@ class Eigenvalues:
     center: bool
     total: float
     """Sum of all eigenvalues: shares of the variance are relative to it."""
+    errors: F64 | None = None
+    """How far each may be from a true one; None for not at all."""
+
+    def known(self, index: int) -> bool:
+        """Whether an eigenvalue has two digits."""
+        return self.errors is None or bool(self.errors[index] <= RELIABLE * self.values[index])
 
     @property
     def most(self) -> int:
@@ -84,7 +96,7 @@ def choose(n_components: NComponents, spectrum: Eigenvalues, validated: int | st
             return Chosen(1, n_components, validated)
         return Chosen(max(1, validated), f"{n_components} found {validated}")
     if isinstance(n_components, str):
-        number = RULES[n_components](spectrum)
+        number = by_rule(n_components, spectrum)
         if isinstance(number, str):
             return Chosen(1, n_components, number)
         return Chosen(max(1, number), f"{n_components} found {number}")
@@ -161,10 +173,26 @@ RULES: dict[str, Callable[[Eigenvalues], int | str]] = {
 }
 
 
+def by_rule(name: str, spectrum: Eigenvalues) -> int | str:
+    """The number of components by a rule, or why there is none: where what it reads is not known, its number is not either."""
+    number, known = RULES[name](spectrum), True
+    if spectrum.total > 0 and spectrum.errors is not None:
+        if name == "rank":
+            # What float64 can't tell from 0 is not in the rank; single precision hides more than that.
+            known = spectrum.rank >= spectrum.most or spectrum.errors.min() <= ROUNDING * spectrum.values[0]
+        elif name == "mle":
+            known = spectrum.known(min(spectrum.n_features, spectrum.values.size) - 1)
+        elif name == "broken_stick":
+            known = spectrum.errors.max() <= RELIABLE * spectrum.total / spectrum.most**2
+        else:
+            known = spectrum.known((spectrum.most - 1) // 2)
+    return number if known else NOT_KNOWN
+
+
 def suggestions(spectrum: Eigenvalues) -> dict[str, int | str]:
     """The answer of every rule that applies: a number of components, or why there is none."""
-    rules = {name: rule for name, rule in RULES.items() if name != "mle" or spectrum.n_samples > spectrum.n_features}
-    return {name: rule(spectrum) for name, rule in rules.items()}
+    rules = [name for name in RULES if name != "mle" or spectrum.n_samples > spectrum.n_features]
+    return {name: by_rule(name, spectrum) for name in rules}
 
 
 def noise_edge(spectrum: Eigenvalues) -> float | None:

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.sketch import RELIABLE, SMALLEST, claimed, first_order, second_order
+from dpca.numerics.uncertain import Uncertain
 
+REFINED = 1e-4
+"""Where the relative error of a singular value, or of the noise, may be larger than this, the second pass runs in double precision:
+four digits are more than statistics need, and it costs a quarter of that pass."""
+TOTAL_ERROR = 2.0**-46
+"""Relative error of the total variance, a sum of squares in float64: 1e-14, as far as it was measured (`make claims`)."""
 SIGN_RULE = "the entry of largest magnitude in each score vector is positive"
 
 
@@ -49,6 +55,19 @@ class Spectrum:
     """Whether `eigenvalues` has all of them; if not, that none larger was missed is proved, or its chance is known."""
     enough: float = RELIABLE
     """Largest relative error of a singular value that counts as reliable."""
+    off: F64 | None = None
+    """How far each eigenvalue may be from a true one, (n_components,); None before it is known."""
+    rest_off: float = np.inf
+    """How far the sum of all other `eigenvalues` may be from the true sum; infinite where only the total is known."""
+    dimension: int = 0
+    """Number of all eigenvalues, with zeros: min(n, d), where n counts what weights of frequency stand for."""
+    n_features: int = 0
+    """Number of features that are not left out."""
+
+    @property
+    def known_off(self) -> F64:
+        """`off`, infinite before it is known, (n_components,)."""
+        return np.full(self.n_components, np.inf) if self.off is None else self.off
 
     @property
     def n_components(self) -> int:
@@ -95,11 +114,40 @@ class Spectrum:
 
     @property
     def projection_error(self) -> F64:
-        """Variance outside the first k components, sum_{j>k} lambda_j / (n - ddof), (n_components,)."""
+        """Variance outside the first k components, sum_{j>k} lambda_j / (n - ddof), (n_components,); NaN with less than two digits."""
+        values, errors = self.outside
+        return np.where(errors <= RELIABLE * values, values, np.nan) / self.divisor
+
+    @property
+    def outside(self) -> tuple[F64, F64]:
+        """sum_{j>k} lambda_j for each k, and how far it may be from the true sum; (n_components,) each.
+
+        Either what the trace has beyond the first k, with the errors of these; or the sum of the others, which a solver that squares
+        sigma does not know: their errors are in the trace of the computed matrix, and not in that of the true one.
+        """
+        kept, k = self.eigenvalues[: self.n_components], self.n_components
+        off = self.known_off
+        if not self.total > 0:
+            return np.zeros(k), np.zeros(k)
+        by_trace = np.maximum(self.total - np.cumsum(kept), 0.0)
+        errors = TOTAL_ERROR * self.total + np.cumsum(off)
+        rest = self.eigenvalues[k:].sum() if self.complete else max(self.total - float(self.eigenvalues.sum()), 0.0)
         # Summed from the smallest, so that the tail keeps its digits.
-        rest = 0.0 if self.complete else max(self.total - float(self.eigenvalues.sum()), 0.0)
-        tails = np.append(np.cumsum(self.eigenvalues[::-1])[::-1], 0.0) + rest
-        return tails[1 : self.n_components + 1] / self.divisor
+        by_values = np.append(np.cumsum(kept[::-1])[::-1], 0.0)[1:] + rest
+        of_values = np.append(np.cumsum(off[::-1])[::-1], 0.0)[1:] + self.rest_off
+        better = of_values < errors
+        nothing = np.arange(1, k + 1) >= self.largest_rank
+        values = np.where(better, by_values, by_trace)
+        return np.where(nothing, 0.0, values), np.where(nothing, 0.0, np.where(better, of_values, errors))
+
+    @property
+    def noise_variance(self) -> Uncertain:
+        """Mean of the eigenvalues that were left out, of all min(n, d); 0 where none were."""
+        left = self.dimension - self.n_components
+        if left <= 0 or not self.n_components:
+            return Uncertain(0.0, 0.0)
+        values, errors = self.outside
+        return Uncertain(float(values[-1]) / self.divisor / left, float(errors[-1]) / self.divisor / left)
 
     def components_for(self, share: float) -> int:
         """The smallest number of components with at least this share of the variance."""
@@ -174,7 +222,14 @@ def ranked(eigenvalues: F64, floor: float, n_samples: int, n_features: int, cent
 
 
 def spectrum_of(
-    factors: Factors, *, n_samples: int, n_features: int, center: bool, divisor: float, roots: F64 | None = None
+    factors: Factors,
+    *,
+    n_samples: int,
+    n_features: int,
+    center: bool,
+    divisor: float,
+    roots: F64 | None = None,
+    dimension: int | None = None,
 ) -> Spectrum:
     """The solver's factors as a spectrum of the data, with errors that are not known yet (infinite).
 
@@ -184,7 +239,7 @@ def spectrum_of(
     n_samples, n_features : the smaller one bounds the rank; centring takes one sample
     center : whether the data are centred
     divisor : of the variance
-    roots : as in Spectrum
+    roots, dimension : as in Spectrum; min(n_samples, n_features) if None
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     k = factors.vectors.shape[1]
@@ -202,6 +257,8 @@ def spectrum_of(
         residuals=factors.residuals,
         roots=roots,
         complete=factors.complete,
+        dimension=min(n_samples, n_features) if dimension is None else dimension,
+        n_features=n_features,
     )
 
 
@@ -227,7 +284,25 @@ def judged(
     if products is not None:
         errors = errors + products * reciprocal(np.sqrt(kept))
     errors = np.where(kept > 0, np.maximum(errors, SMALLEST), np.inf)
-    return replace(spectrum, errors=errors, supported=_supported(spectrum, bounds, power, before, products))
+    rest_off = np.inf
+    if power == 2:
+        off = bounds
+    else:
+        # What a backward error of the factor does to a sum of squares.
+        off, left = 2 * np.sqrt(kept) * bounds + bounds**2, np.sqrt(spectrum.eigenvalues[k : spectrum.largest_rank])
+        if k:
+            rest_off = 2 * float(left.sum()) * float(bounds[-1]) + left.size * float(bounds[-1]) ** 2
+    if products is not None:
+        off = off + 2 * np.sqrt(kept) * products
+    off = np.minimum(off, changed_by(kept, errors))
+    supported = _supported(spectrum, bounds, power, before, products)
+    return replace(spectrum, errors=errors, supported=supported, off=off, rest_off=rest_off)
+
+
+def changed_by(values: F64, errors: F64) -> F64:
+    """How far lambda may be off where sqrt(lambda) has these relative errors; infinite where they are, or lambda is 0."""
+    known = np.isfinite(errors) & (values > 0)
+    return np.where(known, values * (np.square(1 + np.where(known, errors, 0.0)) - 1), np.inf)
 
 
 def _supported(spectrum: Spectrum, bounds: F64, power: int, before: F64 | None, products: F64 | None) -> float:

@@ -14,6 +14,7 @@ from dpca import PCA
 from dpca.errors import OverBudgetError, PrecisionError
 from tests.estimators.checks import all_checks_of
 from tests.stores import random_array
+from workflows.claims.truth import centred, singular_values
 
 
 def more_repeated_than_given(estimator):
@@ -60,6 +61,66 @@ def test_likelihood_covariance_and_precision_are_scikit_learns(n, d, k):
     new = x[::2] + 0.1
     np.testing.assert_allclose(ours.score_samples(new), theirs.score_samples(new), rtol=1e-9)
     np.testing.assert_allclose(ours.score(new), theirs.score(new), rtol=1e-9)
+
+
+N, D, RANK = 40, 500, 3
+SOLVERS = {
+    "default": ({}, 30),
+    "single": ({"precision": "single"}, 0),
+    "double": ({"precision": "double"}, 1e4),
+    "tsqr": ({"svd_solver": "tsqr"}, 1e6),
+    "block_krylov": ({"svd_solver": "block_krylov"}, 10),
+}
+"""Parameters, and up to which ratio of signal and noise the noise has to be known."""
+
+
+@pytest.mark.parametrize("shape", [(N, D), (D, N)], ids=["wide", "tall"])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("signal", [1, 30, 1e3, 1e6])
+def test_what_lies_beside_the_components_is_known_or_nan(solver, signal, shape):
+    g, (n, d) = np.random.default_rng(0), shape
+    x = signal * g.standard_normal((n, RANK)) @ g.standard_normal((RANK, d)) + 0.1 * g.standard_normal((n, d))
+    x = x.astype("f4" if signal < 1e5 else "f8")
+    parameters, most = SOLVERS[solver]
+    found, exact = PCA(RANK, **parameters).fit(x), centred(x)
+    true = singular_values(exact) ** 2 / (n - 1)
+    beside, certificate = true[RANK:].sum(), found.certificate_
+    noise = float(beside / (min(n, d) - RANK))
+    for name, value in (("noise_variance", noise), ("projection_error", float(beside))):
+        given = certificate[name]
+        assert given["value"] is None or abs(given["value"] - value) <= min(given["error"], 0.01 * value)
+    assert np.isnan(found.noise_variance_) == (certificate["noise_variance"]["value"] is None)
+    assert not np.isnan(found.noise_variance_) or signal > most
+    if np.isnan(found.noise_variance_):
+        for refused in (lambda: found.score(x), found.get_covariance, found.get_precision):
+            with pytest.raises(PrecisionError, match="too small to be known with two digits"):
+                refused()
+        return
+    # Of the samples of the fit, sum z^2 / lambda = k (n - 1) / n, and |x|^2 - |z|^2 adds up to what is beside.
+    log = np.log(true[:RANK].astype(float)).sum() + (d - RANK) * np.log(noise) + d * np.log(2 * np.pi)
+    likelihood = -0.5 * (log + (n - 1) / n * (RANK + float(beside) / noise))
+    given = certificate["log_likelihood"]
+    assert abs(given["value"] - likelihood) <= given["error"]
+    rounding = 1e-15 * float((exact**2).sum(axis=1).max()) / noise
+    if rounding > 1:  # of |x|^2, whose distance from the components is what counts
+        assert np.isnan(found.score_samples(x)).any()
+    else:
+        np.testing.assert_allclose(found.score(x), given["value"], atol=1e-6 + 2e-6 * d + rounding)
+
+
+@pytest.mark.parametrize("solver", ["default", "tsqr", "block_krylov"])
+def test_weights_of_frequency_are_samples_beside_the_components_too(solver):
+    x, weights = np.random.default_rng(0).standard_normal((12, 30)), np.arange(12) % 4 + 1
+    parameters, _ = SOLVERS[solver]
+    weighted = PCA(3, **parameters).fit(x, sample_weight=weights)
+    repeated = PCA(3, **parameters).fit(np.repeat(x, weights, axis=0))
+    np.testing.assert_allclose(weighted.noise_variance_, repeated.noise_variance_, rtol=1e-6)
+    np.testing.assert_allclose(weighted.score(x), repeated.score(x), rtol=1e-6)
+    np.testing.assert_allclose(weighted.get_precision(), repeated.get_precision(), rtol=1e-5, atol=1e-6)
+    given, expected = (one.certificate_["log_likelihood"]["value"] for one in (weighted, repeated))
+    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    suggested = [one.certificate_["n_components"]["suggested"] for one in (weighted, repeated)]
+    assert suggested[0].get("broken_stick") == suggested[1].get("broken_stick")
 
 
 def test_the_likelihood_of_wide_data_needs_no_matrix_of_their_width():

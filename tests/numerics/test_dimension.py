@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA as SklearnPCA
 from dpca import PCA
 from dpca.errors import AssumptionError, ConfigError
 from dpca.numerics.dimension import (
+    NOT_KNOWN,
     NOT_MET,
     RULES,
     Eigenvalues,
@@ -139,6 +140,21 @@ def test_the_estimator_takes_every_way_of_asking(asked, expected):
     assert found.n_components_ == expected
     assert found.components_.shape == (expected, 2000)
     assert found.certificate_["n_components"]["suggested"]["marchenko_pastur"] == 3
+
+
+@pytest.mark.parametrize("rule", ["rank", "gavish_donoho", "marchenko_pastur", "broken_stick", "mle"])
+@pytest.mark.parametrize("strength", [1, 100, 1e4])
+def test_a_rule_reads_no_eigenvalue_that_rounding_hides(rule, strength):
+    shape = (200, 40) if rule == "mle" else (40, 2000)
+    x = (noise(*shape) + strength * signal(*shape, 3)).astype("f4")
+    known = PCA(rule, precision="double").fit(x)
+    found = PCA(rule).fit(x)
+    assert found.n_components_ == known.n_components_ == (39 if rule == "rank" else 3)
+    single = PCA(1, precision="single").fit(x).certificate_["n_components"]["suggested"][rule]
+    assert single in (known.n_components_, NOT_KNOWN)
+    if single == NOT_KNOWN:
+        with pytest.raises(AssumptionError, match="reads eigenvalues that rounding of the products in"):
+            PCA(rule, precision="single").fit(x)
 
 
 def test_a_rule_whose_assumption_is_not_met_is_an_error_that_names_others():
