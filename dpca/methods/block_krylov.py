@@ -18,7 +18,7 @@ from dpca.errors import PrecisionError
 from dpca.methods.block_products import FirstProduct, LaterProducts, product_of, with_sketch
 from dpca.methods.dataset import Dataset
 from dpca.methods.first_pass import Summary, Summed
-from dpca.methods.solve import Solved, in_double
+from dpca.methods.solve import Solved, in_double, total_off
 from dpca.methods.stages import Stages
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import Ritz
@@ -471,6 +471,7 @@ class _Iteration:
             complete=False,
             dimension=data.dimension(d),
             n_features=d,
+            total_off=total_off(summary),
         )
         spectrum = judged(spectrum, values, found, self._iteration.tolerance)
         if data.keeps_samples:

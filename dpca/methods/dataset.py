@@ -96,7 +96,8 @@ class Dataset:
     def n_counted(self) -> int:
         """Number of samples, where a weight of frequency counts as many as one stands for."""
         weights = self.sample_weights
-        return round(weights.total) if weights is not None and weights.kind == "frequency" else self.n_samples
+        counted = weights is not None and weights.kind == "frequency"
+        return max(round(weights.total), self.n_samples) if weights is not None and counted else self.n_samples
 
     def dimension(self, n_features: int) -> int:
         """Number of eigenvalues of so many features, min(n, d)."""

@@ -161,6 +161,7 @@ def decompose(
         effective_samples=model.effective_samples or (None if weighted is None else weighted.n_effective),
         iterated=certified,
         weight=None if weighted is None else weighted.total,
+        off=summary.sketch.off,
     )
     if model.rotation is not None:
         rotator = Rotator(stages, data, model.rotation, outputs, dims, model.whiten)

@@ -244,7 +244,8 @@ class FirstPass:
 
     def _sketch(self, one: Accumulator) -> Sketch:
         """The sketch of a sum over samples, weighted as they are."""
-        sketch, weighted = Sketch(self._columns, one.tally.sketch), self._data.sample_weights
+        assert isinstance(one.tally, FeatureTally)
+        sketch, weighted = Sketch(self._columns, one.tally.sketch, one.tally.off), self._data.sample_weights
         return sketch if weighted is None else sketch.scaled(weighted.roots)
 
     def _squares(self, one: Accumulator) -> float:

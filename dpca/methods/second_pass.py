@@ -284,6 +284,7 @@ class SecondPass:
         products = SAFETY * norms(checked) * (1.0 if first.roots is None else float(first.roots.max()))
         of_groups = of_factors(first, solved.summary)
         products = products if of_groups is None else products + of_groups
+        products = products + sketch.off
         vectors = np.where(ritz.values > 0, ritz.kept, first.vectors)
         refined = replace(first, eigenvalues=np.append(squares, first.eigenvalues[k:]), vectors=vectors)
         refined = judged(refined, bounds, solved.power, before=solved.bounds, products=products)

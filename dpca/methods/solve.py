@@ -102,6 +102,11 @@ def of_factors(spectrum: Spectrum, summary: Summary) -> F64 | None:
     return summary.factors.error * spectrum.singular_values if summary.factors.error else None
 
 
+def total_off(summary: Summary) -> float:
+    """How far the total variance may be off by rounding of what was subtracted, and by errors of the groups' factors."""
+    return 2 * float(np.sqrt(summary.squares)) * summary.sketch.off + 2 * summary.factors.error * summary.squares
+
+
 def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, components: bool, summed: Summed) -> Solved:
     """The decomposition of a sum, with the chosen number of components and the numbers by other rules.
 
@@ -119,7 +124,8 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         return summed.accumulator.finish(choice.of, leading)
 
     if data.n_folds:
-        validate = partial(bi_cross_validation, summed.folds, power)
+        basis = None if data.regression is None else data.regression.basis
+        validate = partial(bi_cross_validation, summed.folds, power, basis=basis)
         choice.curve = stages.in_memory(
             "bi-cross-validation", rung.name, validate, Curve.nothing(), run_plan.eigensolve_threads
         )
@@ -137,6 +143,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         divisor=data.divisor(rules.ddof),
         roots=None if data.sample_weights is None else data.sample_weights.roots,
         dimension=data.dimension(data.n_features - summary.features.left_out),
+        total_off=total_off(summary),
     )
     if data.keeps_samples:
         spectrum = spectrum.signed(spectrum.signs)

@@ -74,17 +74,25 @@ class Curve:
 
 
 def bi_cross_validation(
-    groups: Sequence[F64], power: int = 2, *, row_folds: int = ROW_FOLDS, most: int = MOST, seed: int = 0
+    groups: Sequence[F64],
+    power: int = 2,
+    *,
+    basis: F64 | None = None,
+    row_folds: int = ROW_FOLDS,
+    most: int = MOST,
+    seed: int = 0,
 ) -> Curve:
     """The curve of prediction errors.
 
     Parameters
     ----------
     groups : K_g of each group of features, (n, n); their sum is K. R_g with K_g = R_g' R_g where `power` is 1
+    basis : orthonormal, (n, q), what was subtracted from the samples. It makes their noise dependent, so that n - q rows that are
+        orthogonal to it take their place; None for the mean alone
     row_folds : groups of samples, drawn at random, that are left out in turn; at most n // 2
     most : the largest number of components; at most half of the kept samples
     """
-    n = len(groups[0])
+    n = len(groups[0]) - (0 if basis is None else basis.shape[1])
     if n < 2:
         return Curve(np.zeros(1), len(groups), 1, seed)
     row_folds = max(2, min(row_folds, n // 2))
@@ -93,34 +101,46 @@ def bi_cross_validation(
     most = max(1, min(most, (n - len(folds[0])) // 2))
     total = np.zeros((n, n))
     for group in groups:
-        total += _products(group, power)
+        total += _products(group, power, basis)
     errors = np.zeros(most + 1)
     for group in groups:
-        left = _products(group, power)
+        left = _products(group, power, basis)
         for fold in folds:
-            errors += _errors(total, left, fold, most)
+            errors += _errors(total, left, fold, most, center=basis is None)
     return Curve(errors / errors[0] if errors[0] > 0 else errors, len(groups), row_folds, seed)
 
 
-def held(n: int, power: int) -> dict[str, int]:
-    """Bytes that it holds beside the matrices of groups, by name of the array."""
+def held(n: int, power: int, turns: bool) -> dict[str, int]:
+    """Bytes that it holds beside the matrices of groups, by name of the array; `turns` where there is a basis."""
     return {
         "Gram matrices of all, of the left-out and of the kept features": (2 + (power == 1)) * 8 * n * n,
+        **({"one of them in the complement of the regressors": 2 * 8 * n * n} if turns else {}),
         "those of kept samples, and their eigensolve": 7 * 8 * n * n,
     }
 
 
-def _products(group: F64, power: int) -> F64:
-    return group if power == 2 else group.T @ group
+def _products(group: F64, power: int, basis: F64 | None) -> F64:
+    """K_g; with a basis of q columns that of n - q rows in its complement, by q reflections (Golub and Van Loan, 5.1 and 5.2.2)."""
+    products = group if power == 2 else group.T @ group
+    if basis is None:
+        return products
+    vectors, factors = np.linalg.qr(basis, mode="raw")
+    products = products.copy()
+    for column, (vector, factor) in enumerate(zip(np.triu(vectors, 1), factors, strict=True)):
+        vector[column] = 1.0
+        products -= np.outer(factor * vector, vector @ products)
+        products -= np.outer(products @ vector, factor * vector)
+    return products[basis.shape[1] :, basis.shape[1] :]
 
 
-def _errors(total: F64, left: F64, out: NDArray[np.intp], most: int) -> F64:
+def _errors(total: F64, left: F64, out: NDArray[np.intp], most: int, center: bool) -> F64:
     """Squared errors of the left-out samples and features for each number of components, (most + 1,)."""
     kept = np.setdiff1d(np.arange(len(total)), out)
     rows = np.concatenate([kept, out])
     n = len(kept)
     shares = np.zeros(len(rows))
-    shares[:n] = 1 / n  # all is about the mean of the kept samples: the left-out ones must not tell of themselves
+    if center:
+        shares[:n] = 1 / n  # all is about the mean of the kept samples: the left-out ones must not tell of themselves
     of_left = center_gram(left[np.ix_(rows, rows)], shares)
     of_kept = center_gram(total[np.ix_(rows, rows)], shares) - of_left
     factors = eigh(of_kept[:n, :n].copy(), lambda values, floor, _: min(most, int((values > floor).sum())))

@@ -454,8 +454,10 @@ def found_in(
     pairs = RitzPairs.of(within, j)
     leading = pairs.turn[:, :j]
     images = within.images(leading)
-    errors = SAFETY * norms(sketch.product.T @ within.vectors(leading) - sketch.columns.T @ images)
     theta = pairs.values[:j]
+    errors = SAFETY * norms(sketch.product.T @ within.vectors(leading) - sketch.columns.T @ images) + sketch.squared(
+        theta
+    )
     # Errors of products would count e^2 / theta times in the half iteration; what can't be told from them is 0.
     positive = np.logical_and.accumulate(theta > np.maximum(NEGLIGIBLE * float(theta[0]), CLEAR * errors))
     images *= np.divide(1.0, np.sqrt(np.maximum(theta, 0.0)), out=np.zeros(j), where=positive)
@@ -467,7 +469,7 @@ def found_in(
     return Found(
         values=values[:k],
         upper=upper_bounds(pairs, errors, above)[:k],
-        residuals=pairs.residuals[:k],
+        residuals=pairs.residuals[:k] + errors[:k] + np.abs(values - theta)[:k],
         products=errors[:k],
         more=more,
         later=later,

@@ -131,6 +131,7 @@ def certify(
     effective_samples: float | None = None,
     iterated: Certified | None = None,
     weight: float | None = None,
+    off: float = 0.0,
 ) -> dict[str, Any]:
     """The certificate of a decomposition.
 
@@ -144,6 +145,7 @@ def certify(
     effective_samples : number of independent samples, for sampling errors; the number of samples if None
     iterated : of block Krylov; None for other solvers
     weight : sum of the weights of samples; the number of samples if None
+    off : of `Sketch`
 
     Returns
     -------
@@ -157,6 +159,7 @@ def certify(
         largest_rank : upper bound of the rank, min(n - 1, d) for centred data
         refined : whether singular values are Ritz values of a second pass in double precision
         supported_ratio : smallest sigma_j / sigma_1 that has two digits, given the error of the last component
+        rounded_before : how much any singular value may be off by rounding of fits that `regress_out` subtracted (`Sketch.off`)
         trace_check : relative difference of the eigenvalues' sum and the independently summed total variance; under block_krylov of the first
             products on random vectors, and the same in float64
         orthogonality : largest entry of |W'W - I| over components of nonzero sigma; null without components
@@ -225,6 +228,7 @@ def certify(
         "none_missed": "probable" if iterated else "all computed" if spectrum.complete else "proved",
         "refined": measured is not None and measured.refined,
         "supported_ratio": spectrum.supported,
+        "rounded_before": off,
         "trace_check": trace_difference,
         "orthogonality": None if after is None else float(after.max(initial=0.0)),
         "orthogonality_before": None if before is None else float(before.max(initial=0.0)),

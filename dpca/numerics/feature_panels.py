@@ -241,6 +241,7 @@ class FeaturePanels(Standardizer):
             squares = self._squares(block, remaining, about.integers)
             mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
             level = reduced if about.fit is None else about.size / back
+            fit = np.zeros(0) if about.fit is None else about.fit.size / back
             clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * float(level @ level))
             varies = clearly or not all_constant(block - remaining, level)
         return FeaturePanel(
@@ -260,6 +261,7 @@ class FeaturePanels(Standardizer):
             integers=about.integers and bool((gone | (given == 1)).all()),
             sketch=products[1:].T,
             regression=None if about.fit is None else np.where(gone, np.nan, about.fit.coefficients),
+            fitted=len(block) * float(fit @ fit),
         )
 
     def _centred(self, block: F64, missing: NDArray[np.bool_] | None) -> _Centred:
@@ -393,6 +395,7 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         integers=all(part.integers for part in parts),
         sketch=_added([part.sketch for part in parts]),
         regression=None if parts[0].regression is None else np.hstack([part.regression for part in parts]),  # type: ignore[misc]
+        fitted=sum(part.fitted for part in parts),
     )
 
 

@@ -176,6 +176,8 @@ class FeaturePanel(Panel):
     """Whether any feature varies by more than rounding."""
     regression: F64 | None = None
     """Coefficients of the regressors whose fit was subtracted, (p, features), NaN for a feature that is left out; None without."""
+    fitted: float = 0.0
+    """Sum of squares of what rounding of that fit is relative to, scaled as the features are."""
 
 
 @dataclass

@@ -64,11 +64,18 @@ class Sketch:
     """Omega, (m, t)."""
     product: F64
     """Y = K Omega, (m, t), computed in float64."""
+    off: float = 0.0
+    """How much any sigma may be off by what was rounded before, and what no product shows: a fit that was subtracted from X."""
 
     def residuals(self, vectors: F64, values: F64) -> F64:
         """Bounds of |K v - lambda v| for vectors of norm 1, (m, k), and values, (k,)."""
         combined = self.product.T @ vectors - (self.columns.T @ vectors) * values
-        return SAFETY * norms(combined)
+        return SAFETY * norms(combined) + self.squared(values)
+
+    def squared(self, values: F64) -> F64:
+        """How much eigenvalues may be off by what was rounded before, (k,)."""
+        off: F64 = (2 * np.sqrt(np.maximum(values, 0.0)) + self.off) * self.off
+        return off
 
     def backward_error(self, product: F64, largest: float) -> float:
         """A bound of |D|, where A'A = (X + D)'(X + D) for a factor A, from A'A Omega, (m, t), and the largest sigma."""
@@ -76,7 +83,7 @@ class Sketch:
             return 0.0
         # If strong directions are exact, D lies where X is weak, and is not visible here: QR guarantees only eps sigma_1.
         measured = SAFETY * float(norms((product - self.product).reshape(-1, 1))[0]) / (2 * largest)
-        return max(measured, float(np.finfo(np.float64).eps) * largest)
+        return max(measured, float(np.finfo(np.float64).eps) * largest) + self.off
 
     def missed(self, product: F64, vectors: F64) -> float:
         """A bound of what a computed K has lost in the complement of its chosen vectors, (m, k).
@@ -90,7 +97,7 @@ class Sketch:
         difference = self.product - product
         difference = difference - vectors @ (vectors.T @ difference)
         largest = float(np.abs(difference).max(initial=0.0))
-        return SAFETY * largest * float(np.linalg.norm(difference / largest, 2)) if largest else 0.0
+        return (SAFETY * largest * float(np.linalg.norm(difference / largest, 2)) if largest else 0.0) + self.off**2
 
     def entries(self, product: F64, diagonal: F64, norms2: F64) -> float:
         """Error of the entries (i, j) of a computed K relative to |x_i| |x_j|, for the sample where it is largest.
@@ -105,17 +112,19 @@ class Sketch:
         rows, sizes = norms((product - self.product).T), np.sqrt(norms2) * np.sqrt(norms2.sum())
         spread = np.divide(rows, sizes, out=np.zeros_like(rows), where=sizes > 0)
         alone = np.divide(diagonal - norms2, norms2, out=np.zeros_like(rows), where=norms2 > 0)
-        return float(max(spread.max(initial=0.0), np.sqrt(np.square(alone).mean())))
+        before = 2 * self.off / (float(np.sqrt(norms2.sum())) or 1.0)
+        return float(max(spread.max(initial=0.0), np.sqrt(np.square(alone).mean()))) + before
 
     def scaled(self, factors: F64) -> Sketch:
         """The sketch of diag(factors) K diag(factors), for similar factors; else it weights parts of the side unequally."""
         inverse, size = _inverse(factors)
-        return Sketch(self.columns * (inverse / size)[:, None], self.product * (factors / size)[:, None])
+        off = self.off * float(factors.max(initial=0.0))
+        return Sketch(self.columns * (inverse / size)[:, None], self.product * (factors / size)[:, None], off)
 
     def unscaled(self, factors: F64) -> Sketch:
         """The opposite for the product: with the columns as they were before, the sketch of K; factors are above 0."""
         inverse, size = _inverse(factors)
-        return Sketch(self.columns, self.product * inverse[:, None] * size)
+        return Sketch(self.columns, self.product * inverse[:, None] * size, self.off * float(inverse.max(initial=0.0)))
 
 
 def norms(columns: F64) -> F64:

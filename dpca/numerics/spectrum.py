@@ -59,6 +59,8 @@ class Spectrum:
     """How far each eigenvalue may be from a true one, (n_components,); None before it is known."""
     rest_off: float = np.inf
     """How far the sum of all other `eigenvalues` may be from the true sum; infinite where only the total is known."""
+    total_off: float = 0.0
+    """How far the total may be off, beyond the rounding of its sum."""
     dimension: int = 0
     """Number of all eigenvalues, with zeros: min(n, d), where n counts what weights of frequency stand for."""
     n_features: int = 0
@@ -130,7 +132,7 @@ class Spectrum:
         if not self.total > 0:
             return np.zeros(k), np.zeros(k)
         by_trace = np.maximum(self.total - np.cumsum(kept), 0.0)
-        errors = TOTAL_ERROR * self.total + np.cumsum(off)
+        errors = TOTAL_ERROR * self.total + self.total_off + np.cumsum(off)
         rest = self.eigenvalues[k:].sum() if self.complete else max(self.total - float(self.eigenvalues.sum()), 0.0)
         # Summed from the smallest, so that the tail keeps its digits.
         by_values = np.append(np.cumsum(kept[::-1])[::-1], 0.0)[1:] + rest
@@ -230,6 +232,7 @@ def spectrum_of(
     divisor: float,
     roots: F64 | None = None,
     dimension: int | None = None,
+    total_off: float = 0.0,
 ) -> Spectrum:
     """The solver's factors as a spectrum of the data, with errors that are not known yet (infinite).
 
@@ -239,7 +242,8 @@ def spectrum_of(
     n_samples, n_features : the smaller one bounds the rank; centring takes one sample
     center : whether the data are centred
     divisor : of the variance
-    roots, dimension : as in Spectrum; min(n_samples, n_features) if None
+    roots, total_off : as in Spectrum
+    dimension : as in Spectrum; min(n_samples, n_features) if None
     """
     eigenvalues, rank, limit = ranked(factors.eigenvalues, factors.floor, n_samples, n_features, center)
     k = factors.vectors.shape[1]
@@ -259,6 +263,7 @@ def spectrum_of(
         complete=factors.complete,
         dimension=min(n_samples, n_features) if dimension is None else dimension,
         n_features=n_features,
+        total_off=total_off,
     )
 
 

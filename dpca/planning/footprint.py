@@ -98,7 +98,8 @@ class Footprints:
         if self.n_sums > 1:
             solve.append(self._of_groups(m))
         if self.model.n_folds and run.plan.keeps == "samples":
-            solve += [Array(name, size) for name, size in bi_cross_validation.held(m, solver.power).items()]
+            turns = self.model.design is not None
+            solve += [Array(name, size) for name, size in bi_cross_validation.held(m, solver.power, turns).items()]
         if self.labels is not None:
             held = Array("labels of features", self.labels.nbytes)
             for arrays in (*sums.values(), solve):

@@ -167,7 +167,7 @@ def read_gram(result: Result) -> GramMatrix:
     sketch: Sketch | None = None
     if SKETCH in result.arrays:
         sketch, norms2 = (
-            Sketch(random_columns(len(kept), result.rules.centered), _read(result, SKETCH)),
+            Sketch(random_columns(len(kept), result.rules.centered), _read(result, SKETCH), _off(result)),
             _read(result, NORMS2),
         )
     else:  # of an earlier version: norms from products
@@ -216,8 +216,13 @@ def read_group(result: Result, number: int) -> GramMatrix:
         rung=rung,
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],
-        sketch=Sketch(random_columns(result.n_samples, result.rules.centered), read(SKETCH)),
+        sketch=Sketch(random_columns(result.n_samples, result.rules.centered), read(SKETCH), _off(result)),
     )
+
+
+def _off(result: Result) -> float:
+    """`Sketch.off`, which earlier versions did not know."""
+    return float(result.certificate.get("rounded_before", 0.0))
 
 
 def rung_of(result: Result) -> Rung:

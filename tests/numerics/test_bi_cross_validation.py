@@ -62,6 +62,17 @@ def test_the_rule_finds_factors_in_unequal_noise_where_others_refuse(n_factors):
     assert found.n_components_ == max(1, n_factors)
 
 
+@pytest.mark.parametrize("solver", ["gram_eigh", "tsqr"])
+def test_what_regressors_took_from_the_samples_is_no_reason_to_refuse(solver):
+    for seed in (0, 1, 5, 9):
+        rng = np.random.default_rng(seed)
+        covariates = rng.standard_normal((40, 8))
+        x = 3 * covariates @ rng.standard_normal((8, 1000)) + rng.standard_normal((40, 1000))
+        x += 0.8 * rng.standard_normal((40, 3)) @ rng.standard_normal((3, 1000))
+        found = PCA("bi_cross_validation", svd_solver=solver, regress_out={"covariates": covariates}).fit(x)
+        assert found.n_components_ == 3
+
+
 def test_noise_that_is_correlated_along_the_samples_is_refused():
     noise = lfilter([1], [1, -0.7], np.random.default_rng(2).standard_normal((80, 1500)), axis=0)
     with pytest.raises(AssumptionError, match="noise is correlated along the samples, as in time series"):

@@ -218,6 +218,7 @@ def weigh(sum_: Accumulator, factor: float) -> None:
     for products in (tally.squares, tally.sketch, tally.mean_product):
         products *= factor**2
     tally.mean_norm2 *= factor**2
+    tally.fitted *= factor**2
 
 
 def shares(sums: tuple[F64, ...], power: int, vectors: F64, eigenvalues: F64) -> F64:

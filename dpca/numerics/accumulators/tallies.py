@@ -101,6 +101,8 @@ class FeatureTally:
     features: FeatureCounts = field(default_factory=FeatureCounts)
     varies: bool = False
     """Whether samples differ by more than rounding."""
+    fitted: float = 0.0
+    """Sum of squares of what the rounding of fits that were subtracted is relative to."""
     counts: Counts = field(default_factory=Counts)
     _upper: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32), repr=False, compare=False)
     """Of the span in hand, counts that are not in `absent` yet: above the diagonal, flattened. Empty if there are none."""
@@ -127,6 +129,11 @@ class FeatureTally:
         """Sum of squares of the data in the matrix."""
         return float(self.squares.sum())
 
+    @property
+    def off(self) -> float:
+        """How much the rounding of fits that were subtracted may change any singular value: their error is of few directions."""
+        return float(np.finfo(np.float64).eps * np.sqrt(self.fitted))
+
     def add(self, panel: Panel) -> Corrections:
         """Count a panel."""
         assert isinstance(panel, FeaturePanel)
@@ -136,6 +143,7 @@ class FeatureTally:
         self.squares += panel.squares
         self.counts.n_missing += panel.n_missing
         self.features.merge(panel.features)
+        self.fitted += panel.fitted
         if panel.absent is not None:
             self._count(panel.absent)
         self.varies |= panel.varies
@@ -182,6 +190,7 @@ class FeatureTally:
         self.mean_norm2 += other.mean_norm2
         self.squares += other.squares
         self.features.merge(other.features)
+        self.fitted += other.fitted
         self.absent += other.absent
         self.varies |= other.varies
         self.counts.merge(other.counts)
