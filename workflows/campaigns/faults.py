@@ -290,7 +290,7 @@ def damaged_after_kill(pattern: str, how: str) -> Callable[[Case], None]:
         copies = "copy" in pattern
         config = "rows.yaml" if copies else "c.yaml"
         process = case.start("run", config)
-        case.moment(process, *((COPIED,) if copies else ()))
+        case.moment(process, pattern, share=0.5 * case.draw.random())
         process.signalled(signal.SIGKILL)
         process.end()
         if (path := case.a_file(pattern)) is not None:
@@ -431,9 +431,7 @@ def prepare(place: Path, n_chunks: int, copied: bool) -> tuple[dict[str, dict[st
     (place / "other").write_bytes((place / "x.zarr" / "c" / "0" / "0").read_bytes())
     array[:, :CHUNK] = np.asarray(array[:, :CHUNK]) + 1
     if copied:
-        rows = zarr.create_array(
-            place / "rows.zarr", shape=(ROWS, WIDTH), chunks=(1, WIDTH), dtype="f4", compressors=None
-        )
+        rows = zarr.create_array(place / "rows.zarr", shape=(ROWS, WIDTH), chunks=(1, WIDTH), dtype="f4")
         for row in range(ROWS):
             rows[row] = rng.normal(size=WIDTH)
     said = "model: {n_components: 3}\noutput: {path: r, report: false}\n"
