@@ -246,7 +246,7 @@ class FirstPass:
         """The sketch of a sum over samples, weighted as they are."""
         assert isinstance(one.tally, FeatureTally)
         sketch, weighted = Sketch(self._columns, one.tally.sketch, one.tally.off), self._data.sample_weights
-        return sketch if weighted is None else sketch.scaled(weighted.roots)
+        return sketch if weighted is None else sketch.weighted(weighted.roots)
 
     def _squares(self, one: Accumulator) -> float:
         """The sum of squares of X_c of a sum over samples, added up without products, weighted as they are."""

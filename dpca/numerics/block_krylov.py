@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.backproject import Ritz
-from dpca.numerics.sketch import SAFETY, SMALLEST, Sketch, norms
+from dpca.numerics.sketch import SMALLEST, Sketch
 
 F64 = NDArray[np.float64]
 
@@ -455,9 +455,7 @@ def found_in(
     leading = pairs.turn[:, :j]
     images = within.images(leading)
     theta = pairs.values[:j]
-    errors = SAFETY * norms(sketch.product.T @ within.vectors(leading) - sketch.columns.T @ images) + sketch.squared(
-        theta
-    )
+    errors = sketch.residuals(within.vectors(leading), theta, images)
     # Errors of products would count e^2 / theta times in the half iteration; what can't be told from them is 0.
     positive = np.logical_and.accumulate(theta > np.maximum(NEGLIGIBLE * float(theta[0]), CLEAR * errors))
     images *= np.divide(1.0, np.sqrt(np.maximum(theta, 0.0)), out=np.zeros(j), where=positive)

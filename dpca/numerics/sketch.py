@@ -18,7 +18,7 @@ and Schwarz the sum is at most |e| r / lambda: the angle before the step times t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,10 +67,15 @@ class Sketch:
     off: float = 0.0
     """How much any sigma may be off by what was rounded before, and what no product shows: a fit that was subtracted from X."""
 
-    def residuals(self, vectors: F64, values: F64) -> F64:
-        """Bounds of |K v - lambda v| for vectors of norm 1, (m, k), and values, (k,)."""
-        combined = self.product.T @ vectors - (self.columns.T @ vectors) * values
-        return SAFETY * norms(combined) + self.squared(values)
+    unequal: float = 1.0
+    """By how much a norm may be larger than these columns show, which are weighted unequally."""
+
+    def residuals(self, vectors: F64, values: F64, images: F64 | None = None) -> F64:
+        """Bounds of |K v - lambda v| for vectors of norm 1, (m, k), and values, (k,); or of |K v - b| for images b, (m, k)."""
+        combined = self.product.T @ vectors - (
+            self.columns.T @ vectors * values if images is None else self.columns.T @ images
+        )
+        return SAFETY * self.unequal * norms(combined) + self.squared(values)
 
     def squared(self, values: F64) -> F64:
         """How much eigenvalues may be off by what was rounded before, (k,)."""
@@ -82,7 +87,7 @@ class Sketch:
         if not largest:
             return 0.0
         # If strong directions are exact, D lies where X is weak, and is not visible here: QR guarantees only eps sigma_1.
-        measured = SAFETY * float(norms((product - self.product).reshape(-1, 1))[0]) / (2 * largest)
+        measured = SAFETY * self.unequal * float(norms((product - self.product).reshape(-1, 1))[0]) / (2 * largest)
         return max(measured, float(np.finfo(np.float64).eps) * largest) + self.off
 
     def missed(self, product: F64, vectors: F64) -> float:
@@ -97,7 +102,8 @@ class Sketch:
         difference = self.product - product
         difference = difference - vectors @ (vectors.T @ difference)
         largest = float(np.abs(difference).max(initial=0.0))
-        return (SAFETY * largest * float(np.linalg.norm(difference / largest, 2)) if largest else 0.0) + self.off**2
+        size = float(np.linalg.norm(difference / largest, 2)) if largest else 0.0
+        return SAFETY * self.unequal * largest * size + self.off**2
 
     def entries(self, product: F64, diagonal: F64, norms2: F64) -> float:
         """Error of the entries (i, j) of a computed K relative to |x_i| |x_j|, for the sample where it is largest.
@@ -120,6 +126,11 @@ class Sketch:
         inverse, size = _inverse(factors)
         off = self.off * float(factors.max(initial=0.0))
         return Sketch(self.columns * (inverse / size)[:, None], self.product * (factors / size)[:, None], off)
+
+    def weighted(self, roots: F64) -> Sketch:
+        """The same for roots of weights of samples, however different they are: as if all errors were those of the heaviest one."""
+        _, size = _inverse(roots)
+        return replace(self.scaled(roots), unequal=size * float(roots.max(initial=0.0)))
 
     def unscaled(self, factors: F64) -> Sketch:
         """The opposite for the product: with the columns as they were before, the sketch of K; factors are above 0."""
