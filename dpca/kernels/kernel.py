@@ -123,6 +123,16 @@ class Inner:
         magnitudes += np.abs(self.column_mean_product) + self.mean_norm2
         return magnitudes
 
+    @property
+    def zeros(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which samples are 0 before centring, (m,) and (n,), as `dpca.numerics.preprocess.of_zeros` marks them."""
+        products = self.row_mean_product, self.column_mean_product
+        row, column = [
+            (product == -self.mean_norm2) & (size == self.mean_norm2)
+            for product, size in zip(products, self.sizes2(), strict=True)
+        ]
+        return row, column
+
     def norms2(self) -> tuple[F64, F64]:
         """Squared norms of the samples before centring, (m,) and (n,)."""
         return (
@@ -268,7 +278,7 @@ class Kernel:
             row2, column2 = inner.norms2()
             norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
             np.divide(values, norms, out=values, where=norms > 0)
-            values[norms == 0] = 0.0
+            values[(norms == 0) | np.logical_or.outer(*inner.zeros)] = 0.0
             return values, None if error is None else _change_of_cosine(inner, norms, error, eps)
         values *= self.gamma
         values += self.coef0
@@ -416,13 +426,15 @@ def _change_of_cosine(inner: Inner, norms: F64, error: F64, eps: float) -> F64:
     """The most that cosines change within the errors of the products and of the norms, (m, n)."""
     change = np.divide(error, norms, out=np.full_like(norms, 2.0), where=norms > 0)
     products = inner.row_mean_product, inner.column_mean_product
-    for axis, norms2, size, mean_product in zip((1, 0), inner.norms2(), inner.sizes2(), products, strict=True):
+    for axis, norms2, size, mean_product, zero in zip(
+        (1, 0), inner.norms2(), inner.sizes2(), products, inner.zeros, strict=True
+    ):
         terms = size + 2 * np.abs(mean_product) + inner.mean_norm2
         magnitude = eps * size + 4 * float(np.finfo(np.float64).eps) * terms
         relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
         # Only the cosine of a sample that is exactly 0 has no error: it is 0.
-        change += np.expand_dims(np.where(magnitude > 0, relative, 0.0), axis)
-        change[np.broadcast_to(np.expand_dims(magnitude == 0, axis), change.shape)] = 0.0
+        change += np.expand_dims(relative, axis)
+        change[np.broadcast_to(np.expand_dims(zero, axis), change.shape)] = 0.0
     return np.minimum(change, 2.0)
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
@@ -292,6 +293,41 @@ def test_kernel_matrices_that_are_none():
 
 def laplacian(gram, squared_distances, width):
     return np.exp(-np.sqrt(squared_distances) / width)
+
+
+@pytest.mark.parametrize(
+    ("n_features", "of", "options"),
+    [
+        (200, np.asarray, {}),
+        (200, lambda x: x.astype("f4"), {}),
+        (200, lambda x: x.astype("f4") * np.float32(1e-3), {"precision": "single"}),
+        (9000, csr_matrix, {}),
+        (9000, lambda x: x + np.pi * (x > 0), {"scale": "std"}),
+    ],
+)
+def test_a_sample_of_zeros_has_a_cosine_of_0_without_error(n_features, of, options):
+    x = np.random.default_rng(0).poisson(0.3, (20, n_features)).astype(float)
+    x[3] = 0.0
+    given = of(x)
+    seen = np.asarray(given if isinstance(given, np.ndarray) else x, np.float64)
+    if options.get("scale") == "std":
+        deviation = seen.std(0, ddof=1)
+        seen = seen / np.where(deviation > 0, deviation, 1)
+    expected = SklearnKernelPCA(4, kernel="cosine", eigen_solver="dense").fit(seen)
+    found = KernelPCA(4, kernel="cosine", **options).fit(given)
+    assert all(c["reliable"] for c in found.certificate_["components"])
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-5)
+    new = given[:5]
+    np.testing.assert_allclose(
+        np.abs(found.transform(new)), np.abs(found.eigenvectors_[:5]) * np.sqrt(found.eigenvalues_), atol=1e-5
+    )
+
+
+def test_a_sample_that_rounding_hides_is_not_called_one_of_zeros():
+    x = np.random.default_rng(0).poisson(0.3, (20, 200)).astype(float)
+    x[3] = 1e-17
+    found = KernelPCA(4, kernel="cosine").fit(x)
+    assert not any(c["digits"] for c in found.certificate_["components"])
 
 
 def squared(gram):
