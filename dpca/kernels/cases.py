@@ -22,7 +22,9 @@ SHARE = 0.95
 ASYMMETRIC = 1e-6
 """Largest difference between a kernel matrix and its transpose that is accepted, relative to its largest value."""
 NEGATIVE_SHARE, NEGATIVE_VALUE = 1e-5, 1e-10
-"""Negative eigenvalues beyond these are not rounding: relative to the largest, and absolute (as in scikit-learn)."""
+"""Negative eigenvalues beyond these, and beyond errors, are not rounding: relative to the largest, and absolute (as in scikit-learn)."""
+HIDES = 1e-10
+"""Errors of eigenvalues that are told as what may hide others, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -108,39 +110,53 @@ def solve(
     rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
     centering = _centre(kernel, matrix)
     error = 0.0 if isinstance(noise, Sketch) else noise
-    hidden, rounding = error > rounding, max(rounding, error)  # whether errors of the products may hide eigenvalues
-    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
+    hides, rounding = error > rounding, max(rounding, error)  # whether errors of the products may hide eigenvalues
     reasons: list[str] = []
+    asked = 0
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
+        nonlocal asked
         values, rank = _positive(eigenvalues, max(floor, rounding), largest_rank)
         # The rules for linear PCA need only the largest possible number of eigenvalues.
         chosen = choose(requested, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
-        reasons.append(chosen.reason)
+        asked = largest_rank if requested in (None, "rank") else min(chosen.n_components, largest_rank)
         drops = requested is None or request.remove_zero_eig
+        told = (
+            f", of which {rank} of at most {largest_rank} can be told from rounding" if drops and rank < asked else ""
+        )
+        reasons.append(chosen.reason + told)
         return min(chosen.n_components, rank) if drops else chosen.n_components
 
     factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
     if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
-    n_negative, most_negative = _negative(kernel, factors, limit, request)
+    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
+    n_negative, most_negative = _negative(kernel, factors, SAFETY * rounding, request)
     if n_negative:
         remarks.append(
             f"kernel {kernel} is not positive semidefinite: {n_negative} eigenvalues are negative, down to "
             f"{most_negative:.1e} of the largest in magnitude; they were left out"
         )
     values, rank = _positive(factors.eigenvalues, max(factors.floor, rounding), largest_rank)
+    kept = factors.vectors.shape[1]
+    hidden = max(asked - max(kept, rank), 0) if hides else 0
+    if hidden and limit > HIDES * factors.eigenvalues[0]:
+        remarks.append(
+            f"kernel {kernel}: up to {hidden} further components were left out, since errors of its values are up to "
+            f"{min(limit / float(factors.eigenvalues[0] or 1.0), 1.0):.1e} of the largest eigenvalue"
+        )
     spectrum = Spectrum(
         eigenvalues=values,
         vectors=factors.vectors,
-        total=factors.total if rank or hidden else 0.0,
+        total=factors.total if rank or hides else 0.0,
         rank=rank,
         largest_rank=largest_rank,
-        errors=np.full(factors.vectors.shape[1], np.inf),
+        errors=np.full(kept, np.inf),
         supported=1.0,
         n_samples=n,
         divisor=n - request.ddof,
         residuals=factors.residuals,
+        hidden=hidden,
     )
     spectrum = spectrum.signed(spectrum.signs)
     if isinstance(noise, Sketch):
@@ -197,11 +213,11 @@ def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) 
     """
     eigenvalues = factors.eigenvalues
     magnitude = max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
-    beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
+    beyond = max(NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE, limit)
     if request.indefinite == "error":
         all_requested = request.n_components is None
         _refuse_negative(kernel, eigenvalues if all_requested else eigenvalues[: factors.vectors.shape[1]], beyond)
-    negative = eigenvalues[eigenvalues < -max(beyond, limit)]
+    negative = eigenvalues[eigenvalues < -beyond]
     return int(negative.size), float(negative.min() / magnitude) if negative.size else 0.0
 
 

@@ -53,6 +53,8 @@ ROUNDED = 0.1
 """A kernel of new samples is refused if rounding changes it by more than this share of its size."""
 INDEPENDENT = 1e-3
 """Errors of a kernel's values are not assumed to be independent above this share of the largest value."""
+SINGLE = 1e-12
+"""Products with a larger relative error may be better in double precision."""
 ALONE, SATURATED, FLAT = 1e-3, 1e-6, 1e-9
 
 
@@ -215,8 +217,16 @@ class Kernel:
         ------
         ConfigError
             When a value is not finite.
+        PrecisionError
+            When products in single precision do not tell most samples from each other, and gamma is their median.
         """
         if "gamma" in USES.get(self.name, ()) and math.isnan(self.gamma):
+            if eps > SINGLE:
+                raise PrecisionError(
+                    f"kernel {self.name}: model.gamma is median, but products in single precision can't tell most samples from each other",
+                    "Set model.precision: double, or model.gamma to a number.",
+                    key="model.gamma",
+                )
             raise ConfigError(
                 f"kernel {self.name}: model.gamma is median, but the median of the squared distances between samples is 0: "
                 "most are alike",

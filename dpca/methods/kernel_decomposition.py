@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.config.model import Model
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, PrecisionError
 from dpca.execution.stage import Runner
 from dpca.kernels import cases as kernel_cases
 from dpca.kernels.cases import Case
@@ -62,7 +62,8 @@ class _Solved:
     @property
     def weakest(self) -> Spectrum:
         """The spectrum with the most components that are not supported."""
-        return max((case.spectrum for case in self.cases), key=lambda spectrum: int(spectrum.lacking.sum()))
+        spectra = [case.spectrum for case in self.cases]
+        return max(spectra, key=lambda spectrum: int(spectrum.lacking.sum()) + spectrum.hidden)
 
 
 def decompose_kernels(
@@ -163,12 +164,16 @@ class _Cases:
                 matrix, noise = kernel.matrix(inner, gram.rounding)
                 known = gram.sketch if kernel.name == "linear" and gram.sketch is not None else noise
                 cases.append(self._solve(f"{gram.rung.name} of kernel {kernel.digest}", kernel, matrix, known, most))
-            except ConfigError as error:
+            except (ConfigError, PrecisionError) as error:
                 if not kernels.sweep:
                     raise
-                cases.append(kernel_cases.failed(kernel, error.message, n, self._request))
+                failed = kernel_cases.failed(kernel, error.message, n, self._request)
+                if isinstance(error, PrecisionError):  # another solver may give an answer
+                    failed = replace(failed, spectrum=replace(failed.spectrum, hidden=n - 1))
+                cases.append(failed)
         if all(case.problem for case in cases):
-            raise ConfigError(
+            error_type = PrecisionError if any(case.spectrum.hidden for case in cases) else ConfigError
+            raise error_type(
                 f"no kernel of the sweep gave an answer: {cases[0].problem}", "Choose other parameters.", "model.kernel"
             )
         return _Solved(attempt, tuple(cases), gram)

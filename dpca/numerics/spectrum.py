@@ -49,6 +49,8 @@ class Spectrum:
     """Whether `eigenvalues` has all of them; if not, that none larger was missed is proved, or its chance is known."""
     enough: float = RELIABLE
     """Largest relative error of a singular value that counts as reliable."""
+    hidden: int = 0
+    """Components that were asked for and left out, since errors of the products may hide them."""
 
     @property
     def n_components(self) -> int:
@@ -147,6 +149,11 @@ class Spectrum:
         Components with sigma = 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
         """
         return ~self.reliable & (np.arange(self.n_components) < self.largest_rank) & (self.total > 0)
+
+    @property
+    def suffices(self) -> bool:
+        """Whether no other solver might find more of what was asked for."""
+        return not (self.lacking.any() or self.hidden)
 
     @property
     def whitening(self) -> F64:

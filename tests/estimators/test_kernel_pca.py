@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import dpca
 from dpca import KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.methods.kernel_decomposition import caveats_of_kernels
 from tests.clusters import local_cluster
 from tests.drawn import examples
 from tests.estimators.checks import all_checks_of
@@ -393,6 +394,43 @@ def test_single_precision_goes_on_to_double_where_components_need_it():
     np.testing.assert_allclose(found.eigenvalues_[:4], exact[:4], rtol=1e-5)
     single = KernelPCA(6, kernel="linear", precision="single").fit(x)
     assert [c["reliable"] for c in single.certificate_["components"]] == [True] * 3 + [False] * 3
+
+
+def one_apart(g):
+    return np.where(np.arange(20)[:, None] == 7, 1e4, 1.0) * g.standard_normal((20, 200))
+
+
+def near_pairs(g):
+    some = g.standard_normal((20, 200))
+    return np.where(np.arange(20)[:, None] % 2, np.roll(some, 1, 0) + 1e-5 * g.standard_normal((20, 200)), some)
+
+
+def alike(g):
+    """Most samples, to products in single precision."""
+    return np.where(np.arange(20)[:, None] < 2, 1e3, 0.0) + 1e-2 * g.standard_normal((20, 200))
+
+
+def tight_clusters(g):
+    return 10 * g.standard_normal((3, 200))[np.arange(20) % 3] + 1e-4 * g.standard_normal((20, 200))
+
+
+@pytest.mark.parametrize("data", [one_apart, near_pairs, alike, tight_clusters])
+@pytest.mark.parametrize("options", [{"kernel": "rbf", "gamma": "median"}, {"kernel": "poly"}, {"kernel": "cosine"}])
+def test_all_components_are_those_of_double_precision_where_single_hides_some(data, options):
+    x = data(np.random.default_rng(0)).astype("f4")
+    double = KernelPCA(precision="double", **options).fit(x)
+    found = KernelPCA(**options).fit(x)
+    assert len(found.eigenvalues_) == len(double.eigenvalues_)
+    assert all(c["reliable"] for c in found.certificate_["components"])
+
+
+def test_components_that_errors_hide_are_told():
+    x = one_apart(np.random.default_rng(0)).astype("f4")
+    found = KernelPCA(kernel="rbf", precision="single").fit(x)
+    assert len(found.eigenvalues_) == 0
+    (note,) = caveats_of_kernels(found.certificate_)
+    assert "up to 19 further components were left out, since errors of its values are up to" in note
+    assert "0 of at most 19 can be told from rounding" in found.certificate_["n_components"]["reason"]
 
 
 def test_training_data_that_changed_are_an_error(tmp_path):
