@@ -47,7 +47,7 @@ def inner_of(rows: Samples) -> Inner:
     # An entry of A K A' is off by about rounding sqrt(e_i e_j), with e the norms that rows had if samples were orthogonal.
     zero = _of_zeros(rows)
     r, exposed = np.where(zero, -c, r), np.where(zero, c, transformed.exposed)
-    return Inner(matrix, squares, squares, r, r, c, exposed, exposed)
+    return Inner(matrix, squares, squares, r, r, c, exposed, exposed, first=0)
 
 
 def _of_zeros(rows: Samples) -> NDArray[np.bool_]:

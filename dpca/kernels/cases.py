@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
-from dpca.kernels.kernel import Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
+from dpca.kernels.kernel import EPS, Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.dimension import Eigenvalues, NComponents, choose
@@ -107,16 +108,23 @@ def solve(
     """
     n, requested = len(matrix), request.n_components
     remarks = notes(kernel, matrix)
-    rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
-    centering = _centre(kernel, matrix)
-    error = 0.0 if isinstance(noise, Sketch) else noise
-    hides, rounding = error > rounding, max(rounding, error)  # whether errors of the products may hide eigenvalues
+    # Values are rounded by half of their last bit.
+    rounding = EPS / 2 * max(longest_row(matrix[rows]) for rows in blocks(n))
+    centering, asymmetry = _centre(kernel, matrix)
+    measured, semidefinite = isinstance(noise, Sketch), kernel.semidefinite and not isinstance(noise, Sketch)
+    error = 0.0 if isinstance(noise, Sketch) else noise + asymmetry
+    hides = error > rounding  # whether errors of the products may hide eigenvalues
     reasons: list[str] = []
     asked = 0
 
+    def limit_of(eigenvalues: F64) -> float:
+        """How far eigenvalues may be off. Where only errors make one negative, it measures them."""
+        below = -float(eigenvalues.min(initial=0.0)) if semidefinite else 0.0
+        return (1.0 if measured else SAFETY) * max(rounding + error, below)
+
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
         nonlocal asked
-        values, rank = _positive(eigenvalues, max(floor, rounding), largest_rank)
+        values, rank = _positive(eigenvalues, max(floor, limit_of(eigenvalues)), largest_rank)
         # The rules for linear PCA need only the largest possible number of eigenvalues.
         chosen = choose(requested, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
         asked = largest_rank if requested in (None, "rank") else min(chosen.n_components, largest_rank)
@@ -127,17 +135,17 @@ def solve(
         reasons.append(chosen.reason + told)
         return min(chosen.n_components, rank) if drops else chosen.n_components
 
-    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
+    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=semidefinite))
     if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
-    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
-    n_negative, most_negative = _negative(kernel, factors, SAFETY * rounding, request)
+    limit = limit_of(factors.eigenvalues)
+    n_negative, most_negative = _negative(kernel, factors, math.inf if kernel.semidefinite else limit, request)
     if n_negative:
         remarks.append(
             f"kernel {kernel} is not positive semidefinite: {n_negative} eigenvalues are negative, down to "
             f"{most_negative:.1e} of the largest in magnitude; they were left out"
         )
-    values, rank = _positive(factors.eigenvalues, max(factors.floor, rounding), largest_rank)
+    values, rank = _positive(factors.eigenvalues, max(factors.floor, limit), largest_rank)
     kept = factors.vectors.shape[1]
     hidden = max(asked - max(kept, rank), 0) if hides else 0
     if hidden and limit > HIDES * factors.eigenvalues[0]:
@@ -176,18 +184,20 @@ def solve(
     )
 
 
-def _centre(kernel: Kernel, matrix: F64) -> Centering:
-    """Centre a kernel matrix, (n, n), in place.
+def _centre(kernel: Kernel, matrix: F64) -> tuple[Centering, float]:
+    """Centre a kernel matrix, (n, n), in place; returns the means, and by how much it is not symmetric then.
 
     Raises
     ------
     InputError
         When it is not symmetric, also when it is centred.
     """
-    asymmetry = _asymmetry(matrix)
+    asymmetry, _ = _asymmetry(matrix)
     centering = Centering.of(matrix)
     centering.apply(matrix)
-    if asymmetry and _asymmetry(matrix):  # asymmetry that centring removes does not matter
+    Centering.of(matrix).apply(matrix)  # means were rounded, by as much in a whole row
+    remaining, size = _asymmetry(matrix)
+    if asymmetry and remaining:  # asymmetry that centring removes does not matter
         precomputed = kernel.name == "precomputed"
         raise InputError(
             f"kernel {kernel} is not symmetric: it is {asymmetry}",
@@ -196,7 +206,7 @@ def _centre(kernel: Kernel, matrix: F64) -> Centering:
             else "A kernel of two samples must not depend on their order.",
             key="input.uri" if precomputed else "model.kernel",
         )
-    return centering
+    return centering, size
 
 
 def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) -> tuple[int, float]:
@@ -257,16 +267,17 @@ def _refuse_negative(kernel: Kernel, eigenvalues: F64, beyond: float) -> None:
         )
 
 
-def _asymmetry(matrix: F64) -> str:
-    """The samples between which a matrix differs most from its transpose, in words; empty where that is rounding."""
-    worst, i, j, largest = 0.0, 0, 0, 0.0
+def _asymmetry(matrix: F64) -> tuple[str, float]:
+    """The samples between which a matrix differs most from its transpose, in words, empty where that is rounding; its largest row."""
+    worst, i, j, largest, size = 0.0, 0, 0, 0.0, 0.0
     for rows in blocks(len(matrix)):
         difference = np.abs(matrix[rows] - matrix[:, rows].T)
+        size = max(size, longest_row(difference))
         largest = max(largest, float(np.abs(matrix[rows]).max()))
         at = int(difference.argmax())
         if difference.flat[at] > worst:
             worst, (i, j) = float(difference.flat[at]), divmod(at, len(matrix))
             i += rows.start
     if worst <= ASYMMETRIC * largest:
-        return ""
-    return f"{matrix[i, j]:.6g} between samples {i} and {j}, but {matrix[j, i]:.6g} between {j} and {i}"
+        return "", size
+    return f"{matrix[i, j]:.6g} between samples {i} and {j}, but {matrix[j, i]:.6g} between {j} and {i}", size

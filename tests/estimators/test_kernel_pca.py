@@ -381,6 +381,10 @@ def test_duplicates_and_constants():
     fit = KernelPCA(kernel="rbf").fit(x)
     assert len(fit.eigenvalues_) == 4
     np.testing.assert_allclose(fit.transform(x)[::3], fit.transform(x)[1::3], atol=1e-12)
+    many = random_array(1, (20, 40), "f8")[np.random.default_rng(0).integers(0, 20, 100)]
+    for gamma in (1e-3, 1e-6, 1e-9):  # where the kernel is nearly constant, means round as much as values
+        found = KernelPCA(kernel="rbf", gamma=gamma).fit(many)
+        assert len(found.eigenvalues_) == len(np.unique(many, axis=0)) - 1
     assert KernelPCA(kernel="rbf").fit_transform(np.ones((6, 10))).shape == (6, 0)
     np.testing.assert_array_equal(KernelPCA(2, kernel="rbf").fit_transform(np.ones((6, 10))), 0)
 
