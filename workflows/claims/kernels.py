@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -111,6 +112,11 @@ def tanh(x: Decimal) -> Decimal:
     return ((1 - fallen) / (1 + fallen)).copy_sign(x)
 
 
+def power(degree: Decimal, x: Decimal) -> Decimal:
+    """Not a number for a negative base and a degree that is no integer: such a kernel is not defined."""
+    return Decimal("nan") if x < 0 and degree % 1 else x**degree
+
+
 def cosines(gram: Exact) -> Exact:
     """Of samples; 0 where one is 0."""
     norms = each(Decimal.sqrt)(np.diagonal(gram))
@@ -119,36 +125,36 @@ def cosines(gram: Exact) -> Exact:
 
 
 BUILT_IN: dict[str, Callable[[Products, dict[str, Decimal]], Exact]] = {
-    "linear": lambda p, v: p.gram,
+    "linear": lambda p, _: p.gram,
     "rbf": lambda p, v: each(Decimal.exp)(-v["gamma"] * p.distances),
-    "poly": lambda p, v: (v["gamma"] * p.gram + v["coef0"]) ** v["degree"],
+    "poly": lambda p, v: each(partial(power, v["degree"]))(v["gamma"] * p.gram + v["coef0"]),
     "sigmoid": lambda p, v: each(tanh)(v["gamma"] * p.gram + v["coef0"]),
-    "cosine": lambda p, v: cosines(p.gram),
+    "cosine": lambda p, _: cosines(p.gram),
 }
 
 
-def laplacian(gram: Any, squared_distances: Any, width: Any) -> Any:
+def laplacian(_: Any, squared_distances: Any, width: Any) -> Any:
     """As users write it."""
     return np.exp(-np.sqrt(squared_distances) / width)
 
 
-def energy(gram: Any, squared_distances: Any, width: Any) -> Any:
+def energy(_: Any, squared_distances: Any, width: Any) -> Any:
     """Minus the distance, whose centred matrix is positive semidefinite."""
     return -np.sqrt(squared_distances) / width
 
 
-def rational(gram: Any, squared_distances: Any, width: Any) -> Any:
+def rational(_: Any, squared_distances: Any, width: Any) -> Any:
     """A rational quadratic kernel."""
     return 1 / (1 + squared_distances / width**2)
 
 
-def own_cosine(gram: Any, width: Any) -> Any:
+def own_cosine(gram: Any) -> Any:
     """A function that takes the norms from the diagonal."""
     norms = np.sqrt(np.diagonal(gram))
     return gram / norms / norms[:, None]
 
 
-def of_single(gram: Any, squared_distances: Any, width: Any) -> Any:
+def of_single(_: Any, squared_distances: Any, width: Any) -> Any:
     """A function that computes in single precision."""
     return np.exp(-(squared_distances / width**2).astype("f4"))
 
@@ -157,7 +163,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[[Products, Decimal], Exact]] = {
     laplacian: lambda p, width: each(Decimal.exp)(-each(Decimal.sqrt)(p.distances) / width),
     energy: lambda p, width: -each(Decimal.sqrt)(p.distances) / width,
     rational: lambda p, width: 1 / (1 + p.distances / width**2),
-    own_cosine: lambda p, width: cosines(p.gram),
+    own_cosine: lambda p, _: cosines(p.gram),
     of_single: lambda p, width: each(Decimal.exp)(-p.distances / width**2),
 }
 """Kernels as users give them, and the same in Decimal."""
@@ -223,10 +229,8 @@ def exact_gram(x: NDArray[Any], about_mean: bool) -> Exact:
     """X X' of samples, (n, n), without rounding, or of samples less their mean."""
     mantissas, exponents = np.frexp(np.asarray(x, np.float64))
     lowest = int(exponents[mantissas != 0].min(initial=0)) - 53
-    whole = np.array(
-        [int(m * 2.0**53) << int(e) - 53 - lowest if m else 0 for m, e in zip(mantissas.flat, exponents.flat)]
-    )
-    whole = whole.astype(object).reshape(x.shape)
+    pairs = zip((mantissas * 2.0**53).flat, exponents.flat, strict=True)
+    whole = np.array([int(m) << int(e) - 53 - lowest if m else 0 for m, e in pairs], object).reshape(x.shape)
     divisor = Decimal(1)
     if about_mean:
         whole = len(x) * whole - whole.sum(axis=0)
@@ -262,12 +266,12 @@ def _of_run(kind: str, x: NDArray[Any], run: str, products: dict[bool, Products]
     from dpca.errors import DpcaError
     from dpca.methods.kernel_decomposition import caveats_of_kernels
 
-    parameters, known = dict(RUNS[run]), dict[Any, NDArray[Any]]()
+    parameters, known = dict(RUNS[run]), dict[Any, NDArray[Any] | None]()
     exact = products[parameters.get("center", False)]
     distances = products[False].distances.astype(np.float64)
     width = float(np.sqrt(np.median(distances[np.triu_indices(len(x), 1)]))) or 1.0
     if callable(parameters["kernel"]):
-        parameters["kernel_params"] = {"width": width}
+        parameters["kernel_params"] = {} if parameters["kernel"] is own_cosine else {"width": width}
     for precision in PRECISIONS:
         try:
             with np.errstate(all="ignore"):
@@ -281,8 +285,10 @@ def _of_run(kind: str, x: NDArray[Any], run: str, products: dict[bool, Products]
             else:
                 values = {"gamma": gamma, "degree": estimator.degree, "coef0": estimator.coef0}
                 kernel = BUILT_IN[estimator.kernel](exact, {name: Decimal(value) for name, value in values.items()})
-            known[gamma] = singular_values(kernel)
+            known[gamma] = None if any(value.is_nan() for value in kernel.flat) else singular_values(kernel)
         true, certificate = known[gamma], estimator.certificate_
+        if true is None:
+            continue
         for component in certificate["components"]:
             value, index = component["singular_value"], component["index"]
             if value > 0:
