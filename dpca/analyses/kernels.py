@@ -108,7 +108,7 @@ def kernel_pca(
     asked = Kernels((kernel,), (gamma,), (float(degree),), (float(coef0),))
     (one,) = asked.cases(n_features, inner)
     matrix, noise = one.matrix(inner, rows.products.rounding)
-    request = cases.Request(n_components, 1, remove_zero_eig=False, indefinite="truncate")
+    request = cases.Request(n_components, 1, remove_zero_eig=False, indefinite="truncate", of_samples=not rows.of_pairs)
     found = cases.solve(one, matrix, noise, request, rows.n - 1, lambda finish: finish())
     spectrum = found.spectrum
     per_component = {

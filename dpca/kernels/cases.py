@@ -38,6 +38,8 @@ class Request:
     """Whether components with eigenvalue 0 are left out."""
     indefinite: Indefinite
     """How negative eigenvalues are handled."""
+    of_samples: bool = True
+    """Whether products are those of samples; divided by a count for each two, they may have negative eigenvalues themselves."""
 
 
 @dataclass(frozen=True)
@@ -81,23 +83,24 @@ class Case:
 def solve(
     kernel: Kernel,
     matrix: F64,
-    noise: float | Sketch,
+    noise: float,
     request: Request,
     largest_rank: int,
     eigensolve: Callable[[Callable[[], Factors]], Factors],
     labels: NDArray[Any] | None = None,
+    sketch: Sketch | None = None,
 ) -> Case:
     """Kernel PCA of a kernel matrix: H k H = V diag(lambda) V' with H = I - 11'/n, and scores V diag(sqrt(lambda)).
 
     Parameters
     ----------
     kernel, matrix : the kernel and its matrix, (n, n), which is centred in place
-    noise : error of the eigenvalues through the precision of the products; or a sketch of the true centred matrix,
-        which measures it
+    noise : error of the eigenvalues through the precision of the products
     request : number of components, and the handling of negative eigenvalues
     largest_rank : upper bound of the rank, n - 1 or less
     eigensolve : runs the eigensolve that is passed to it, or returns the factors of an earlier run
     labels : of each sample, (n,)
+    sketch : of the true centred matrix, which measures the error of each component
 
     Raises
     ------
@@ -111,20 +114,22 @@ def solve(
     # Values are rounded by half of their last bit.
     rounding = EPS / 2 * max(longest_row(matrix[rows]) for rows in blocks(n))
     centering, asymmetry = _centre(kernel, matrix)
-    measured, semidefinite = isinstance(noise, Sketch), kernel.semidefinite and not isinstance(noise, Sketch)
-    error = 0.0 if isinstance(noise, Sketch) else noise + asymmetry
+    error, positive = noise + asymmetry, kernel.semidefinite and request.of_samples
     hides = error > rounding  # whether errors of the products may hide eigenvalues
     reasons: list[str] = []
     asked = 0
 
     def limit_of(eigenvalues: F64) -> float:
         """How far eigenvalues may be off. Where only errors make one negative, it measures them."""
-        below = -float(eigenvalues.min(initial=0.0)) if semidefinite else 0.0
-        return (1.0 if measured else SAFETY) * max(rounding + error, below)
+        return SAFETY * max(rounding + error, -float(eigenvalues.min(initial=0.0)) if positive else 0.0)
+
+    def ranked(eigenvalues: F64, floor: float) -> tuple[F64, int]:
+        """Eigenvalues, and how many are not 0; with a sketch those that errors hide have no digits, and need not be."""
+        return _positive(eigenvalues, max(floor, rounding if sketch else limit_of(eigenvalues)), largest_rank)
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
         nonlocal asked
-        values, rank = _positive(eigenvalues, max(floor, limit_of(eigenvalues)), largest_rank)
+        values, rank = ranked(eigenvalues, floor)
         # The rules for linear PCA need only the largest possible number of eigenvalues.
         chosen = choose(requested, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
         asked = largest_rank if requested in (None, "rank") else min(chosen.n_components, largest_rank)
@@ -135,23 +140,23 @@ def solve(
         reasons.append(chosen.reason + told)
         return min(chosen.n_components, rank) if drops else chosen.n_components
 
-    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=semidefinite))
+    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=positive and sketch is None))
     if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
     limit = limit_of(factors.eigenvalues)
-    n_negative, most_negative = _negative(kernel, factors, math.inf if kernel.semidefinite else limit, request)
+    n_negative, most_negative = _negative(kernel, factors, math.inf if positive else limit, request)
     if n_negative:
         remarks.append(
             f"kernel {kernel} is not positive semidefinite: {n_negative} eigenvalues are negative, down to "
             f"{most_negative:.1e} of the largest in magnitude; they were left out"
         )
-    values, rank = _positive(factors.eigenvalues, max(factors.floor, limit), largest_rank)
-    kept = factors.vectors.shape[1]
-    hidden = max(asked - max(kept, rank), 0) if hides else 0
-    if hidden and limit > HIDES * factors.eigenvalues[0]:
+    values, rank = ranked(factors.eigenvalues, factors.floor)
+    kept, largest = factors.vectors.shape[1], float(factors.eigenvalues[0])
+    left_out = max(asked - max(kept, rank), 0)
+    if left_out and limit > HIDES * largest:
         remarks.append(
-            f"kernel {kernel}: up to {hidden} further components were left out, since errors of its values are up to "
-            f"{min(limit / float(factors.eigenvalues[0] or 1.0), 1.0):.1e} of the largest eigenvalue"
+            f"kernel {kernel}: up to {left_out} further components were left out, since errors of its values are up to "
+            f"{min(limit / (largest or 1.0), 1.0):.1e} of the largest eigenvalue"
         )
     spectrum = Spectrum(
         eigenvalues=values,
@@ -164,13 +169,13 @@ def solve(
         n_samples=n,
         divisor=n - request.ddof,
         residuals=factors.residuals,
-        hidden=hidden,
+        hidden=left_out if hides else 0,
     )
     spectrum = spectrum.signed(spectrum.signs)
-    if isinstance(noise, Sketch):
-        bounds = noise.residuals(spectrum.vectors, values[: spectrum.n_components])
+    if sketch is None:
+        bounds = limit + factors.residuals * max(largest, 0.0)
     else:
-        bounds = limit + factors.residuals * max(float(factors.eigenvalues[0]), 0.0)
+        bounds = sketch.residuals(spectrum.vectors, values[: spectrum.n_components])
     spectrum = judged(spectrum, bounds, 2)
     return Case(
         kernel,

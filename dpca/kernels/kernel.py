@@ -137,10 +137,9 @@ class Inner:
         return self._cleared(errors)
 
     def errors_of_distances(self, eps: float) -> F64:
-        """Errors of squared distances, (m, n); a sample has no distance from itself, and no error of that."""
+        """Errors of squared distances, (m, n), from independent ones of three products; none of a sample from itself."""
         row, column = self.sizes2()
-        errors = 2 * self.sizes()
-        errors += row[:, None] + column
+        errors = np.hypot(np.hypot(row[:, None], column), 2 * self.sizes())
         errors *= eps
         errors[self._same] = 0.0
         return errors
@@ -327,7 +326,7 @@ class Kernel:
             norms = np.sqrt(row2)[:, None] * np.sqrt(column2)
             np.divide(values, norms, out=values, where=norms > 0)
             values[(norms == 0) | np.logical_or.outer(*inner.zeros)] = 0.0
-            return values, None if error is None else _change_of_cosine(inner, norms, error, eps)
+            return values, None if error is None else _change_of_cosine(inner, values, norms, error, eps)
         values *= self.gamma
         size = np.abs(values) if eps else None
         values += self.coef0
@@ -491,7 +490,7 @@ class Kernels:
         return [choices[parameter] for parameter in USES.get(name, ())]
 
 
-def _change_of_cosine(inner: Inner, norms: F64, error: F64, eps: float) -> F64:
+def _change_of_cosine(inner: Inner, cosines: F64, norms: F64, error: F64, eps: float) -> F64:
     """The most that cosines change within the errors of the products and of the norms, (m, n)."""
     change = np.divide(error, norms, out=np.full_like(norms, 2.0), where=norms > 0)
     products = inner.row_mean_product, inner.column_mean_product
@@ -500,9 +499,11 @@ def _change_of_cosine(inner: Inner, norms: F64, error: F64, eps: float) -> F64:
     ):
         terms = size + 2 * np.abs(mean_product) + inner.mean_norm2
         magnitude = eps * size + 4 * EPS * terms
-        relative = np.divide(magnitude, norms2, out=np.full_like(norms2, 2.0), where=norms2 > 0)
+        relative = np.divide(magnitude, norms2, out=np.ones_like(norms2), where=norms2 > 0)
+        known = np.expand_dims(relative < 1, axis)
+        change += np.abs(cosines) * np.expand_dims(1 / np.sqrt(1 - np.minimum(relative, 0.99)) - 1, axis)
+        change[np.broadcast_to(~known, change.shape)] = 2.0
         # Only the cosine of a sample that is exactly 0 has no error: it is 0.
-        change += np.expand_dims(relative, axis)
         change[np.broadcast_to(np.expand_dims(zero, axis), change.shape)] = 0.0
     return np.minimum(change, 2.0)
 

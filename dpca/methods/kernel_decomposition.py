@@ -162,8 +162,9 @@ class _Cases:
             most = min(n - 1, d) if kernel.name == "linear" else n - 1
             try:
                 matrix, noise = kernel.matrix(inner, gram.rounding)
-                known = gram.sketch if kernel.name == "linear" and gram.sketch is not None else noise
-                cases.append(self._solve(f"{gram.rung.name} of kernel {kernel.digest}", kernel, matrix, known, most))
+                sketch = gram.sketch if kernel.name == "linear" else None
+                name = f"{gram.rung.name} of kernel {kernel.digest}"
+                cases.append(self._solve(name, kernel, matrix, noise, most, sketch))
             except (ConfigError, PrecisionError) as error:
                 if not kernels.sweep:
                     raise
@@ -198,13 +199,15 @@ class _Cases:
         kernels, model = self._kernels, self.model
         return kernel_cases.Request(model.n_components, model.rules.ddof, kernels.remove_zero_eig, kernels.indefinite)
 
-    def _solve(self, name: str, kernel: Kernel, matrix: F64, noise: float | Sketch, most: int) -> Case:
+    def _solve(
+        self, name: str, kernel: Kernel, matrix: F64, noise: float, most: int, sketch: Sketch | None = None
+    ) -> Case:
         """One case; `most` is the largest possible rank."""
 
         def eigensolve(finish: Callable[[], Factors]) -> Factors:
             return self.stages.eigensolve(name, finish, len(matrix), self.run_plan.eigensolve_threads)
 
-        return kernel_cases.solve(kernel, matrix, noise, self._request, most, eigensolve, self.labels)
+        return kernel_cases.solve(kernel, matrix, noise, self._request, most, eigensolve, self.labels, sketch)
 
 
 def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:
