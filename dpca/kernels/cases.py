@@ -83,7 +83,7 @@ class Case:
 def solve(
     kernel: Kernel,
     matrix: F64,
-    noise: float,
+    noise: F64,
     request: Request,
     largest_rank: int,
     eigensolve: Callable[[Callable[[], Factors]], Factors],
@@ -95,7 +95,7 @@ def solve(
     Parameters
     ----------
     kernel, matrix : the kernel and its matrix, (n, n), which is centred in place
-    noise : error of the eigenvalues through the precision of the products
+    noise : error of each row through the precision of the products, (n,), as of `Kernel.matrix`
     request : number of components, and the handling of negative eigenvalues
     largest_rank : upper bound of the rank, n - 1 or less
     eigensolve : runs the eigensolve that is passed to it, or returns the factors of an earlier run
@@ -114,7 +114,7 @@ def solve(
     # Values are rounded by half of their last bit.
     rounding = EPS / 2 * max(longest_row(matrix[rows]) for rows in blocks(n))
     centering, asymmetry = _centre(kernel, matrix)
-    error, positive = noise + asymmetry, kernel.semidefinite and request.of_samples
+    error, positive = float(noise.max()) + asymmetry, kernel.semidefinite and request.of_samples
     hides = error > rounding  # whether errors of the products may hide eigenvalues
     reasons: list[str] = []
     asked = 0
@@ -173,7 +173,10 @@ def solve(
     )
     spectrum = spectrum.signed(spectrum.signs)
     if sketch is None:
-        bounds = limit + factors.residuals * max(largest, 0.0)
+        # Of each component by its own samples; where eigenvalues below 0 show larger errors than were expected, all have them.
+        own = rounding + asymmetry + _combined(noise, spectrum.vectors)
+        bounds = own * (limit / (rounding + error or 1.0)) if np.isfinite(limit) else np.full(kept, np.inf)
+        bounds = bounds + factors.residuals * max(largest, 0.0)
     else:
         bounds = sketch.residuals(spectrum.vectors, values[: spectrum.n_components])
     spectrum = judged(spectrum, bounds, 2)
@@ -212,6 +215,12 @@ def _centre(kernel: Kernel, matrix: F64) -> tuple[Centering, float]:
             key="input.uri" if precomputed else "model.kernel",
         )
     return centering, size
+
+
+def _combined(noise: F64, vectors: F64) -> F64:
+    """sqrt(sum_j v_j^2 noise_j^2) for each vector of norm 1, (n, k)."""
+    largest = float(noise.max()) or 1.0
+    return np.asarray(largest * np.sqrt((noise / largest) ** 2 @ vectors**2))
 
 
 def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) -> tuple[int, float]:

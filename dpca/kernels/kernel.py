@@ -236,8 +236,8 @@ class Kernel:
         """An identifier that no other kernel has: a resumed run may have other kernels."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
-    def matrix(self, inner: Inner, eps: float = 0.0) -> tuple[F64, float]:
-        """The kernel matrix, (m, n), and the error of its eigenvalues.
+    def matrix(self, inner: Inner, eps: float = 0.0) -> tuple[F64, F64]:
+        """The kernel matrix, (m, n), and the error of each row, (m,).
 
         Parameters
         ----------
@@ -246,10 +246,11 @@ class Kernel:
 
         Returns
         -------
-        matrix, noise : the error of an entry G_ij is about eps |x_i| |x_j|, that of the kernel's entry its largest
-            change over this range of its argument. A symmetric matrix of independent errors changes eigenvalues by about the
-            norm of its longest row (Bandeira and van Handel, Annals of Probability 44, 2016); one of large errors, which are
-            not independent, by at most the largest row sum (Gershgorin)
+        matrix, noise : the error of an entry G_ij is about eps |x_i| |x_j|, that of the kernel's entry, E_ij, its largest
+            change over this range of its argument. With independent errors |E v|^2 is about sum_j v_j^2 |E_j|^2 for a vector
+            v, and no eigenvalue changes by much more than the longest row (Bandeira and van Handel, Annals of Probability
+            44, 2016); with large ones, which are not independent, |E v|^2 <= max_i t_i sum_j v_j^2 t_j with the row sums t
+            (Schur), and none by more than the largest (Gershgorin). So that is |E_j|, or sqrt(t_j max_i t_i)
 
         Raises
         ------
@@ -273,18 +274,19 @@ class Kernel:
             )
         if self.about_mean:
             inner = inner.about_mean()
-        matrix, noise, total = np.empty(inner.products.shape), 0.0, 0.0
+        matrix, dependent = np.empty(inner.products.shape), False
+        lengths, sums = np.zeros(len(matrix)), np.zeros(len(matrix))
         # A function may take any value of the matrix for another one.
         for rows in blocks(len(matrix)) if self.function is None else (slice(0, len(matrix)),):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 matrix[rows], change = self._of(inner.of_rows(rows), eps)
                 if change is not None:
-                    noise = np.maximum(noise, longest_row(change))
-                    if change.max(initial=0.0) > INDEPENDENT * max(1e-300, np.abs(matrix[rows]).max(initial=0.0)):
-                        total = np.maximum(total, change.sum(axis=1).max(initial=0.0))
+                    lengths[rows], sums[rows] = row_lengths(change), change.sum(axis=1)
+                    largest = max(1e-300, np.abs(matrix[rows]).max(initial=0.0))
+                    dependent |= bool(change.max(initial=0.0) > INDEPENDENT * largest)
             self._check(matrix[rows], rows.start)
-        noise = float(np.maximum(noise, total))  # np.maximum keeps NaN
-        return matrix, noise if np.isfinite(noise) else math.inf
+        noise = np.maximum(lengths, np.sqrt(sums) * np.sqrt(sums.max(initial=0.0))) if dependent else lengths
+        return matrix, np.where(np.isfinite(noise), noise, np.inf)
 
     def of_new(self, inner: Inner, eps: float) -> F64:
         """The kernel between new samples and those of a fit, (m, n).
@@ -300,7 +302,8 @@ class Kernel:
         """
         if self.function is not None:
             return self.matrix(inner)[0]
-        matrix, noise = self.matrix(inner, eps)
+        matrix, errors = self.matrix(inner, eps)
+        noise = float(errors.max(initial=0.0))
         # Between distant samples a bounded kernel is nearly 0, and rounding may double that: compare with its largest value.
         size = max(longest_row(matrix), 1.0 if self.name in BOUNDED else 0.0)
         if noise > ROUNDED * max(size, 1e-300):
@@ -510,11 +513,16 @@ def _change_of_cosine(inner: Inner, cosines: F64, norms: F64, error: F64, eps: f
 
 def longest_row(values: F64) -> float:
     """The largest norm of a row, without overflow of the squares."""
+    return float(row_lengths(values).max(initial=0.0))
+
+
+def row_lengths(values: F64) -> F64:
+    """The norm of each row, (m,), without overflow of the squares; that of the largest value in all where one is not finite."""
     largest = float(np.abs(values).max(initial=0.0))
     if not 0 < largest < math.inf:
-        return largest
+        return np.full(len(values), largest)
     scaled = values / largest
-    return largest * float(np.sqrt(np.einsum("ij,ij->i", scaled, scaled).max()))
+    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
 
 
 def blocks(n: int) -> Iterator[slice]:

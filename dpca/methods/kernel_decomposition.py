@@ -18,7 +18,7 @@ from dpca.errors import ConfigError, PrecisionError
 from dpca.execution.stage import Runner
 from dpca.kernels import cases as kernel_cases
 from dpca.kernels.cases import Case
-from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, longest_row
+from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, row_lengths
 from dpca.methods.climb import climb
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import Decomposition, counts_of, guarded, streamed
@@ -185,7 +185,7 @@ class _Cases:
         self.stages.passes += 1
         self.stages.bytes_decoded += layout.bytes
         eps = float(np.finfo(layout.dtype).eps) if layout.dtype.kind == "f" else 0.0
-        noise = eps * longest_row(matrix)
+        noise = eps * row_lengths(matrix)
         case = self._solve("precomputed", Kernel("precomputed"), matrix, noise, len(matrix) - 1)
         return _Solved(self.run_plan.attempts[0], (case,), None)
 
@@ -200,7 +200,7 @@ class _Cases:
         return kernel_cases.Request(model.n_components, model.rules.ddof, kernels.remove_zero_eig, kernels.indefinite)
 
     def _solve(
-        self, name: str, kernel: Kernel, matrix: F64, noise: float, most: int, sketch: Sketch | None = None
+        self, name: str, kernel: Kernel, matrix: F64, noise: F64, most: int, sketch: Sketch | None = None
     ) -> Case:
         """One case; `most` is the largest possible rank."""
 
