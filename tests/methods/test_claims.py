@@ -54,11 +54,12 @@ def test_single_precision_that_is_asked_for_is_not_called_reliable_where_it_is_n
         ("clusters 1e-9 wide", ["laplacian()", "energy()"]),
         ("an outlier, float32", ["laplacian()", "rational()", "of_single()", "rbf"]),
         ("a row of zeros", ["own_cosine()", "cosine"]),
+        ("steep values, float64", ["poly, degree 20"]),
     ],
 )
 def test_claims_hold_of_any_kernel(kind, runs):
     """A part of the campaign of kernels, where claims were violated."""
-    found = kernels.found_of(kind, 24, 1, runs)
+    found = kernels.found_of(kind, 24, 0, runs)
     claims = [one for one in found if isinstance(one, kernels.Claim) and one.digits > 0]
     assert len(claims) > 10
     assert not [one for one in claims if one.beyond > kernels.FACTOR or (one.reliable and one.error > 1e-2)]
