@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.samples import Samples
-from dpca.derived.gram import matrix_of, with_mean
+from dpca.derived.gram import blocks, matrix_of, with_mean
 from dpca.derived.operators import F64
 from dpca.errors import ConfigError
 from dpca.kernels import cases
 from dpca.kernels.kernel import USES, Inner, Kernels
 from dpca.numerics.sketch import RELIABLE
 
+NEARLY = 1e-3
+"""How far a norm of products in single precision may be off."""
 NAMES = tuple(name for name in USES if name != "precomputed")
 
 
@@ -42,7 +45,24 @@ def inner_of(rows: Samples) -> Inner:
     squares = np.diagonal(matrix).copy()
     r, c = centred.chain.apply(of_mean)[:, 0], max(float(mean[:, 0] @ of_mean[:, 0]), 0.0)
     # An entry of A K A' is off by about rounding sqrt(e_i e_j), with e the norms that rows had if samples were orthogonal.
-    return Inner(matrix, squares, squares, r, r, c, transformed.exposed, transformed.exposed)
+    zero = _of_zeros(rows)
+    r, exposed = np.where(zero, -c, r), np.where(zero, c, transformed.exposed)
+    return Inner(matrix, squares, squares, r, r, c, exposed, exposed, first=0)
+
+
+def _of_zeros(rows: Samples) -> NDArray[np.bool_]:
+    """Which rows are made of samples of zeros alone (`dpca.numerics.preprocess.of_zeros`), (rows,)."""
+    products, zero = rows.products, np.ones(rows.n, bool)
+    norms2, c = products.norms2(about_mean=True), products.mean_norm2
+    # Norms from products are not those that were marked, but close; K of no samples has no mean.
+    nonzero = np.flatnonzero((products.mean_product != -c) | (np.abs(norms2 - c) > NEARLY * c))
+    if len(nonzero) == products.n:
+        return np.zeros(rows.n, bool)
+    for some in blocks(len(nonzero)):
+        alone = np.zeros((products.n, len(nonzero[some])))
+        alone[nonzero[some], np.arange(alone.shape[1])] = 1.0
+        zero &= ~rows.chain.apply(alone).any(axis=1)
+    return zero
 
 
 def distances(rows: Samples) -> tuple[F64, float]:
@@ -88,7 +108,7 @@ def kernel_pca(
     asked = Kernels((kernel,), (gamma,), (float(degree),), (float(coef0),))
     (one,) = asked.cases(n_features, inner)
     matrix, noise = one.matrix(inner, rows.products.rounding)
-    request = cases.Request(n_components, 1, remove_zero_eig=False, indefinite="truncate")
+    request = cases.Request(n_components, 1, remove_zero_eig=False, indefinite="truncate", of_samples=not rows.of_pairs)
     found = cases.solve(one, matrix, noise, request, rows.n - 1, lambda finish: finish())
     spectrum = found.spectrum
     per_component = {

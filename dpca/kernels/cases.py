@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import ConfigError, InputError
-from dpca.kernels.kernel import Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
+from dpca.kernels.kernel import EPS, Centering, Indefinite, Inner, Kernel, blocks, longest_row, notes
 from dpca.numerics.accumulators.factors import F64, Factors
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.dimension import Eigenvalues, NComponents, choose
@@ -22,7 +23,9 @@ SHARE = 0.95
 ASYMMETRIC = 1e-6
 """Largest difference between a kernel matrix and its transpose that is accepted, relative to its largest value."""
 NEGATIVE_SHARE, NEGATIVE_VALUE = 1e-5, 1e-10
-"""Negative eigenvalues beyond these are not rounding: relative to the largest, and absolute (as in scikit-learn)."""
+"""Negative eigenvalues beyond these, and beyond errors, are not rounding: relative to the largest, and absolute (as in scikit-learn)."""
+HIDES = 1e-10
+"""Errors of eigenvalues that are told as what may hide others, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Request:
     """Whether components with eigenvalue 0 are left out."""
     indefinite: Indefinite
     """How negative eigenvalues are handled."""
+    of_samples: bool = True
+    """Whether products are those of samples; divided by a count for each two, they may have negative eigenvalues themselves."""
 
 
 @dataclass(frozen=True)
@@ -78,23 +83,24 @@ class Case:
 def solve(
     kernel: Kernel,
     matrix: F64,
-    noise: float | Sketch,
+    noise: F64,
     request: Request,
     largest_rank: int,
     eigensolve: Callable[[Callable[[], Factors]], Factors],
     labels: NDArray[Any] | None = None,
+    sketch: Sketch | None = None,
 ) -> Case:
     """Kernel PCA of a kernel matrix: H k H = V diag(lambda) V' with H = I - 11'/n, and scores V diag(sqrt(lambda)).
 
     Parameters
     ----------
     kernel, matrix : the kernel and its matrix, (n, n), which is centred in place
-    noise : error of the eigenvalues through the precision of the products; or a sketch of the true centred matrix,
-        which measures it
+    noise : error of each row through the precision of the products, (n,), as of `Kernel.matrix`
     request : number of components, and the handling of negative eigenvalues
     largest_rank : upper bound of the rank, n - 1 or less
     eigensolve : runs the eigensolve that is passed to it, or returns the factors of an earlier run
     labels : of each sample, (n,)
+    sketch : of the true centred matrix, which measures the error of each component
 
     Raises
     ------
@@ -105,49 +111,76 @@ def solve(
     """
     n, requested = len(matrix), request.n_components
     remarks = notes(kernel, matrix)
-    rounding = float(np.finfo(np.float64).eps) * max(longest_row(matrix[rows]) for rows in blocks(n))
-    centering = _centre(kernel, matrix)
-    error = 0.0 if isinstance(noise, Sketch) else noise
-    hidden, rounding = error > rounding, max(rounding, error)  # whether errors of the products may hide eigenvalues
-    limit = 0.0 if isinstance(noise, Sketch) else SAFETY * rounding
+    # Values are rounded by half of their last bit.
+    rounding = EPS / 2 * max(longest_row(matrix[rows]) for rows in blocks(n))
+    centering, asymmetry = _centre(kernel, matrix)
+    error, positive = float(noise.max()) + asymmetry, kernel.semidefinite and request.of_samples
+    hides = error > rounding  # whether errors of the products may hide eigenvalues
     reasons: list[str] = []
+    asked = 0
+
+    def limit_of(eigenvalues: F64) -> float:
+        """How far eigenvalues may be off. Where only errors make one negative, it measures them."""
+        return SAFETY * max(rounding + error, -float(eigenvalues.min(initial=0.0)) if positive else 0.0)
+
+    def ranked(eigenvalues: F64, floor: float) -> tuple[F64, int]:
+        """Eigenvalues, and how many are not 0; with a sketch those that errors hide have no digits, and need not be."""
+        return _positive(eigenvalues, max(floor, rounding if sketch else limit_of(eigenvalues)), largest_rank)
 
     def choosing(eigenvalues: F64, floor: float, total: float) -> int:
-        values, rank = _positive(eigenvalues, max(floor, rounding), largest_rank)
+        nonlocal asked
+        values, rank = ranked(eigenvalues, floor)
         # The rules for linear PCA need only the largest possible number of eigenvalues.
         chosen = choose(requested, Eigenvalues(values, rank, n, max(1, largest_rank), True, total))
-        reasons.append(chosen.reason)
+        asked = largest_rank if requested in (None, "rank") else min(chosen.n_components, largest_rank)
         drops = requested is None or request.remove_zero_eig
+        told = (
+            f", of which {rank} of at most {largest_rank} can be told from rounding" if drops and rank < asked else ""
+        )
+        reasons.append(chosen.reason + told)
         return min(chosen.n_components, rank) if drops else chosen.n_components
 
-    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=False))
+    factors = eigensolve(lambda: eigh(matrix, choosing, semidefinite=positive and sketch is None))
     if not reasons:  # the factors come from an earlier run
         choosing(factors.eigenvalues, factors.floor, factors.total)
-    n_negative, most_negative = _negative(kernel, factors, limit, request)
+    limit = limit_of(factors.eigenvalues)
+    n_negative, most_negative = _negative(kernel, factors, math.inf if positive else limit, request)
     if n_negative:
         remarks.append(
             f"kernel {kernel} is not positive semidefinite: {n_negative} eigenvalues are negative, down to "
             f"{most_negative:.1e} of the largest in magnitude; they were left out"
         )
-    values, rank = _positive(factors.eigenvalues, max(factors.floor, rounding), largest_rank)
+    values, rank = ranked(factors.eigenvalues, factors.floor)
+    kept, largest = factors.vectors.shape[1], float(factors.eigenvalues[0])
+    left_out = max(asked - max(kept, rank), 0)
+    if left_out and limit > HIDES * largest:
+        remarks.append(
+            f"kernel {kernel}: up to {left_out} further components were left out, since errors of its values are up to "
+            f"{min(limit / (largest or 1.0), 1.0):.1e} of the largest eigenvalue"
+        )
     spectrum = Spectrum(
         eigenvalues=values,
         vectors=factors.vectors,
-        total=factors.total if rank or hidden else 0.0,
+        total=factors.total if rank or hides else 0.0,
         rank=rank,
         largest_rank=largest_rank,
-        errors=np.full(factors.vectors.shape[1], np.inf),
+        errors=np.full(kept, np.inf),
         supported=1.0,
         n_samples=n,
         divisor=n - request.ddof,
         residuals=factors.residuals,
+        hidden=left_out if hides else 0,
     )
     spectrum = spectrum.signed(spectrum.signs)
-    if isinstance(noise, Sketch):
-        bounds = noise.residuals(spectrum.vectors, values[: spectrum.n_components])
+    if sketch is None:
+        # Of each component by its own samples; where eigenvalues below 0 show larger errors than were expected, all have them.
+        own = rounding + asymmetry + _combined(noise, spectrum.vectors)
+        bounds = own * (limit / (rounding + error or 1.0)) if np.isfinite(limit) else np.full(kept, np.inf)
+        bounds = bounds + factors.residuals * max(largest, 0.0)
     else:
-        bounds = limit + factors.residuals * max(float(factors.eigenvalues[0]), 0.0)
-    spectrum = judged(spectrum, bounds, 2)
+        bounds = sketch.residuals(spectrum.vectors, values[: spectrum.n_components])
+    # The trace has the errors of all, and negative eigenvalues: what is beyond the components is the sum of the others.
+    spectrum = replace(judged(spectrum, bounds, 2), total_off=np.inf, rest_off=max(values.size - kept, 0) * limit)
     return Case(
         kernel,
         spectrum,
@@ -160,18 +193,20 @@ def solve(
     )
 
 
-def _centre(kernel: Kernel, matrix: F64) -> Centering:
-    """Centre a kernel matrix, (n, n), in place.
+def _centre(kernel: Kernel, matrix: F64) -> tuple[Centering, float]:
+    """Centre a kernel matrix, (n, n), in place; returns the means, and by how much it is not symmetric then.
 
     Raises
     ------
     InputError
         When it is not symmetric, also when it is centred.
     """
-    asymmetry = _asymmetry(matrix)
+    asymmetry, _ = _asymmetry(matrix)
     centering = Centering.of(matrix)
     centering.apply(matrix)
-    if asymmetry and _asymmetry(matrix):  # asymmetry that centring removes does not matter
+    Centering.of(matrix).apply(matrix)  # means were rounded, by as much in a whole row
+    remaining, size = _asymmetry(matrix)
+    if asymmetry and remaining:  # asymmetry that centring removes does not matter
         precomputed = kernel.name == "precomputed"
         raise InputError(
             f"kernel {kernel} is not symmetric: it is {asymmetry}",
@@ -180,7 +215,13 @@ def _centre(kernel: Kernel, matrix: F64) -> Centering:
             else "A kernel of two samples must not depend on their order.",
             key="input.uri" if precomputed else "model.kernel",
         )
-    return centering
+    return centering, size
+
+
+def _combined(noise: F64, vectors: F64) -> F64:
+    """sqrt(sum_j v_j^2 noise_j^2) for each vector of norm 1, (n, k)."""
+    largest = float(noise.max()) or 1.0
+    return np.asarray(largest * np.sqrt((noise / largest) ** 2 @ vectors**2))
 
 
 def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) -> tuple[int, float]:
@@ -197,11 +238,11 @@ def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) 
     """
     eigenvalues = factors.eigenvalues
     magnitude = max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)
-    beyond = NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE
+    beyond = max(NEGATIVE_SHARE * magnitude + NEGATIVE_VALUE, limit)
     if request.indefinite == "error":
         all_requested = request.n_components is None
         _refuse_negative(kernel, eigenvalues if all_requested else eigenvalues[: factors.vectors.shape[1]], beyond)
-    negative = eigenvalues[eigenvalues < -max(beyond, limit)]
+    negative = eigenvalues[eigenvalues < -beyond]
     return int(negative.size), float(negative.min() / magnitude) if negative.size else 0.0
 
 
@@ -241,16 +282,17 @@ def _refuse_negative(kernel: Kernel, eigenvalues: F64, beyond: float) -> None:
         )
 
 
-def _asymmetry(matrix: F64) -> str:
-    """The samples between which a matrix differs most from its transpose, in words; empty where that is rounding."""
-    worst, i, j, largest = 0.0, 0, 0, 0.0
+def _asymmetry(matrix: F64) -> tuple[str, float]:
+    """The samples between which a matrix differs most from its transpose, in words, empty where that is rounding; its largest row."""
+    worst, i, j, largest, size = 0.0, 0, 0, 0.0, 0.0
     for rows in blocks(len(matrix)):
         difference = np.abs(matrix[rows] - matrix[:, rows].T)
+        size = max(size, longest_row(difference))
         largest = max(largest, float(np.abs(matrix[rows]).max()))
         at = int(difference.argmax())
         if difference.flat[at] > worst:
             worst, (i, j) = float(difference.flat[at]), divmod(at, len(matrix))
             i += rows.start
     if worst <= ASYMMETRIC * largest:
-        return ""
-    return f"{matrix[i, j]:.6g} between samples {i} and {j}, but {matrix[j, i]:.6g} between {j} and {i}"
+        return "", size
+    return f"{matrix[i, j]:.6g} between samples {i} and {j}, but {matrix[j, i]:.6g} between {j} and {i}", size

@@ -132,8 +132,6 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
                 inside = within(slab, tile)
                 mean, divisor = (values[inside].reshape(-1) for values in fitted_tile)
                 of_slab = None if coefficients is None else coefficients[(slice(None), *inside)]
-                reduced = np.nan_to_num(mean / divisor)
-                sums.mean_norm2 += float(reduced @ reduced)
                 region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
                 raw, other = old.read(region), new.read(beside)
                 for x, y in zip(
@@ -148,6 +146,7 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
                     sums.columns += x.squares
                     sums.row_mean_product += y.mean_product
                     sums.column_mean_product += x.mean_product
+                    sums.mean_norm2 += x.mean_norm2
                 report(raw.nbytes + other.nbytes)
     return sums
 

@@ -31,7 +31,7 @@ class Decomposed(Protocol):
         ...
 
     @property
-    def hidden(self) -> str:
+    def unread(self) -> str:
         """The rule for the number of components whose eigenvalues rounding hides; empty for none."""
         ...
 
@@ -91,8 +91,8 @@ def climb(
             stages.choose(f"{name} failed ({error.message}), so {following.rung.name} is tried")
             continue
         written = True
-        if following is not None and (solved.hidden or solved.weakest.lacking.any()):
-            why = f"rounding hides what {solved.hidden} reads" if solved.hidden else _lacking(solved.weakest)
+        if following is not None and (solved.unread or not solved.weakest.suffices):
+            why = f"rounding hides what {solved.unread} reads" if solved.unread else _lacking(solved.weakest)
             stages.choose(f"{name}: {why}, so {following.rung.name} is tried")
             continue
         if completion is None:
@@ -100,7 +100,7 @@ def climb(
         if following is None or not _refuted(stages.ledger, attempt.rung):
             solved = completion.write(solved)  # so that no name holds the matrix during the second pass
             solved = completion.complete(solved, f"of {name}" if again else "")
-            if following is None or not solved.weakest.lacking.any():
+            if following is None or solved.weakest.suffices:
                 break
             _refute(stages.ledger, attempt.rung)
         again = True
@@ -123,6 +123,8 @@ def _refute(ledger: Ledger | None, rung: Rung) -> None:
 
 def _lacking(spectrum: Spectrum) -> str:
     """The first component that a solver does not support, and by how much, in words."""
+    if not spectrum.lacking.any():
+        return f"it can tell {spectrum.rank} eigenvalues from 0, where {spectrum.rank + spectrum.hidden} may differ from it"
     index = int(np.argmax(spectrum.lacking))
     ratio = spectrum.singular_values[index] / (spectrum.singular_values[0] or 1.0)
     size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
@@ -131,7 +133,7 @@ def _lacking(spectrum: Spectrum) -> str:
 
 def _verdict(rung: Rung, spectrum: Spectrum, run_plan: RunPlan) -> str:
     """Which solver gave the answer, and what it lacks, in words."""
-    if not spectrum.lacking.any():
+    if spectrum.suffices:
         return f"{rung.name} supports every component that was asked for"
     if run_plan.too_large:
         return f"{rung.name}: {_lacking(spectrum)}; {run_plan.too_large[0].name} does not fit the memory"

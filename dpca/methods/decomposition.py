@@ -309,7 +309,7 @@ class _Completion:
                 f"The error of what is left out is smallest at {solved.curve.n_components} of {len(solved.curve.errors) - 1} components that were "
                 "tried: noise is correlated along the samples, as in time series, or there are as many components"
             )
-        if solved.hidden:
+        if solved.unread:
             return AssumptionError(
                 f"{self.data.name}: model.n_components is {self.model.n_components}, which reads eigenvalues that rounding of the products in "
                 f"{solved.attempt.rung.name} hides",

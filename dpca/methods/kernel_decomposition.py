@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.config.model import Model
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, PrecisionError
 from dpca.execution.stage import Runner
 from dpca.kernels import cases as kernel_cases
 from dpca.kernels.cases import Case
-from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, longest_row
+from dpca.kernels.kernel import USES, Inner, Kernel, Kernels, row_lengths
 from dpca.methods.climb import climb
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import Decomposition, counts_of, guarded, streamed
@@ -62,10 +62,11 @@ class _Solved:
     @property
     def weakest(self) -> Spectrum:
         """The spectrum with the most components that are not supported."""
-        return max((case.spectrum for case in self.cases), key=lambda spectrum: int(spectrum.lacking.sum()))
+        spectra = [case.spectrum for case in self.cases]
+        return max(spectra, key=lambda spectrum: int(spectrum.lacking.sum()) + spectrum.hidden)
 
     @property
-    def hidden(self) -> str:
+    def unread(self) -> str:
         """None: the rules for kernels read the rank alone."""
         return ""
 
@@ -166,14 +167,19 @@ class _Cases:
             most = min(n - 1, d) if kernel.name == "linear" else n - 1
             try:
                 matrix, noise = kernel.matrix(inner, gram.rounding)
-                known = gram.sketch if kernel.name == "linear" and gram.sketch is not None else noise
-                cases.append(self._solve(f"{gram.rung.name} of kernel {kernel.digest}", kernel, matrix, known, most))
-            except ConfigError as error:
+                sketch = gram.sketch if kernel.name == "linear" else None
+                name = f"{gram.rung.name} of kernel {kernel.digest}"
+                cases.append(self._solve(name, kernel, matrix, noise, most, sketch))
+            except (ConfigError, PrecisionError) as error:
                 if not kernels.sweep:
                     raise
-                cases.append(kernel_cases.failed(kernel, error.message, n, self._request))
+                failed = kernel_cases.failed(kernel, error.message, n, self._request)
+                if isinstance(error, PrecisionError):  # another solver may give an answer
+                    failed = replace(failed, spectrum=replace(failed.spectrum, hidden=n - 1))
+                cases.append(failed)
         if all(case.problem for case in cases):
-            raise ConfigError(
+            error_type = PrecisionError if any(case.spectrum.hidden for case in cases) else ConfigError
+            raise error_type(
                 f"no kernel of the sweep gave an answer: {cases[0].problem}", "Choose other parameters.", "model.kernel"
             )
         return _Solved(attempt, tuple(cases), gram)
@@ -184,7 +190,7 @@ class _Cases:
         self.stages.passes += 1
         self.stages.bytes_decoded += layout.bytes
         eps = float(np.finfo(layout.dtype).eps) if layout.dtype.kind == "f" else 0.0
-        noise = eps * longest_row(matrix)
+        noise = eps * row_lengths(matrix)
         case = self._solve("precomputed", Kernel("precomputed"), matrix, noise, len(matrix) - 1)
         return _Solved(self.run_plan.attempts[0], (case,), None)
 
@@ -198,13 +204,15 @@ class _Cases:
         kernels, model = self._kernels, self.model
         return kernel_cases.Request(model.n_components, model.rules.ddof, kernels.remove_zero_eig, kernels.indefinite)
 
-    def _solve(self, name: str, kernel: Kernel, matrix: F64, noise: float | Sketch, most: int) -> Case:
+    def _solve(
+        self, name: str, kernel: Kernel, matrix: F64, noise: F64, most: int, sketch: Sketch | None = None
+    ) -> Case:
         """One case; `most` is the largest possible rank."""
 
         def eigensolve(finish: Callable[[], Factors]) -> Factors:
             return self.stages.eigensolve(name, finish, len(matrix), self.run_plan.eigensolve_threads)
 
-        return kernel_cases.solve(kernel, matrix, noise, self._request, most, eigensolve, self.labels)
+        return kernel_cases.solve(kernel, matrix, noise, self._request, most, eigensolve, self.labels, sketch)
 
 
 def _certificate(solved: _Solved, model: Model) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Solved:
         return self.expected if self.measured is None else self.spectrum
 
     @property
-    def hidden(self) -> str:
+    def unread(self) -> str:
         """The rule for the number of components whose eigenvalues rounding hides; empty for none."""
         return self.chosen.reason if self.chosen.problem == NOT_KNOWN else ""
 

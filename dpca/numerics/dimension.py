@@ -177,14 +177,14 @@ def by_rule(name: str, spectrum: Eigenvalues) -> int | str:
     """The number of components by a rule, or why there is none: where what it reads is not known, its number is not either."""
     number, known = RULES[name](spectrum), True
     if spectrum.total > 0 and spectrum.errors is not None:
-        if name == "rank":
+        if name in ("rank", "mle") and spectrum.rank < spectrum.most:
             # What float64 can't tell from 0 is not in the rank; single precision hides more than that.
-            known = spectrum.rank >= spectrum.most or spectrum.errors.min() <= ROUNDING * spectrum.values[0]
+            known = spectrum.errors.min() <= ROUNDING * spectrum.values[0]
         elif name == "mle":
-            known = spectrum.known(min(spectrum.n_features, spectrum.values.size) - 1)
+            known = spectrum.known(spectrum.most - 1)
         elif name == "broken_stick":
             known = spectrum.errors.max() <= RELIABLE * spectrum.total / spectrum.most**2
-        else:
+        elif name != "rank":
             known = spectrum.known((spectrum.most - 1) // 2)
     return number if known else NOT_KNOWN
 

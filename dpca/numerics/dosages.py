@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 
 from dpca.numerics.feature_panels import FeaturePanels
 from dpca.numerics.panels import Convention, FeatureCounts, FeaturePanel
-from dpca.numerics.preprocess import NotFinite, cleared, in_memory_order, not_lost, places_of, sums
+from dpca.numerics.preprocess import (
+    NotFinite,
+    cleared,
+    in_memory_order,
+    not_lost,
+    of_zeros,
+    places_of,
+    rows_alike,
+    sums,
+)
 from dpca.sources.genotypes import COPIES, MISSING, ROUNDING
 
 F64 = NDArray[np.float64]
@@ -97,6 +106,9 @@ class DosagePanels(FeaturePanels):
         assert rules.convention is not None
         masked = np.zeros(width, bool) if weights is None else np.isnan(weights)
         reference = np.ones(n) if self._reference is None else self._reference
+        zero = rows_alike(block if weights is None else block[:, weights > 0], 0.0)
+        if missing is not None:
+            zero &= ~missing.any(axis=1)
         total = reference @ block
         n_missing = n_absent = np.zeros(width, np.int64)
         if missing is not None:
@@ -121,7 +133,8 @@ class DosagePanels(FeaturePanels):
         combined = self._beside @ block
         combined[0] = level
         products = combined @ block.T
-        squares = np.einsum("nf,nf->n", block, block)
+        squares, mean_norm2 = np.einsum("nf,nf->n", block, block), float(level @ level)
+        squares, mean_product = of_zeros(zero, not_lost(squares, block), products[0], mean_norm2)
         return FeaturePanel(
             start=start,
             stop=stop,
@@ -129,9 +142,9 @@ class DosagePanels(FeaturePanels):
             mean=np.where(gone, np.nan, mean),
             divisor=np.where(gone, np.nan, divisor),
             weights=np.where(gone, np.nan, given),
-            squares=not_lost(squares, block),
-            mean_product=products[0],
-            mean_norm2=float(level @ level),
+            squares=squares,
+            mean_product=mean_product,
+            mean_norm2=mean_norm2,
             n_missing=0 if missing is None else int(n_missing.sum()),
             features=features,
             absent=self._absent(missing, uncounted),

@@ -19,6 +19,8 @@ from dpca.numerics.preprocess import (
     cleared,
     is_constant,
     not_lost,
+    of_zeros,
+    rows_alike,
     scale_of,
     sums,
 )
@@ -210,15 +212,24 @@ class FeaturePanels(Standardizer):
             for first, last, block in self.apply(piece, mean[along], divisor[along], of_piece):
                 with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
-                panel.squares += np.einsum("nf,nf->n", block, block)
-                panel.mean_product += block @ reduced[start + first : start + last]
+                level = reduced[start + first : start + last]
+                squares, norm2 = np.einsum("nf,nf->n", block, block), float(level @ level)
+                squares, mean_product = of_zeros(rows_alike(block, -level), squares, block @ level, norm2)
+                panel.squares += squares
+                panel.mean_product += mean_product
+                panel.mean_norm2 += norm2
             yield panel
 
     def _standardize(
         self, start: int, stop: int, block: F64, missing: NDArray[np.bool_] | None, weights: F64 | None
     ) -> FeaturePanel:
         """Fill, centre, scale and weight a block in place; features that are left out become 0."""
+        zero = rows_alike(block if weights is None else block[:, weights > 0], 0.0)
         about = self._centred(block, missing)
+        if about.missing is not None:
+            zero &= ~about.missing.any(axis=1)
+        if about.fit is not None:
+            zero[:] = False
         divisor, features, gone = self._scaled(block, about, weights)
         centre = np.where(gone, 0.0, about.centre)
         if not self._rules.center:
@@ -239,7 +250,9 @@ class FeaturePanels(Standardizer):
             combined[0] = reduced = centre / back
             products = combined @ block.T
             squares = self._squares(block, remaining, about.integers)
-            mean_product, mean_norm2 = products[0] - float(remaining @ reduced), float(reduced @ reduced)
+            mean_norm2 = float(reduced @ reduced)
+            squares = not_lost(np.maximum(squares, 0.0), block)
+            squares, mean_product = of_zeros(zero, squares, products[0] - float(remaining @ reduced), mean_norm2)
             level = reduced if about.fit is None else about.size / back
             fit = np.zeros(0) if about.fit is None else about.fit.size / back
             clearly = float(squares.sum()) > float(len(block) * CONSTANT**2 * float(level @ level))
@@ -251,7 +264,7 @@ class FeaturePanels(Standardizer):
             mean=np.where(gone, np.nan, centre),
             divisor=np.where(gone, np.nan, divisor),
             weights=np.where(gone, np.nan, given),
-            squares=not_lost(np.maximum(squares, 0.0), block),
+            squares=squares,
             mean_product=mean_product,
             mean_norm2=mean_norm2,
             n_missing=0 if about.missing is None else int(about.missing.sum()),

@@ -192,6 +192,8 @@ class AppliedPanel:
     """Product of each sample with m~ = mean / divisor, also in float64 before rounding."""
     start: int
     stop: int
+    mean_norm2: float = 0.0
+    """m~' m~."""
 
 
 @dataclass

@@ -238,6 +238,29 @@ def sums(block: F64, axis: int = 0) -> F64:
     return total
 
 
+def rows_alike(block: F64, values: F64 | float) -> NDArray[np.bool_]:
+    """Which rows of a block, (n, w), have these values everywhere; only rows that do so far are looked at further on."""
+    values, rows = np.broadcast_to(values, block.shape[1:]), np.arange(len(block))
+    start, width = 0, 1
+    while rows.size and start < len(values):
+        along = slice(start, start + width)
+        rows = rows[(block[rows, along] == values[along]).all(axis=1)]
+        start, width = along.stop, 16 * width
+    alike = np.zeros(len(block), bool)
+    alike[rows] = True
+    return alike
+
+
+def of_zeros(zero: NDArray[np.bool_], squares: F64, mean_product: F64, mean_norm2: float) -> tuple[F64, F64]:
+    """Squared norms about the mean m~, and products with it, by which samples of zeros are known later: |m~|^2 and -|m~|^2 to the bit.
+
+    Sums over features keep that, as all three are added up in the same order. No other sample may have it.
+    """
+    alone = (mean_product == -mean_norm2) & (mean_norm2 > 0)
+    mean_product = np.where(alone, np.nextafter(mean_product, np.inf), mean_product)
+    return np.where(zero, mean_norm2, squares), np.where(zero, -mean_norm2, mean_product)
+
+
 def not_lost(squares: F64, block: F64) -> F64:
     """Sums of squares of each row; the smallest positive number where they underflow to 0 but the row is not zero."""
     return squares if squares.all() else np.where((squares == 0) & block.any(axis=1), SMALLEST, squares)

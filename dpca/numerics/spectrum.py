@@ -65,6 +65,8 @@ class Spectrum:
     """Number of all eigenvalues, with zeros: min(n, d), where n counts what weights of frequency stand for."""
     n_features: int = 0
     """Number of features that are not left out."""
+    hidden: int = 0
+    """Components that were asked for and left out, since errors of the products may hide them."""
 
     @property
     def known_off(self) -> F64:
@@ -197,6 +199,11 @@ class Spectrum:
         Components with sigma = 0 are among them: a matrix that squares sigma can't tell 0 from 1e-9 sigma_1.
         """
         return ~self.reliable & (np.arange(self.n_components) < self.largest_rank) & (self.total > 0)
+
+    @property
+    def suffices(self) -> bool:
+        """Whether no other solver might find more of what was asked for."""
+        return not (self.lacking.any() or self.hidden)
 
     @property
     def whitening(self) -> F64:

@@ -301,6 +301,27 @@ def test_kernels_and_distances_of_what_operators_leave(gram, results):
         gram.kernel_pca("laplacian")
 
 
+def test_rows_of_zeros_have_a_cosine_of_0_whatever_selects_them(tmp_path):
+    counts = np.random.default_rng(0).poisson(0.3, (24, 200)).astype("f4")
+    counts[[3, 4]] = 0
+    np.save(tmp_path / "counts.npy", counts)
+    model = {"n_components": 2, "svd_solver": "gram_eigh", "precision": "single"}
+    config = {
+        "input": {"uri": str(tmp_path / "counts.npy"), "samples_axis": 0},
+        "model": model,
+        "output": {"path": str(tmp_path / "counts"), "report": False},
+    }
+    (tmp_path / "counts.yaml").write_text(yaml.safe_dump(config))
+    assert command("run", str(tmp_path / "counts.yaml")) == 0
+    gram = dpca.open_gram(str(tmp_path / "counts"))
+    some = np.arange(24) % 2 == 1  # one of the two rows of zeros
+    for rows, directly in ((gram, counts), (gram.isel(sample=some), counts[some])):
+        found = rows.kernel_pca("cosine", n_components=3)
+        assert found.certificate["reliable_components"] == 3
+        expected = KernelPCA(3, kernel="cosine", precision="double").fit(directly).eigenvalues_
+        assert_close(found.eigenvalues.values, expected, 1e-5)
+
+
 REST = {
     "mean": (lambda g: g.sel(time=slice("1992", "1996")), lambda x, y: y - x[LATER].mean(0)),
     "climatology": (

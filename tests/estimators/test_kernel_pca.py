@@ -10,6 +10,7 @@ import xarray as xr
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
@@ -19,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import dpca
 from dpca import KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.methods.kernel_decomposition import caveats_of_kernels
 from tests.clusters import local_cluster
 from tests.drawn import examples
 from tests.estimators.checks import all_checks_of
@@ -294,6 +296,41 @@ def laplacian(gram, squared_distances, width):
     return np.exp(-np.sqrt(squared_distances) / width)
 
 
+@pytest.mark.parametrize(
+    ("n_features", "of", "options"),
+    [
+        (200, np.asarray, {}),
+        (200, lambda x: x.astype("f4"), {}),
+        (200, lambda x: x.astype("f4") * np.float32(1e-3), {"precision": "single"}),
+        (9000, csr_matrix, {}),
+        (9000, lambda x: x + np.pi * (x > 0), {"scale": "std"}),
+    ],
+)
+def test_a_sample_of_zeros_has_a_cosine_of_0_without_error(n_features, of, options):
+    x = np.random.default_rng(0).poisson(0.3, (20, n_features)).astype(float)
+    x[3] = 0.0
+    given = of(x)
+    seen = np.asarray(given if isinstance(given, np.ndarray) else x, np.float64)
+    if options.get("scale") == "std":
+        deviation = seen.std(0, ddof=1)
+        seen = seen / np.where(deviation > 0, deviation, 1)
+    expected = SklearnKernelPCA(4, kernel="cosine", eigen_solver="dense").fit(seen)
+    found = KernelPCA(4, kernel="cosine", **options).fit(given)
+    assert all(c["reliable"] for c in found.certificate_["components"])
+    np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=1e-5)
+    new = given[:5]
+    np.testing.assert_allclose(
+        np.abs(found.transform(new)), np.abs(found.eigenvectors_[:5]) * np.sqrt(found.eigenvalues_), atol=1e-5
+    )
+
+
+def test_a_sample_that_rounding_hides_is_not_called_one_of_zeros():
+    x = np.random.default_rng(0).poisson(0.3, (20, 200)).astype(float)
+    x[3] = 1e-17
+    found = KernelPCA(4, kernel="cosine").fit(x)
+    assert not any(c["digits"] for c in found.certificate_["components"])
+
+
 def squared(gram):
     return (gram + 1) ** 2
 
@@ -344,6 +381,10 @@ def test_duplicates_and_constants():
     fit = KernelPCA(kernel="rbf").fit(x)
     assert len(fit.eigenvalues_) == 4
     np.testing.assert_allclose(fit.transform(x)[::3], fit.transform(x)[1::3], atol=1e-12)
+    many = random_array(1, (20, 40), "f8")[np.random.default_rng(0).integers(0, 20, 100)]
+    for gamma in (1e-3, 1e-6, 1e-9):  # where the kernel is nearly constant, means round as much as values
+        found = KernelPCA(kernel="rbf", gamma=gamma).fit(many)
+        assert len(found.eigenvalues_) == len(np.unique(many, axis=0)) - 1
     assert KernelPCA(kernel="rbf").fit_transform(np.ones((6, 10))).shape == (6, 0)
     np.testing.assert_array_equal(KernelPCA(2, kernel="rbf").fit_transform(np.ones((6, 10))), 0)
 
@@ -357,6 +398,43 @@ def test_single_precision_goes_on_to_double_where_components_need_it():
     np.testing.assert_allclose(found.eigenvalues_[:4], exact[:4], rtol=1e-5)
     single = KernelPCA(6, kernel="linear", precision="single").fit(x)
     assert [c["reliable"] for c in single.certificate_["components"]] == [True] * 3 + [False] * 3
+
+
+def one_apart(g):
+    return np.where(np.arange(20)[:, None] == 7, 1e4, 1.0) * g.standard_normal((20, 200))
+
+
+def near_pairs(g):
+    some = g.standard_normal((20, 200))
+    return np.where(np.arange(20)[:, None] % 2, np.roll(some, 1, 0) + 1e-5 * g.standard_normal((20, 200)), some)
+
+
+def alike(g):
+    """Most samples, to products in single precision."""
+    return np.where(np.arange(20)[:, None] < 2, 1e3, 0.0) + 1e-2 * g.standard_normal((20, 200))
+
+
+def tight_clusters(g):
+    return 10 * g.standard_normal((3, 200))[np.arange(20) % 3] + 1e-4 * g.standard_normal((20, 200))
+
+
+@pytest.mark.parametrize("data", [one_apart, near_pairs, alike, tight_clusters])
+@pytest.mark.parametrize("options", [{"kernel": "rbf", "gamma": "median"}, {"kernel": "poly"}, {"kernel": "cosine"}])
+def test_all_components_are_those_of_double_precision_where_single_hides_some(data, options):
+    x = data(np.random.default_rng(0)).astype("f4")
+    double = KernelPCA(precision="double", **options).fit(x)
+    found = KernelPCA(**options).fit(x)
+    assert len(found.eigenvalues_) == len(double.eigenvalues_)
+    assert all(c["reliable"] for c in found.certificate_["components"])
+
+
+def test_components_that_errors_hide_are_told():
+    x = one_apart(np.random.default_rng(0)).astype("f4")
+    found = KernelPCA(kernel="rbf", precision="single").fit(x)
+    assert len(found.eigenvalues_) == 0
+    (note,) = caveats_of_kernels(found.certificate_)
+    assert "up to 19 further components were left out, since errors of its values are up to" in note
+    assert "0 of at most 19 can be told from rounding" in found.certificate_["n_components"]["reason"]
 
 
 def test_training_data_that_changed_are_an_error(tmp_path):

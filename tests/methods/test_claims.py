@@ -11,6 +11,7 @@ from dpca.methods.passes import components_span
 from dpca.numerics.sketch import COLUMNS, Sketch, random_columns
 from dpca.store.ledger import Ledger
 from tests.runs import arrays_of, decompose_array
+from workflows.claims import kernels
 from workflows.claims.kinds import KINDS
 from workflows.claims.measure import FACTOR, SHARE, claims_of
 from workflows.claims.truth import centred, singular_values
@@ -45,6 +46,32 @@ def test_single_precision_that_is_asked_for_is_not_called_reliable_where_it_is_n
     found = decompose_array(x, 2, components=False, precision="single")
     assert found.certificate["reliable_components"] == 1
     assert found.certificate["components"][1]["digits"] < 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs"),
+    [
+        ("clusters 1e-9 wide", ["laplacian()", "energy()"]),
+        ("an outlier, float32", ["laplacian()", "rational()", "of_single()", "rbf"]),
+        ("a row of zeros", ["own_cosine()", "cosine"]),
+        ("steep values, float64", ["poly, degree 20"]),
+    ],
+)
+def test_claims_hold_of_any_kernel(kind, runs):
+    """A part of the campaign of kernels, where claims were violated."""
+    found = kernels.found_of(kind, 24, 0, runs)
+    claims = [one for one in found if isinstance(one, kernels.Claim) and one.digits > 0]
+    assert len(claims) > 10
+    assert not [one for one in claims if one.beyond > kernels.FACTOR or (one.reliable and one.error > 1e-2)]
+    assert sum(one.beyond > 1 for one in claims) <= 1
+    assert not [one for one in found if isinstance(one, kernels.Lost)]
+
+
+def test_a_function_with_some_digits_in_single_precision_has_more_in_double():
+    x = (np.repeat(np.eye(3, 50), 4, axis=0) + 1e-4 * np.random.default_rng(0).standard_normal((12, 50))).astype("f4")
+    found = KernelPCA(kernel=kernels.energy, kernel_params={"width": 1.0}).fit(x)
+    assert found.certificate_["precision"] == "double"
+    assert found.certificate_["reliable_components"] == 11
 
 
 @pytest.mark.long

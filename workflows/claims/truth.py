@@ -54,7 +54,11 @@ def kernel_values(x: NDArray[Any], gamma: float) -> NDArray[Any]:
     squares = np.diagonal(gram)
     kernel = np.exp(-Long(gamma) * np.maximum(squares[:, None] + squares - 2 * gram, 0))
     kernel = kernel - kernel.mean(0)
-    kernel = kernel - kernel.mean(1)[:, None]
+    return centred_values(kernel - kernel.mean(1)[:, None])
+
+
+def centred_values(kernel: NDArray[Any]) -> NDArray[Any]:
+    """Square roots of the eigenvalues of a symmetric matrix in longdouble, descending, 0 for those below 0."""
     vectors = _orthogonal(np.linalg.eigh(np.asarray(kernel, np.float64))[1])
     return np.sqrt(np.maximum(np.sort(_diagonalized(vectors.T @ kernel @ vectors))[::-1], 0))
 
