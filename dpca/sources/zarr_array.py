@@ -72,6 +72,8 @@ class _ZarrReader(Reader):
         self._bare = array.store
         self._files = ChunkFiles.of(array)
         self._absent = absent
+        self._filled: set[str] = set()
+        """Absent chunks that the region in hand met, also those that begin in another."""
         # A chunk is read once, but a shard perhaps by several slabs: remember which shards were counted.
         self._counted: set[str] | None = set() if layout.shards else None
 
@@ -115,7 +117,7 @@ class _ZarrReader(Reader):
             for piece in self._calls(region) if small else (piece for _, piece in self._chunks_in(region)):
                 place = out[within(piece, region)]
                 self._array.get_basic_selection(piece, out=NDBuffer.from_numpy_array(place))
-        if self._store.absent:
+        if self._store.absent or self._filled:
             self._count_absent()
         return out
 
@@ -152,11 +154,14 @@ class _ZarrReader(Reader):
     def _fill_absent(self, index: tuple[int, ...], piece: Region, target: NDArray[Any]) -> None:
         # An array of version 2 may have no fill value; zarr then fills with zeros.
         target[...] = 0 if self._array.fill_value is None else self._array.fill_value
+        key = key_of(self._array, index)
+        self._filled.add(key)
         if self._begins_in(index, piece):
-            self._store.absent.add(key_of(self._array, index))
+            self._store.absent.add(key)
 
     def _count_absent(self) -> None:
-        absent = self._store.absent
+        """Check all absent chunks that were met; those that begin in the region are counted."""
+        absent, self._filled = self._store.absent | self._filled, set()
         if self._absent == "damage":
             raise StorageError(
                 f"{self.layout.name}: {min(absent)} is gone from the copy that was made of it",
@@ -170,6 +175,7 @@ class _ZarrReader(Reader):
                 "Write it, or set input.absent_chunks: fill to read it as the array's fill value "
                 f"({self._array.fill_value}).",
             )
+        absent = self._store.absent
         if self._counted is not None:
             absent = absent - self._counted
             self._counted |= absent

@@ -140,3 +140,19 @@ def test_names_of_dimensions_that_can_be_none_are_not_taken(dims):
     array = zarr.create_array("x.zarr", data=np.eye(3), chunks=(3, 3), zarr_format=2)
     array.attrs["_ARRAY_DIMENSIONS"] = dims
     assert open_source("x.zarr").layout.dims == (None, None)
+
+
+@pytest.mark.parametrize("stored", ["compressed", "uncompressed", "sharded"])
+@pytest.mark.parametrize(
+    ("how", "error", "said"),
+    [("error", DataError, "was never written"), ("damage", StorageError, "is gone from the copy")],
+)
+@pytest.mark.parametrize("region", [slice(0, 4), slice(2, 4), slice(6, 8)])
+def test_an_absent_chunk_is_met_in_any_part_of_it(tmp_path, stored, how, error, said, region):
+    more = {"compressed": {}, "uncompressed": {"compressors": None}, "sharded": {"shards": (8, 8)}}[stored]
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(16, 8), chunks=(8, 8), dtype="f4", **more)
+    array[8:] = 1
+    with ZarrSource(array, "x.zarr", how).open() as reader:
+        reader.read((slice(8, 16), slice(0, 8)))
+        with pytest.raises(error, match=said):
+            reader.read((region, slice(0, 8)))
