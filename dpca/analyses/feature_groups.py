@@ -332,7 +332,7 @@ def _group(rows: Samples, features: Features, name: str) -> _Group:
     transformed = replace(rows, source=Unread(rows.chain.n_in, read)).centred.transformed
     matrix = matrix_of(transformed.products)
     largest = np.array([float(np.trace(matrix)), 0.0])
-    floor = transformed.products.floor(largest, float(transformed.exposed.sum()))
+    floor = transformed.floor(largest)
     return _Group(name, features, weight, matrix, max(floor, transformed.products.rounding * largest[0]))
 
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dpca.analyses.answers import COMPONENT, Answer, Array, row_axis
 from dpca.analyses.samples import Samples
-from dpca.derived.gram import blocks, matrix_of, with_mean
-from dpca.derived.operators import F64
+from dpca.derived.gram import matrix_of, with_mean
+from dpca.derived.operators import F64, blocks
 from dpca.errors import ConfigError
 from dpca.kernels import cases
 from dpca.kernels.kernel import USES, Inner, Kernels
@@ -67,10 +67,10 @@ def _of_zeros(rows: Samples) -> NDArray[np.bool_]:
 
 def distances(rows: Samples) -> tuple[F64, float]:
     """Euclidean distances of the rows from each other, (rows, rows), and the largest error of their squares."""
-    inner, sizes = inner_of(rows), np.sqrt(rows.centred.transformed.exposed)
+    inner = inner_of(rows)
     found = inner.squared_distances()
     np.fill_diagonal(found, 0.0)
-    return np.sqrt(found, out=found), rows.products.rounding * float(2 * sizes.max()) ** 2
+    return np.sqrt(found, out=found), 4 * rows.centred.transformed.largest_error
 
 
 def kernel_pca(

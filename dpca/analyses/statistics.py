@@ -1,8 +1,7 @@
 """Statistics of rows, from products that operators leave: distances, groups compared, a target predicted. No data, and no maps.
 
-All are of the rows about their mean. Where the products of the samples are off by `rounding` (`dpca.derived.gram`), sums of squares are off by
-no more than `rounding` times the squared norms that the rows would have if samples were orthogonal; each certificate has what follows for its
-statistic as `error`, relative.
+All are of the rows about their mean. Sums of squares are off by no more than the norm of the errors of their products (`dpca.derived.rounding`);
+each certificate has what follows for its statistic as `error`, relative.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def permanova(rows: Samples, by: By, permutations: int = 999, seed: int = 0, str
         f"labels can be arranged in {ways:,.0f} ways that differ, fewer than the {permutations:,} permutations: no p value below about "
         f"{1 / ways:.2g} is possible"
     )
-    sizes, noise = groups.sizes, rows.products.rounding * float(moved.exposed.sum())
+    sizes, noise = groups.sizes, moved.error
     error = noise / max(found.between, noise) + 2 * noise / max(found.within, noise)
     p_value = _plain(found.p_value)
     said = f", p {p_value:.3g} ({permutations:,} permutations, seed {seed})" if p_value is not None else ""
@@ -244,7 +243,8 @@ def ridge(
         arrays["predicted_left_out"] = Array(predicted, (dim,))
         axes.append(replace(others.axis, name=dim))
     # A prediction's error is (R y)_i / R_ii with R = (P + alpha I)^-1, and |dR| / |R| is at most |dP| / (smallest + alpha).
-    error = 2 * rows.products.rounding * float(moved.exposed.sum()) / (decomposed.smallest + found.alpha)
+    solved = SMALLEST * float(decomposed.eigenvalues[0])
+    error = 2 * (moved.error + solved) / (decomposed.smallest + found.alpha)
     tried = f" of {len(alphas)} tried" if len(alphas) > 1 else ""
     return _answer(
         "ridge",
@@ -313,7 +313,7 @@ def reml(rows: Samples, target: ArrayLike, covariates: F64 | None = None, name: 
     assert isinstance(fixed, Remainder)
     scale = centred.transformed.products.total / rows.n
     moved = beside.transformed
-    given = likelihood(Decomposed.of(moved), values, scale, fixed.basis)
+    given = likelihood(Decomposed.of(moved), values, scale, np.asarray(fixed.basis, np.float64))
     found = heritability(given)
     alpha = (1 - found.h2) / found.h2 * scale if found.h2 > 0 else None
     ends = {
@@ -321,7 +321,7 @@ def reml(rows: Samples, target: ArrayLike, covariates: F64 | None = None, name: 
         1: "the likelihood is largest at h2 = 1, the end of what is possible: there is no standard error there; are there duplicates, or "
         "more covariates than the samples bear?",
     }
-    error = rows.products.rounding * float(moved.exposed.sum()) / scale
+    error = moved.error / scale
     spread = "" if found.at_boundary else f" +- {found.standard_error:.2g}"
     curve = np.linspace(0.0, given.highest, POINTS)
     return _answer(

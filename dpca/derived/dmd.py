@@ -100,7 +100,7 @@ def dmd(samples: Transformed, times: F64, rank: int | UpTo | None = None) -> Mod
         samples.products.form(weights, weights), samples.products.form(weights, start)[:, 0], rcond=None
     )[0]
     # An eigenvalue moves by what A~ does, times its condition number (Golub and Van Loan, 7.2.2).
-    worst = samples.errors(samples.chain.adjoint(before), variances, exposed).max() * np.linalg.norm(reduced, 2)
+    worst = samples.errors(before, samples.chain.adjoint(before), variances, exposed).max() * np.linalg.norm(reduced, 2)
     conditions = np.linalg.norm(right, axis=0) * np.linalg.norm(np.linalg.inv(right), axis=1)
     exponents = np.log(eigenvalues.conj().astype(complex)) / step
     error = conditions * worst / np.abs(eigenvalues)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.derived.gram import Transformed
-from dpca.derived.operators import Center, Select
+from dpca.derived.operators import Center, Chain, Select
 from dpca.derived.pca import Components, UpTo, leading
 from dpca.errors import ConfigError
 from dpca.numerics.spectrum import reciprocal
@@ -56,20 +56,21 @@ def extended(samples: Transformed, lags: int, step: int = 1, n_components: int |
         )
     starts = np.arange(lags) * step
     shifts = [Select(np.arange(start, start + windows), samples.n) for start in starts]
-    centred = Center(windows)
+    centred = Chain(windows, (Center(windows),))
     exposed = float(sum(samples.exposed[shift.indices].sum() for shift in shifts))
     products = samples.products.beside(shifts).under(centred)
     eigenvalues, vectors, rank = leading(samples, products, n_components, exposed)
     scales = np.sqrt(eigenvalues)
     weights = centred.adjoint(vectors * reciprocal(scales))
-    coefficients = np.stack([samples.chain.adjoint(shift.adjoint(weights)) for shift in shifts])
+    of_rows = np.stack([shift.adjoint(weights) for shift in shifts])
+    coefficients = np.stack([samples.chain.adjoint(of_lag) for of_lag in of_rows])
     return Extended(
         eigenvalues,
         products.total,
         rank,
         vectors * scales,
         coefficients,
-        samples.errors(coefficients, eigenvalues, exposed),
+        samples.errors(of_rows, coefficients, eigenvalues, exposed),
         samples.amplification,
         starts,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal, sparse
 
-from dpca.derived.operators import F64, Matrix, Operator, SparseOperator
+from dpca.derived.operators import EXTENDED, F64, Matrix, Operator, SparseOperator, like
 from dpca.derived.times import regular_step
 from dpca.errors import ConfigError
 
@@ -78,7 +78,14 @@ class Butterworth(Operator):
         return 3 * (2 * len(sections) + 1 - zeros)
 
     def apply(self, matrix: Matrix) -> Matrix:
-        return np.asarray(signal.sosfiltfilt(self.sections, matrix, axis=0, padlen=self.edge))
+        edge, first, last = self.edge, 2 * matrix[:1], 2 * matrix[-1:]
+        padded = np.concatenate([first - matrix[edge:0:-1], matrix, last - matrix[-2 : -edge - 2 : -1]])
+        return self._filtered(self._filtered(padded)[::-1])[::-1][edge : edge + self.n_in]
+
+    def _filtered(self, padded: Matrix) -> Matrix:
+        """F x, forwards, as if the first value had been there for ever."""
+        sections = like(self.sections, padded)
+        return np.asarray(signal.sosfilt(sections, padded, axis=0, zi=_steady(sections)[..., None] * padded[:1])[0])
 
     def adjoint(self, matrix: Matrix) -> Matrix:
         # A = P J F J F E: extend, filter, reverse, filter, reverse, cut. So A' = E' F' J F' J P'.
@@ -95,8 +102,9 @@ class Butterworth(Operator):
 
     def _transposed(self, padded: Matrix) -> Matrix:
         """F' y of the forward filter F x = L x + g x_0, with L' = J L J and g from a start in the steady state of x_0."""
-        found = np.asarray(signal.sosfilt(self.sections, padded[::-1], axis=0))[::-1].copy()
-        start = signal.sosfilt(self.sections, np.zeros(len(padded)), zi=signal.sosfilt_zi(self.sections))[0]
+        sections = like(self.sections, padded)
+        found = np.asarray(signal.sosfilt(sections, padded[::-1], axis=0))[::-1].copy()
+        start = signal.sosfilt(sections, np.zeros(len(padded), sections.dtype), zi=_steady(sections))[0]
         found[0] += start @ padded
         return found
 
@@ -108,7 +116,7 @@ class Weighted(SparseOperator):
 
     @property
     @abstractmethod
-    def weights(self) -> F64:
+    def weights(self) -> Matrix:
         """Of a sample and its neighbours, (window,)."""
 
     @property
@@ -127,6 +135,18 @@ class Weighted(SparseOperator):
         """The samples in the middle of each window; the later of two."""
         middle = len(self.weights) // 2
         return samples[middle : middle + self.n_out]
+
+
+def _steady(sections: Matrix) -> Matrix:
+    """The state of second-order sections, transposed direct form II, that have had the input 1 for ever, (sections, 2): scipy.signal.sosfilt_zi."""
+    states, level = np.empty((len(sections), 2), sections.dtype), sections.dtype.type(1)
+    for state, section in zip(states, sections, strict=True):
+        b, a = section[:3], section[3:]
+        gain = b.sum() / a.sum()
+        state[1] = level * (b[2] - a[2] * gain)
+        state[0] = level * (b[1] - a[1] * gain) + state[1]
+        level *= gain
+    return states
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +170,8 @@ class RunningMean(Weighted):
         return 1.0
 
     @property
-    def weights(self) -> F64:
-        return np.full(self.window, 1 / self.window)
+    def weights(self) -> Matrix:
+        return np.full(self.window, 1 / EXTENDED(self.window))
 
 
 @dataclass(frozen=True, eq=False)

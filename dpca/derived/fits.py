@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpca.derived.operators import EPS, F64, Remainder, finite
+from dpca.derived.operators import EPS, EXTENDED, F64, Remainder, finite, orthonormal
 from dpca.errors import ConfigError
 
 
@@ -36,11 +36,11 @@ class Detrend(Remainder):
 
     @cached_property
     def basis(self) -> Any:
-        """Orthonormal polynomials, (n, degree + 1), by QR of Legendre polynomials, which are nearly so."""
-        times = np.asarray(self.times, np.float64)
+        """Orthonormal polynomials, (n, degree + 1), in the span of Legendre polynomials, which are nearly so."""
+        times = np.asarray(self.times, EXTENDED)
         centred = times - (times.max() + times.min()) / 2
         scaled = centred / np.abs(centred).max()
-        return np.linalg.qr(np.polynomial.legendre.legvander(scaled, self.degree))[0]
+        return orthonormal(np.polynomial.legendre.legvander(scaled, self.degree) / np.sqrt(EXTENDED(len(times))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +73,11 @@ class RegressOut(Remainder):
 
     @cached_property
     def basis(self) -> Any:
-        """An orthonormal basis of the covariates' span, (n, rank): left singular vectors of columns of norm 1."""
-        columns, (n, q) = self._columns, self._columns.shape
-        constant = np.full((n, int(self.intercept)), 1 / np.sqrt(n))
+        """An orthonormal basis of the covariates' span, (n, rank)."""
+        columns, n = self._columns.astype(EXTENDED), len(self._columns)
+        constant = np.full((n, int(self.intercept)), 1 / np.sqrt(EXTENDED(n)))
         sizes = np.linalg.norm(columns, axis=0)
         columns = columns - constant @ (constant.T @ columns)
         norms = np.linalg.norm(columns, axis=0)
         columns = columns[:, norms > n * EPS * sizes] / norms[norms > n * EPS * sizes]
-        vectors, values, _ = np.linalg.svd(columns, full_matrices=False)
-        return np.hstack([constant, vectors[:, values > max(n, q) * EPS * values.max(initial=0.0)]])
+        return np.hstack([constant, orthonormal(columns)])

@@ -9,24 +9,24 @@ not in their products, and so keeps twice the digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from dpca.derived.operators import EPS, F64, Chain, Matrix, Operator, Select
+from dpca.derived import rounding
+from dpca.derived.operators import BLOCK, EPS, F64, Chain, Matrix, Operator, Select, blocks
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.accumulators.gram import eigh
 from dpca.numerics.gram_matrix import GramMatrix
-from dpca.numerics.sketch import SMALLEST
+from dpca.numerics.sketch import COLUMNS
 from dpca.numerics.spectrum import reciprocal
 
 Choose = Callable[[F64], int]
 """The number of vectors, from all eigenvalues, descending."""
-BLOCK = 256
-"""Columns or rows that are transformed together, so that intermediate arrays stay small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +60,16 @@ class Products:
         """Whether the rows are real."""
         return np.isrealobj(self.matrix)
 
-    def floor(self, eigenvalues: F64, exposed: float) -> float:
-        """What an eigenvalue has to exceed to be told from 0: rounding of the eigensolve, which alone makes any negative, and of products.
-
-        Parameters
-        ----------
-        eigenvalues : all of them, (n,)
-        exposed : the trace if samples were orthogonal
-        """
-        solved = max(self.n * EPS * float(eigenvalues.max()), -2 * float(eigenvalues.min()))
-        return max(solved, self.n * EPS * exposed, self.rounding * exposed)
-
     def norms2(self, about_mean: bool) -> F64:
         """|x_i|^2, about the mean or not, (n,)."""
         diagonal = np.diagonal(self.matrix).real
         return np.maximum(diagonal if about_mean else diagonal + 2 * self.mean_product + self.mean_norm2, 0.0)
+
+    def along(self, directions: Matrix, about_mean: bool) -> Matrix:
+        """Rows along random directions among the samples, (n, t), from normal numbers, (n, t)."""
+        sizes = np.sqrt(self.norms2(about_mean))
+        right = directions * reciprocal(sizes)[:, None] / np.sqrt(self.n)
+        return self.cross(right) if about_mean else with_mean(self, right)
 
     def under(self, operator: Operator) -> Products:
         """The products of the rows of A X, whose mean is not removed: A K A^H where A 1 = 0, else A (X X') A^H.
@@ -115,19 +110,6 @@ class Products:
         """K R: the products of each sample with combinations of them."""
         return np.asarray(self.matrix @ right)
 
-    def errors(self, lengths2: F64, eigenvalues: F64, exposed: float) -> F64:
-        """Relative errors of eigenvalues, (k,), each at most its residual in the true matrix.
-
-        A K A^H u - lambda u = A dK A^H u, whose norm is about rounding (sum_i |x_i|^2 |b_i|^2)^(1/2) exposed^(1/2) with b = A^H u; an
-        eigenvalue lies within this of lambda (Parlett, The Symmetric Eigenvalue Problem, theorem 4.5.1).
-
-        Parameters
-        ----------
-        lengths2 : sum_i |x_i|^2 |c_i|^2 for coefficients c = b / sqrt(lambda), (k,)
-        exposed : the trace of A K A^H if samples were orthogonal
-        """
-        return max(self.rounding, SMALLEST) * np.sqrt(lengths2 * exposed * reciprocal(eigenvalues))
-
     def _columns(self, columns: slice, about_mean: bool) -> Matrix:
         """Columns of K or X X'."""
         block = self.matrix[:, columns]
@@ -164,12 +146,13 @@ class FactorProducts:
     def is_real(self) -> bool:
         return np.isrealobj(self.factor)
 
-    def floor(self, eigenvalues: F64, exposed: float) -> float:
-        return max(self.n * EPS, self.rounding) ** 2 * exposed
-
     def norms2(self, about_mean: bool) -> F64:
+        squares: F64 = np.einsum("ij,ij->i", self.factor.conj(), self.factor).real
+        return np.maximum(squares if about_mean else squares + 2 * self.mean_product + self.mean_norm2, 0.0)
+
+    def along(self, directions: Matrix, about_mean: bool) -> Matrix:
         rows = self.factor if about_mean else self._about_zero
-        return np.asarray(np.linalg.norm(rows, axis=1) ** 2)
+        return np.asarray(rows @ np.resize(directions, (rows.shape[1], directions.shape[1])))
 
     def under(self, operator: Operator) -> FactorProducts:
         rows = self.factor if operator.removes_mean else self._about_zero
@@ -190,18 +173,23 @@ class FactorProducts:
     def cross(self, right: Matrix) -> Matrix:
         return np.asarray(self.factor @ (self.factor.conj().T @ right))
 
-    def errors(self, lengths2: F64, eigenvalues: F64, exposed: float) -> F64:
-        """As of Products: |b^H dF|, twice, since lambda is the square of sigma."""
-        return 2 * max(self.rounding, SMALLEST) * np.sqrt(lengths2)
-
     @property
     def _about_zero(self) -> Matrix:
         """F of X instead of X_c: [F + 1 z^H, s 1] with F z = r, and s^2 what c has beyond |z|^2. (n, m + 1)."""
         if not (self.mean_norm2 or self.mean_product.any()):
             return self.factor
-        within = np.linalg.lstsq(self.factor, self.mean_product, rcond=None)[0]
-        beside = np.sqrt(max(self.mean_norm2 - float(np.linalg.norm(within) ** 2), 0.0))
+        within, beside = self._mean
         return np.hstack([self.factor + within, np.full((self.n, 1), beside)])
+
+    @cached_property
+    def _mean(self) -> tuple[F64, float]:
+        """z, (m,), and s: 0 where r and c do not tell them from 0, which are differences of numbers that may be equal."""
+        left, values, right = np.linalg.svd(self.factor, full_matrices=False)
+        along, share = left.T @ self.mean_product, self.n * EPS
+        known = np.abs(along) > share * values[0] * np.sqrt(self.mean_norm2)
+        within = (along[known] / values[known]) @ right[known]
+        rest = self.mean_norm2 - float(np.linalg.norm(within) ** 2)
+        return within, float(np.sqrt(rest)) if rest > share * self.mean_norm2 else 0.0
 
 
 AnyProducts = Products | FactorProducts
@@ -227,9 +215,15 @@ class Transformed:
     chain: Chain
     """A."""
     norms2: F64
-    """|x_i|^2 of the samples, about the mean where A removes it, (n,)."""
+    """|x_i|^2 of the samples, about the mean where A removes it, else the larger of this and that, (n,)."""
     exposed: F64
     """Squared norm of each row if the samples were orthogonal to each other, (p,)."""
+    amplification: float
+    """How much of the samples the operator removes: what errors of K weigh more in A K A^H than in K."""
+    rounded: Matrix
+    """D of `dpca.derived.rounding`: what operators round in the rows, along directions whose squares add up, (p, t)."""
+    mean: F64
+    """|A 1| |m| where the mean m was put back, else 0, (p,)."""
 
     @property
     def n(self) -> int:
@@ -237,21 +231,51 @@ class Transformed:
         return self.products.n
 
     @property
-    def amplification(self) -> float:
-        """How much of the samples the operator removes: what errors of K weigh more in A K A^H than in K."""
-        return float(self.exposed.sum()) / self.products.total
+    def error(self) -> float:
+        """The norm of the errors of their products."""
+        return rounding.of_products(float(self.exposed.sum()), _norm2(self.rounded), self.products.rounding)
+
+    @property
+    def largest_error(self) -> float:
+        """Of an entry of their products."""
+        most = np.square(np.abs(self.rounded)).sum(axis=1).max()
+        return rounding.of_products(float(self.exposed.max()), float(most), self.products.rounding)
 
     def rank(self, eigenvalues: F64, exposed: float | None = None) -> int:
         """The number of eigenvalues, descending, that can be told from 0."""
-        exposed = float(self.exposed.sum()) if exposed is None else exposed
-        return int(np.count_nonzero(eigenvalues > self.products.floor(eigenvalues, exposed)))
+        return int(np.count_nonzero(eigenvalues > self.floor(eigenvalues, exposed)))
 
-    def errors(self, coefficients: Matrix, eigenvalues: F64, exposed: float | None = None) -> F64:
-        """Relative errors of eigenvalues, (k,), from the coefficients of their components, (n, k), or one such a lag; infinite where they are 0."""
-        lengths2 = (self.norms2 @ np.abs(coefficients) ** 2).reshape(-1, len(eigenvalues)).sum(axis=0)
+    def floor(self, eigenvalues: F64, exposed: float | None = None) -> float:
+        """What an eigenvalue, of all of them, has to exceed to be told from 0; `exposed` is their sum if samples were orthogonal."""
         exposed = float(self.exposed.sum()) if exposed is None else exposed
-        errors = np.maximum(self.products.errors(lengths2, eigenvalues, exposed), SMALLEST)
-        return np.where(eigenvalues > 0, errors, np.inf)
+        floor = rounding.floor_of_factor if isinstance(self.products, FactorProducts) else rounding.floor_of_matrix
+        return floor(self.n, eigenvalues, exposed, _norm2(self.rounded), _norm2(self.mean), self.products.rounding)
+
+    def errors(self, weights: Matrix, coefficients: Matrix, eigenvalues: F64, exposed: float | None = None) -> F64:
+        """Relative errors of eigenvalues, (k,), descending from the largest; infinite where they are 0.
+
+        Parameters
+        ----------
+        weights : of the rows in components of norm 1, (p, k), or one such a lag, (lags, p, k)
+        coefficients : A^H times them: of the samples, (n, k) or (lags, n, k)
+        exposed : as of `floor`
+        """
+
+        def squares(of: Matrix, columns: Matrix) -> F64:
+            found = np.abs(columns.conj().T @ of) ** 2
+            return np.asarray(found.reshape(-1, columns.shape[1], len(eigenvalues)).sum(axis=(0, 1)))
+
+        stored = (self.norms2 @ np.abs(coefficients) ** 2).reshape(-1, len(eigenvalues)).sum(axis=0)
+        reach = rounding.Reach(
+            eigenvalues,
+            stored,
+            float(self.exposed.sum()) if exposed is None else exposed,
+            squares(weights, self.rounded),
+            _norm2(self.rounded) * (len(weights) if weights.ndim == 3 else 1),
+            squares(weights, self.mean[:, None]),
+        )
+        errors = rounding.of_factor if isinstance(self.products, FactorProducts) else rounding.of_matrix
+        return errors(reach, self.products.rounding)
 
 
 def products_of(gram: GramMatrix) -> AnyProducts:
@@ -281,18 +305,27 @@ def transformed(products: AnyProducts, chain: Chain) -> Transformed:
             f"the operators are made for {chain.n_in} samples, but there are {products.n}",
             "Make them from the labels, times or covariates of these samples.",
         )
-    rows, norms2 = products.under(chain), products.norms2(chain.removes_mean)
-    exposed, sizes = np.zeros(rows.n), np.sqrt(norms2)
-    for columns in blocks(chain.n_in):
+    rows, about_mean, squares = products.under(chain), products.norms2(True), products.norms2(chain.removes_mean)
+    norms2, exposed, total = np.maximum(about_mean, squares), np.zeros(rows.n), 0.0
+    for columns in blocks(chain.n_in, BLOCK // 2):
         alone = np.zeros((chain.n_in, columns.stop - columns.start))
-        alone[np.arange(columns.start, columns.stop), np.arange(alone.shape[1])] = sizes[columns]
-        exposed += (np.abs(chain.apply(alone)) ** 2).sum(axis=1)
-    if rows.total <= rows.floor(np.array([rows.total]), float(exposed.sum())):
+        alone[np.arange(columns.start, columns.stop), np.arange(alone.shape[1])] = 1.0
+        weights2 = np.abs(chain.through(alone))
+        np.square(weights2, out=weights2)
+        exposed += weights2 @ norms2[columns]
+        total += float(weights2.sum(axis=0) @ squares[columns])
+    directions = np.random.default_rng(products.n).standard_normal((products.n, COLUMNS)) / np.sqrt(COLUMNS)
+    rounded, mean = chain.rounding(products.along(directions, chain.removes_mean)), np.zeros(rows.n)
+    if not chain.removes_mean:
+        mean = np.abs(chain.apply(np.ones((products.n, 1)))[:, 0]) * np.sqrt(products.mean_norm2)
+    amplification = total / rows.total if rows.total > 0 else np.inf
+    found = Transformed(rows, chain, norms2, exposed, amplification, rounded, mean)
+    if rows.total <= found.floor(np.array([rows.total])):
         raise DataError(
             f"the operators leave nothing of the samples: {rows.total:.3g} of a variance of {norms2.sum():.3g}, which is rounding",
             "Leave one of them out, or run with `precision: double`, if products are in single precision.",
         )
-    return Transformed(rows, chain, norms2, exposed)
+    return found
 
 
 def plain(matrix: Matrix, rounding: float) -> Products:
@@ -305,12 +338,6 @@ def plain_factor(factor: Matrix, rounding: float) -> FactorProducts:
     return FactorProducts(factor, np.zeros(len(factor)), 0.0, rounding)
 
 
-def blocks(n: int) -> Iterator[slice]:
-    """Slices of columns or rows that are transformed together."""
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(start + BLOCK, n))
-
-
 def _symmetrized(matrix: Matrix) -> Matrix:
     """(M + M^H) / 2, in place."""
     for rows in blocks(len(matrix)):
@@ -318,6 +345,10 @@ def _symmetrized(matrix: Matrix) -> Matrix:
         matrix[rows, beyond] = (matrix[rows, beyond] + matrix[beyond, rows].conj().T) / 2
         matrix[beyond, rows] = matrix[rows, beyond].conj().T
     return matrix
+
+
+def _norm2(matrix: Matrix) -> float:
+    return float(np.linalg.norm(matrix) ** 2)
 
 
 def _check(matrix: Matrix, mean_product: Any, what: str, square: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpca.derived.operators import Matrix, Operator, Remainder, SparseOperator
+from dpca.derived.operators import EXTENDED, Matrix, Operator, Remainder, SparseOperator, like
 from dpca.errors import ConfigError, DataError
 
 
@@ -92,7 +92,8 @@ class Between(Operator):
         return _directions(self.labels)
 
     def apply(self, matrix: Matrix) -> Matrix:
-        return np.asarray(self.basis @ (self.basis.T @ matrix) - matrix.mean(axis=0))
+        basis = like(self.basis, matrix)
+        return np.asarray(basis @ (basis.T @ matrix) - matrix.mean(axis=0))
 
     def adjoint(self, matrix: Matrix) -> Matrix:
         return self.apply(matrix)
@@ -102,7 +103,7 @@ def _members(labels: NDArray[Any]) -> Any:
     """1 where a sample is in a group, sparse, (groups, n)."""
     groups = np.unique(labels, return_inverse=True)[1]
     n = len(groups)
-    return sparse.csr_array((np.ones(n), (groups, np.arange(n))), shape=(int(groups.max()) + 1, n))
+    return sparse.csr_array((np.ones(n, EXTENDED), (groups, np.arange(n))), shape=(int(groups.max()) + 1, n))
 
 
 def _directions(labels: NDArray[Any]) -> Any:

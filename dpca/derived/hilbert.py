@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpca.derived.gram import AnyProducts, transformed
-from dpca.derived.operators import F64, Center, Chain, Matrix, Operator
+from dpca.derived.operators import EXTENDED, Center, Chain, Matrix, Operator, like
 from dpca.derived.pca import Components, UpTo, pca, phases_of
 from dpca.errors import ConfigError
 
@@ -51,8 +51,7 @@ class Analytic(Operator):
     def apply(self, matrix: Matrix) -> Matrix:
         if self.padding == "none":
             return _positive_frequencies(matrix)
-        at_start, at_end = self._decays
-        line, slope = self._line
+        at_start, at_end, line, slope = (like(one, matrix) for one in (*self._decays, *self._line))
         fitted = slope @ matrix
         beside = matrix - line[self.n : 2 * self.n] @ fitted
         padded = np.concatenate([at_start * beside[:1], beside, at_end * beside[-1:]])
@@ -61,8 +60,8 @@ class Analytic(Operator):
     def adjoint(self, matrix: Matrix) -> Matrix:
         if self.padding == "none":
             return _positive_frequencies(matrix)
-        n, (at_start, at_end), (line, slope) = self.n, self._decays, self._line
-        padded = np.zeros((3 * n, matrix.shape[1]), complex)
+        n, (at_start, at_end, line, slope) = self.n, (like(one, matrix) for one in (*self._decays, *self._line))
+        padded = np.zeros((3 * n, matrix.shape[1]), np.result_type(matrix, np.complex64))
         padded[n : 2 * n] = matrix
         padded = _positive_frequencies(padded)
         beside = padded[n : 2 * n].copy()
@@ -71,17 +70,18 @@ class Analytic(Operator):
         return np.asarray(beside + slope.T @ (line.T @ padded - line[n : 2 * n].T @ beside))
 
     @cached_property
-    def _decays(self) -> tuple[F64, F64]:
+    def _decays(self) -> tuple[Matrix, Matrix]:
         """Columns by which the first and the last value are multiplied before and behind the record, (n, 1) each."""
-        decays = np.exp(-np.arange(self.n) / self.n / self.decay)[:, None]
+        decays = np.exp(-np.arange(self.n, dtype=EXTENDED) / self.n / EXTENDED(self.decay))[:, None]
         return decays[::-1], decays
 
     @cached_property
-    def _line(self) -> tuple[F64, F64]:
+    def _line(self) -> tuple[Matrix, Matrix]:
         """T, (3 n, 2), and S, (2, n): T S x is the line fitted to x, before, in and behind the record."""
-        times = np.arange(-self.n, 2 * self.n) / self.n - (1 - 1 / self.n) / 2
-        line = np.stack([np.ones(3 * self.n), times], axis=1)
-        return line, np.linalg.pinv(line[self.n : 2 * self.n])
+        times = (np.arange(-self.n, 2 * self.n, dtype=EXTENDED) - EXTENDED(self.n - 1) / 2) / self.n
+        line = np.stack([np.ones_like(times), times], axis=1)
+        within = line[self.n : 2 * self.n]  # whose columns are orthogonal
+        return line, (within / np.square(within).sum(axis=0)).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class Positive(Operator):
         return 0.0
 
     @cached_property
-    def _gains(self) -> F64:
+    def _gains(self) -> Matrix:
         """h, (n_out, 1)."""
         gains = np.full((self.n_out, 1), 2.0)
         if self.n % 2 == 0:
@@ -111,14 +111,14 @@ class Positive(Operator):
         return gains
 
     def apply(self, matrix: Matrix) -> Matrix:
-        return np.asarray(self._gains * np.fft.fft(matrix, axis=0, norm="ortho")[1 : self.n_out + 1])
+        return np.asarray(like(self._gains, matrix) * np.fft.fft(matrix, axis=0, norm="ortho")[1 : self.n_out + 1])
 
     def adjoint(self, matrix: Matrix) -> Matrix:
-        return self.in_time(self._gains * matrix)
+        return self.in_time(like(self._gains, matrix) * matrix)
 
     def in_time(self, spectra: Matrix) -> Matrix:
         """F^-1: rows of time, (n, k), from those of these frequencies."""
-        padded = np.zeros((self.n, spectra.shape[1]), complex)
+        padded = np.zeros((self.n, spectra.shape[1]), np.result_type(spectra, np.complex64))
         padded[1 : self.n_out + 1] = spectra
         return np.asarray(np.fft.ifft(padded, axis=0, norm="ortho"))
 
@@ -176,7 +176,7 @@ def analytic(chain: Chain, padding: Padding = "none", decay: float = 0.2) -> Cha
 def _positive_frequencies(matrix: Matrix) -> Matrix:
     """F^-1 diag(h) F M."""
     n = len(matrix)
-    gains = np.zeros((n, 1))
+    gains = np.zeros((n, 1), matrix.real.dtype)
     gains[0] = 1.0
     gains[1 : (n + 1) // 2] = 2.0
     if n % 2 == 0:

@@ -67,7 +67,8 @@ def optimized_dmd(samples: Transformed, times: F64, rank: int, start: C128 | Non
     exponents, step = _complex(found.x), span / (samples.n - 1)
     weights = (vectors / np.sqrt(variances)) @ _Fit(exponents, elapsed, scores).maps_at_start.conj().T
     # Errors of the scores reach the exponents through J^+.
-    wrong = samples.errors(samples.chain.adjoint(vectors / np.sqrt(variances)), variances) * np.sqrt(variances)
+    weights_of_scores = vectors / np.sqrt(variances)
+    wrong = samples.errors(weights_of_scores, samples.chain.adjoint(weights_of_scores), variances) * np.sqrt(variances)
     error = np.abs(_complex(np.linalg.norm(np.linalg.pinv(found.jac), axis=1))) * wrong.max() * step / span
     return modes_of(samples, times, exponents / span, step, weights, supported, error)
 

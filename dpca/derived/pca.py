@@ -73,14 +73,15 @@ def pca(samples: Transformed, n_components: int | UpTo | None = None) -> Compone
     """
     eigenvalues, vectors, rank = leading(samples, samples.products, n_components)
     scales = np.sqrt(eigenvalues)
-    coefficients = samples.chain.adjoint(vectors * reciprocal(scales))
+    weights = vectors * reciprocal(scales)
+    coefficients = samples.chain.adjoint(weights)
     return Components(
         eigenvalues,
         samples.products.total,
         rank,
         vectors * scales,
         coefficients,
-        samples.errors(coefficients, eigenvalues),
+        samples.errors(weights, coefficients, eigenvalues),
         samples.amplification,
     )
 

@@ -186,7 +186,7 @@ class Design:
         """
         n, p = self.matrix.shape
         try:
-            basis = RegressOut(self.matrix).basis
+            basis = np.asarray(RegressOut(self.matrix).basis, np.float64)
         except ConfigError as cause:
             raise ConfigError(
                 f"{KEY}: {', '.join(term.name for term in self.terms)} fit all {n} samples exactly, with {min(n, p + 1)} parameters, the "

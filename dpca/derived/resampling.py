@@ -289,7 +289,7 @@ def resampled(
     """
     (p, k), number = scores.shape, scheme.number
     matrix = matrix_of(rows.products)
-    floor = rows.products.floor(np.append(eigenvalues, 0.0), float(rows.exposed.sum()))
+    floor = rows.floor(np.append(eigenvalues, 0.0))
 
     def solve(draw: Draw) -> OfDraw:
         return of_draw(matrix, draw, scores, floor, align)

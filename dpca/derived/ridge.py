@@ -48,6 +48,16 @@ class Decomposed:
             )
         return cls(np.asarray(eigenvalues[:rank]), vectors[:, :rank])
 
+    @cached_property
+    def beside(self) -> Matrix:
+        """Orthonormal directions about the mean whose eigenvalue can't be told from 0, (n, n - 1 - r): none where all can."""
+        n, r = self.vectors.shape
+        found = np.random.default_rng(0).standard_normal((n, n - 1 - r))
+        for _ in range(2):
+            found -= found.mean(axis=0)
+            found = np.linalg.qr(found - self.vectors @ (self.vectors.T @ found))[0]
+        return found
+
     @property
     def smallest(self) -> float:
         """The smallest eigenvalue of all directions about the mean; 0 where some can't be told from 0."""
@@ -96,7 +106,8 @@ def ridge(rows: Decomposed, target: F64, alphas: F64) -> Ridge:
     """Ridge regression (Hoerl and Kennard, Technometrics 12, 1970) by its dual; predictions left out in closed form (Allen, Technometrics 16, 1974).
 
     Fitted values are H y with H = U diag(lambda / (lambda + alpha)) U' + 11'/n; the prediction for a row by the regression on all others has
-    the error (y - H y) / (1 - h), with h the diagonal of H, exactly: the mean is that of the others, too.
+    the error (y - H y) / (1 - h), with h the diagonal of H, exactly: the mean is that of the others, too. I - H is summed from alpha /
+    (lambda + alpha), and 1 where lambda is 0: of small alphas, y and H y are nearly the same.
 
     Parameters
     ----------
@@ -106,10 +117,11 @@ def ridge(rows: Decomposed, target: F64, alphas: F64) -> Ridge:
     mean = float(target.mean())
     centred = target - mean
     weights = rows.vectors.T @ centred
-    kept = rows.eigenvalues[:, None] / (rows.eigenvalues[:, None] + alphas)
-    fitted = rows.vectors @ (kept * weights[:, None])
-    leverages = np.square(rows.vectors) @ kept + 1 / len(target)
-    errors = (centred[:, None] - fitted) / (1 - leverages)
+    left = alphas / (rows.eigenvalues[:, None] + alphas)
+    beside = rows.beside @ (rows.beside.T @ centred)
+    residuals = rows.vectors @ (left * weights[:, None]) + beside[:, None]
+    free = np.square(rows.vectors) @ left + np.square(rows.beside).sum(axis=1)[:, None]
+    errors = residuals / free
     squares = (errors**2).sum(axis=0)
     chosen = int(np.argmin(squares))
     return Ridge(
@@ -117,10 +129,10 @@ def ridge(rows: Decomposed, target: F64, alphas: F64) -> Ridge:
         squares / len(target),
         1 - squares / float(centred @ centred),
         chosen,
-        fitted[:, chosen] + mean,
+        target - residuals[:, chosen],
         target - errors[:, chosen],
-        leverages[:, chosen],
-        (centred - fitted[:, chosen]) / alphas[chosen],
+        1 - free[:, chosen],
+        residuals[:, chosen] / alphas[chosen],
     )
 
 

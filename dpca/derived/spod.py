@@ -111,7 +111,7 @@ def spod(
         for start, row in zip(starts, directions * reciprocal(np.sqrt(kept)), strict=True):
             weights[start : start + block] += np.outer(fourier[f].conj(), row)
         scores[f], coefficients[f] = directions * np.sqrt(kept), samples.chain.adjoint(weights).conj()
-        error[f] = samples.errors(coefficients[f], kept, exposed)
+        error[f] = samples.errors(weights, coefficients[f], kept, exposed)
     return SpectralComponents(
         chosen, energies[:, :k], totals, rank, scores, coefficients, starts, error, samples.amplification, fourier
     )
