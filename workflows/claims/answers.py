@@ -11,15 +11,20 @@ violated more than once in 500 times, by a factor of more than 2, or where a rel
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from dpca import PCA
+from dpca.cli.app import main as dpca
 from dpca.derived.filters import Butterworth, RunningMean
 from dpca.derived.fits import Detrend
 from dpca.derived.gram import AnyProducts, products_of, transformed
@@ -30,6 +35,7 @@ from dpca.derived.pca import pca
 from dpca.errors import ConfigError, DataError
 from dpca.numerics.sketch import RELIABLE
 from dpca.store.gram import read_gram
+from dpca.store.results import open_result
 from workflows.claims.truth import singular_values
 
 Long = np.longdouble
@@ -88,8 +94,18 @@ def drawn(g: Generator) -> tuple[Chain, list[str]]:
 
 def products(x: NDArray[Any], solver: str) -> AnyProducts:
     """What a run on these samples keeps."""
-    fitted = PCA(1, **SOLVERS[solver]).fit(x)
-    return products_of(read_gram(fitted._result))
+    with (
+        TemporaryDirectory(prefix="dpca-claims-") as place,
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()),
+    ):
+        np.save(f"{place}/x.npy", x)
+        keys = {"n_components": 1, **SOLVERS[solver]}
+        config = {"input": {"uri": f"{place}/x.npy"}, "model": keys, "output": {"path": f"{place}/r", "report": False}}
+        Path(place, "c.yaml").write_text(json.dumps(config))
+        with suppress(SystemExit):
+            dpca(["run", f"{place}/c.yaml"])
+        return products_of(read_gram(open_result(f"{place}/r")))
 
 
 def truth(x: NDArray[Any], chain: Chain) -> tuple[NDArray[Any], float]:
@@ -142,6 +158,7 @@ def campaign(seed: int, chains: int) -> bool:
 
 
 def main() -> int:
+    """Run the campaign; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--chains", type=int, default=240)
