@@ -274,8 +274,9 @@ class Transformed:
             _norm2(self.rounded) * (len(weights) if weights.ndim == 3 else 1),
             squares(weights, self.mean[:, None]),
         )
-        errors = rounding.of_factor if isinstance(self.products, FactorProducts) else rounding.of_matrix
-        return errors(reach, self.products.rounding)
+        if isinstance(self.products, FactorProducts):
+            return rounding.of_factor(reach, self.products.rounding, len(self.norms2))
+        return rounding.of_matrix(reach, self.products.rounding)
 
 
 def products_of(gram: GramMatrix) -> AnyProducts:

@@ -56,11 +56,14 @@ def of_matrix(reach: Reach, rounding: float) -> F64:
     return _of_all((of_products + of_operators) * np.sqrt(inverse) + solved, reach, rounding)
 
 
-def of_factor(reach: Reach, rounding: float) -> F64:
-    """The same from singular values of A F, twice their relative errors."""
+def of_factor(reach: Reach, rounding: float, n: int) -> F64:
+    """The same from singular values of A F, twice their relative errors.
+
+    Of n samples: a direction of F that has less than n eps of the mean is taken to have nothing of it.
+    """
     solved = SMALLEST * np.sqrt(reach.eigenvalues.max(initial=0.0) * reciprocal(reach.eigenvalues))
     of_rows = max(rounding, SMALLEST) * np.sqrt(reach.stored) + SAFETY * np.sqrt(reach.operators)
-    return _of_all(2 * (of_rows + solved), reach, rounding)
+    return _of_all(2 * (of_rows + solved), reach, max(rounding, n * EPS))
 
 
 def _of_all(errors: F64, reach: Reach, rounding: float) -> F64:
