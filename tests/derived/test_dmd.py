@@ -11,7 +11,7 @@ from dpca.derived.hilbert import Analytic
 from dpca.derived.operators import Center, Chain
 from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.errors import ConfigError
-from tests.derived.drawn import STEP, assert_close, samples
+from tests.derived.drawn import STEP, Samples, assert_close, samples
 from tests.drawn import examples
 
 EXPONENTS = np.array([-0.02 + 2j, -0.02 - 2j, 0.01 + 0.7j, 0.01 - 0.7j, -0.3])
@@ -161,3 +161,11 @@ def test_what_it_refuses():
         optimized_dmd(system, np.zeros(60), 5)
     with pytest.raises(ConfigError, match="5 exponents are needed"):
         optimized_dmd(system, times, 5, EXPONENTS[:3])
+
+
+def test_a_rank_below_the_number_of_snapshots_is_found():
+    rng = np.random.default_rng(0)
+    data = Samples(rng.standard_normal((60, 5)).cumsum(axis=0) @ rng.standard_normal((5, 300)), np.zeros(300))
+    for products in data.both:
+        found = dmd(transformed(products, Chain(60)), data.times)
+        assert len(found.exponents) == 5

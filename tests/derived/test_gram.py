@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpca.derived.extended import extended
 from dpca.derived.fits import Detrend
 from dpca.derived.gram import FactorProducts, Products, products_of, transformed
-from dpca.derived.groups import Anomalies
+from dpca.derived.groups import Anomalies, Between, GroupMeans
 from dpca.derived.hilbert import Analytic, hilbert
 from dpca.derived.operators import Center, Chain, Select
 from dpca.derived.pca import pca
@@ -209,3 +209,22 @@ def test_what_it_refuses():
     for products in (Products(constant @ constant.T, np.zeros(20), 0.0), FactorProducts(constant, np.zeros(20), 0.0)):
         with pytest.raises(DataError, match="leave nothing"):
             transformed(products, Chain(20, (Anomalies(np.arange(20) % 4),)))
+
+
+YEARS, MONTHS = np.arange(60) // 6, np.arange(60) % 6
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        (Anomalies(YEARS), GroupMeans(YEARS)),
+        (Between(MONTHS), Anomalies(MONTHS)),
+        (Select([3, 3], 60), Center(2)),
+    ],
+    ids=["years", "months", "one twice"],
+)
+@pytest.mark.parametrize("mean", [0.0, 5.0, 1e4])
+def test_what_rounding_leaves_of_nothing_is_nothing(operators, mean):
+    for products in samples(0, mean=mean).both:
+        with pytest.raises(DataError, match="the operators leave nothing"):
+            transformed(products, Chain(60, operators))

@@ -14,6 +14,7 @@ from dpca.analyses.axis import Axis
 from dpca.analyses.samples import Samples
 from dpca.derived.statistics import Grouped, arrangements
 from dpca.errors import ConfigError, DataError
+from tests.derived.drawn import Samples as Drawn
 from tests.derived.drawn import assert_close, beside, means, samples
 from tests.drawn import examples
 
@@ -179,6 +180,23 @@ def test_ridge_predicts_each_row_as_a_refit_without_it(n, d, alpha, factor, seed
     assert found.certificate["mean_squared_error"] == pytest.approx(error, rel=1e-7)
     assert found.certificate["r2"] == pytest.approx(1 - error / y.var(), rel=1e-6, abs=1e-9)
     assert "digits" not in found.certificate["caveat"]
+
+
+@pytest.mark.parametrize("share", [1e-14, 1e-12, 1e-10, 1e-4])
+def test_small_ridges_lose_nothing_of_what_is_left_out(share):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 200))
+    x -= x.mean(axis=0)
+    values, vectors = np.linalg.eigh(x @ x.T)
+    alpha = share * float(values[1:].mean())
+    y = rng.standard_normal(30) + x[:, 0]
+    # (y - Hy) / (1 - h) = (P y) / diag(P), with P = (K + alpha)^-1 about the mean, of which alpha is no small part.
+    inverse = (vectors[:, 1:] / (values[1:] + alpha)) @ vectors[:, 1:].T
+    expected = np.mean((inverse @ (y - y.mean()) / np.diagonal(inverse)) ** 2)
+    for factor in (False, True):
+        data = Drawn(x, np.zeros(200))
+        found = statistics.ridge(rows_of(data, factor), y, [alpha])
+        np.testing.assert_allclose(found.certificate["mean_squared_error"], expected, rtol=1e-9)
 
 
 def test_ridge_of_a_selection_predicts_the_rest():
