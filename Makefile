@@ -143,9 +143,11 @@ properties: $(READY)
 crashes: $(READY)
 	DPCA_CRASH_STRIDE=1 $(BIN)/python -m pytest -q tests/test_crashes.py
 
-## claims: the digits that certificates claim, on 45 kinds of data, against singular values known to more (ten minutes)
+## claims: the digits that certificates claim, on 45 kinds of data, against singular values known to more; kernels in 50 digits, and chains of operators on stored matrices (half an hour)
 claims: $(READY)
 	$(BIN)/python -m workflows.claims.measure --kinds
+	$(BIN)/python -m workflows.claims.kernels
+	$(BIN)/python -m workflows.claims.answers
 
 ## validation: rules for the number of components, on noise with a known number of factors (half a minute)
 validation: $(READY)

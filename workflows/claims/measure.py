@@ -50,6 +50,8 @@ SAMPLES = (3, 8, 30, 100)
 MANY = {"white float32": 500, "smooth field in kelvin": 300, "graded values": 300, "images": 300}
 """Kinds that are tried with more samples, too."""
 COMPONENTS = 10
+BESIDE = ": beside the components"
+"""What is said of the variance beyond them, which noise and likelihood follow from."""
 SHARE, FACTOR, LOOSE = 1 / 200, 2.0, 1.5
 """The limits."""
 
@@ -113,7 +115,20 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
             if value > 0:
                 error = float(abs(value - true[index]) / true[index]) if true[index] > 0 else np.inf
                 found.append(Claim(kind, len(x), run, index, component["digits"], error, component["reliable"]))
+        if not kernel:
+            beyond = (true[estimator.n_components_ :] ** 2).sum() / (len(x) - 1)
+            found += beside(kind, len(x), run, certificate, float(beyond))
     return found
+
+
+def beside(kind: str, n_samples: int, run: str, certificate: dict[str, Any], beyond: float) -> list[Claim]:
+    """The claim about the variance beyond the components, if a number is shown."""
+    given = certificate["projection_error"]
+    if not given["value"]:
+        return []
+    digits = min(15.0, -np.log10(max(given["error"] / given["value"], 1e-15)))
+    error = abs(given["value"] - beyond) / beyond if beyond > 0 else np.inf
+    return [Claim(kind, n_samples, f"{run}{BESIDE}", -1, float(digits), error, True)]
 
 
 def halved(x: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -171,6 +186,7 @@ def main() -> int:
     print(HEAD.format("called"))
     for run in RUNS:
         print(row(run, [claim for claim in claims if claim.run == run]))
+    print(row("all of PCA" + BESIDE, [claim for claim in claims if claim.run.endswith(BESIDE)]))
     print(row("all", claims))
     if given.kinds:
         print("\n" + HEAD.format("data"))
