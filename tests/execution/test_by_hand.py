@@ -458,13 +458,14 @@ def test_the_cause_is_named(by_hand, soon, tmp_path):
         fit()
     gate.touch()
 
-    by_hand.worker()
-    (scattered,) = client.scatter([X], workers=[next(iter(client.nthreads()))])
+    (first,) = client.nthreads()
+    (scattered,) = client.scatter([X], workers=[first])
     gate = tmp_path / "lost"
     lazy = da.from_delayed(dask.delayed(gated(str(gate)))(scattered), X.shape, "f4")
     fit = in_background(lambda: PCA(3, client=client).fit(lazy))
-    until(lambda: begun(client))
+    until(lambda: begun(client))  # where its data are, and nowhere else
     worker.kill()
+    by_hand.worker(awaited=False)
     gate.touch()
     with pytest.raises(DpcaError, match="persisted or scattered") as caught:
         fit()
