@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from workflows.claims.beside import plain, said, weighted, without
 from workflows.claims.kinds import KINDS, OPTIONS
 from workflows.claims.truth import centred, kernel_values, singular_values
 
@@ -37,6 +38,11 @@ RUNS: dict[str, dict[str, Any]] = {
         "svd_solver": "block_krylov",
         "block_krylov": {"block": 12, "windows": True},
     },
+    "PCA, weights": {"sample_weight_kind": "reliability"},
+    "PCA, weights, tsqr": {"sample_weight_kind": "reliability", "svd_solver": "tsqr"},
+    "PCA, frequencies": {"sample_weight_kind": "frequency"},
+    "PCA, covariates": {"regress_out": {}},
+    "PCA, covariates, tsqr": {"regress_out": {}, "svd_solver": "tsqr"},
     "PCA, side by side": {"block_scaling": "total_variance"},
     "PCA, side by side, MFA": {"block_scaling": "first_eigenvalue"},
     "KernelPCA": {"kernel": "linear"},
@@ -45,13 +51,14 @@ RUNS: dict[str, dict[str, Any]] = {
     "KernelPCA, rbf": {"kernel": "rbf", "gamma": "median"},
     "KernelPCA, rbf, single": {"kernel": "rbf", "gamma": "median", "precision": "single"},
 }
-"""What is called: a name, and the parameters. Side by side are two halves of the features, with `block_scaling`."""
+"""What is called: a name, and the parameters. Side by side are two halves of the features, with `block_scaling`; weights and covariates
+are drawn."""
 SAMPLES = (3, 8, 30, 100)
 MANY = {"white float32": 500, "smooth field in kelvin": 300, "graded values": 300, "images": 300}
 """Kinds that are tried with more samples, too."""
 COMPONENTS = 10
-BESIDE = ": beside the components"
-"""What is said of the variance beyond them, which noise and likelihood follow from."""
+BESIDE = ("projection error", "noise", "likelihood", "share", "rule")
+"""What is said beside the components (`beside`)."""
 SHARE, FACTOR, LOOSE = 1 / 200, 2.0, 1.5
 """The limits."""
 
@@ -66,8 +73,9 @@ class Claim:
     index: int
     digits: float
     error: float
-    """Relative, of the singular value."""
+    """Relative, of the singular value or what else is shown."""
     reliable: bool
+    what: str = "component"
 
     @property
     def beyond(self) -> float:
@@ -88,24 +96,42 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
     g = np.random.default_rng([zlib.crc32(kind.encode()), n_samples, seed])
     x, given = KINDS[kind](g, n_samples), OPTIONS.get(kind, {})
     flat = centred(x, **given)
+    plainly = plain(flat)
     linear = singular_values(flat)
     known: dict[float, Any] = {}
     found = []
-    for run, parameters in RUNS.items():
+    for run, given_keys in RUNS.items():
+        parameters = dict(given_keys)
         kernel = parameters.get("kernel")
         if kernel and not given.get("center", True):
             continue  # a kernel sees samples as they are, and these are about their mean
-        estimator = (KernelPCA if kernel else PCA)(min(COMPONENTS, len(x) - 1, flat.shape[1]), **parameters, **given)
         halves = "block_scaling" in parameters
         if halves and flat.shape[1] < 2:
             continue
+        fitted, true, weights = plainly, linear, None
+        if "sample_weight_kind" in parameters:
+            if given:
+                continue  # scales and means of what is present have weights, too
+            weights = drawn_weights(g, len(x), parameters["sample_weight_kind"])
+            fitted = weighted(flat, weights, parameters["sample_weight_kind"])
+        elif "regress_out" in parameters:
+            if given or len(x) < 8:
+                continue
+            covariates = drawn_covariates(g, len(x))
+            parameters["regress_out"] = {"covariates": covariates}
+            fitted = without(flat, covariates)
+        elif halves:
+            fitted = plain(balanced(flat, parameters["block_scaling"]))
+        if fitted is not plainly:
+            true = singular_values(fitted.rows)
+        estimator = (KernelPCA if kernel else PCA)(min(COMPONENTS, len(x) - 1, flat.shape[1]), **parameters, **given)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # what is not known is not claimed
-                certificate = estimator.fit(halved(x) if halves else x).certificate_
+                more = {} if weights is None else {"sample_weight": weights}
+                certificate = estimator.fit(halved(x) if halves else x, **more).certificate_
         except DpcaError:
             continue  # refused, with its reason: nothing is claimed
-        true = singular_values(balanced(flat, parameters["block_scaling"])) if halves else linear
         if kernel == "rbf":
             if estimator.gamma_ not in known:
                 known[estimator.gamma_] = kernel_values(flat, estimator.gamma_)
@@ -116,19 +142,22 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
                 error = float(abs(value - true[index]) / true[index]) if true[index] > 0 else np.inf
                 found.append(Claim(kind, len(x), run, index, component["digits"], error, component["reliable"]))
         if not kernel:
-            beyond = (true[estimator.n_components_ :] ** 2).sum() / (len(x) - 1)
-            found += beside(kind, len(x), run, certificate, float(beyond))
+            varying = int((np.ptp(flat, axis=0) > 0).sum()) if fitted is plainly and given.get("center", True) else None
+            for what, value, claimed, truth in said(fitted, true, estimator, varying):
+                off = 0.0 if value == truth else abs(value - truth) / abs(truth) if truth else np.inf
+                digits = min(15.0, -np.log10(max(claimed / (abs(value) or 1.0), 1e-15)))
+                found.append(Claim(kind, len(x), run, -1, float(digits), float(off), digits >= 2, what))
     return found
 
 
-def beside(kind: str, n_samples: int, run: str, certificate: dict[str, Any], beyond: float) -> list[Claim]:
-    """The claim about the variance beyond the components, if a number is shown."""
-    given = certificate["projection_error"]
-    if not given["value"]:
-        return []
-    digits = min(15.0, -np.log10(max(given["error"] / given["value"], 1e-15)))
-    error = abs(given["value"] - beyond) / beyond if beyond > 0 else np.inf
-    return [Claim(kind, n_samples, f"{run}{BESIDE}", -1, float(digits), error, True)]
+def drawn_weights(g: np.random.Generator, n: int, kind: str) -> NDArray[Any]:
+    """Numbers of times, or trust over four orders of magnitude."""
+    return g.integers(1, 6, n).astype(float) if kind == "frequency" else 10 ** g.uniform(-4, 0, n)
+
+
+def drawn_covariates(g: np.random.Generator, n: int) -> NDArray[Any]:
+    """A trend of any size beside the data, and noise."""
+    return np.column_stack([10 ** g.uniform(0, 6) * np.arange(n), g.standard_normal(n)])
 
 
 def halved(x: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -185,9 +214,11 @@ def main() -> int:
     claims = [claim for some in found for claim in some]
     print(HEAD.format("called"))
     for run in RUNS:
-        print(row(run, [claim for claim in claims if claim.run == run]))
-    print(row("all of PCA" + BESIDE, [claim for claim in claims if claim.run.endswith(BESIDE)]))
-    print(row("all", claims))
+        print(row(run, [claim for claim in claims if claim.run == run and claim.what == "component"]))
+    print(row("all", [claim for claim in claims if claim.what == "component"]))
+    print("\n" + HEAD.format("beside the components"))
+    for what in BESIDE:
+        print(row(what, [claim for claim in claims if claim.what == what]))
     if given.kinds:
         print("\n" + HEAD.format("data"))
         for kind in kinds:
