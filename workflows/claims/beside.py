@@ -92,7 +92,10 @@ def said(
     certificate, k = estimator.certificate_, estimator.n_components_
     values = sigma**2 / Long(fitted.divisor)
     beyond = values[k:].sum()
-    truths = {"projection error": ("projection_error", beyond), "noise": ("noise_variance", beyond / max(fitted.left(k), 1))}
+    truths = {
+        "projection error": ("projection_error", beyond),
+        "noise": ("noise_variance", beyond / max(fitted.left(k), 1)),
+    }
     if beyond > 0 or fitted.rows.shape[1] == k:
         truths["likelihood"] = ("log_likelihood", fitted.log_density(values, k))
     for name, (key, truth) in truths.items():
@@ -105,7 +108,12 @@ def said(
             yield "share", share, float(share * (2 * error + error**2 + 1e-15)), float(true)
     if varying is not None:
         known = Eigenvalues(
-            np.asarray(sigma**2, np.float64), int((values > 0).sum()), len(fitted.rows), varying, True, float((sigma**2).sum())
+            np.asarray(sigma**2, np.float64),
+            int((values > 0).sum()),
+            len(fitted.rows),
+            varying,
+            True,
+            float((sigma**2).sum()),
         )
         for name, number in certificate["n_components"]["suggested"].items():
             if name in RULES and isinstance(number, int):
