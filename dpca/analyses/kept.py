@@ -13,13 +13,13 @@ from dpca.analyses.axis import Axis
 from dpca.analyses.feature_groups import Features
 from dpca.analyses.maps import Backprojection, precisions
 from dpca.analyses.samples import Samples, Unread
-from dpca.config.inputs import Input
 from dpca.derived.feature_groups import weighted_sum
 from dpca.derived.gram import AnyProducts, Products, products_of
 from dpca.errors import ConfigError, DataError, DpcaError, InputError
 from dpca.methods.dataset import Dataset
 from dpca.methods.kept_gram import RecordedSource
 from dpca.methods.record import changes_of
+from dpca.methods.recorded import input_of
 from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
@@ -63,8 +63,12 @@ class Part:
         found = {ours: self.result.coordinate(theirs) for theirs, ours in pairs}
         return {name: Axis.of_coordinate(name, one) for name, one in found.items() if one is not None}
 
-    def open(self) -> FeatureGroup:
+    def open(self, data: Sequence[str] = ()) -> FeatureGroup:
         """Its data, unchanged since.
+
+        Parameters
+        ----------
+        data : where they are now; none to read them where the result says that they are
 
         Raises
         ------
@@ -77,7 +81,9 @@ class Part:
                 f"{result.name}: is of values that a Python program held in memory, which are not there any more",
                 "Run on data in files; or give maps up (components: false).",
             )
-        where = Input.model_validate({**result.asked_input, "storage_options": {}})
+        where = input_of(
+            result, data, "Name it in the key `data` of the configuration, or leave maps out (components: false)."
+        )
         try:
             source = where.open()
         except DpcaError as cause:
@@ -240,9 +246,29 @@ class Kept:
         """Number of features that the runs did not leave out."""
         return sum(result.n_features - FeatureCounts.of(result.manifest["counts"]).left_out for result in self.results)
 
-    def open(self) -> Groups:
-        """The data, unchanged since the runs."""
-        return tuple(part.open() for part in self.parts)
+    def open(self, data: Mapping[str, Sequence[str]] = {}) -> Groups:
+        """The data, unchanged since the runs.
+
+        Parameters
+        ----------
+        data : where those of an input are now, by its name, empty for the only one; others are read where the results say
+
+        Raises
+        ------
+        ConfigError
+            When there is no input of a name.
+        DataError
+            When data are gone or have changed.
+        """
+        names = [part.name for part in self.parts]
+        if unknown := [name for name in data if name not in names]:
+            has = f"the inputs {', '.join(names)}" if len(names) > 1 else "one input, which has no name"
+            raise ConfigError(
+                f"data is of {', '.join(unknown) or 'one input'}, but {self.name} has {has}",
+                "Write data: {NAME: PLACE} for several inputs, and data: PLACE for one.",
+                key="data",
+            )
+        return tuple(part.open(data.get(part.name, ())) for part in self.parts)
 
     def backprojection(self, answers: Mapping[str, Answer], data: Dataset) -> Backprojection:
         """The pass over the data that makes the maps of answers."""

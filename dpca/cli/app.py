@@ -139,6 +139,13 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
 @click.option("--resume", is_flag=True, help="Go on with an extension that did not end; begin one if there is none.")
 @click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
 @click.option("--allow-repeats", is_flag=True, help="New samples may have names or values of old ones.")
+@click.option(
+    "--data",
+    metavar="URI",
+    type=URI,
+    multiple=True,
+    help="Where the old samples are now; repeat it for each file, in order.",
+)
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what would be read, held and written.")
 @click.option("--json", "as_json", is_flag=True, help="Of --plan: everything, for programs.")
 @overrides_option
@@ -151,6 +158,7 @@ def extend(
     resume: bool,
     keep_ledger: bool,
     allow_repeats: bool,
+    data: tuple[str, ...],
     only_plan: bool,
     as_json: bool,
     overrides: tuple[str, ...],
@@ -174,7 +182,7 @@ def extend(
         raise click.UsageError("--json is given without --plan: give that too, or leave it out")
     if overwrite and resume:
         raise click.UsageError("--overwrite drops an unfinished run, --resume goes on with it: give one of them")
-    asked = Asked(result, given, output, allow_repeats, overrides)
+    asked = Asked(result, given, output, allow_repeats, overrides, data)
     if only_plan:
         document = make_plan(asked)
         if as_json:

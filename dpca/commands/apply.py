@@ -35,6 +35,7 @@ from dpca.methods.projectors import (
     training_of,
 )
 from dpca.methods.record import digest_of, fingerprint
+from dpca.methods.recorded import check_places, paths_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.second_pass import in_hand
 from dpca.planning.runplan import RunPlan
@@ -444,14 +445,18 @@ def _training(fit: Result, given: str | None) -> Input | None:
     as_fitted = fit.asked_input
     chosen = {name: as_fitted.get(name) for name in ("samples", "sample_names")}
     where = _input_of(fit, given)
-    return where if is_config(given) else Input.model_validate({**where.model_dump(), **chosen})
+    if is_config(given):
+        return where
+    check_places(chosen, fit.name, "Give the training data in a YAML file, with their samples.")
+    return Input.model_validate({**where.model_dump(), **chosen})
 
 
 def _training_path(fit: Result, given: str | None) -> list[Path]:
     """The path of a kernel's training data, if they are on this machine."""
+    if fit.kind != "kernel_pca":
+        return []
     where = _training(fit, given)
-    uris = where.uris if where else expanded(fit.asked_input["uri"])
-    return [] if fit.kind != "kernel_pca" else [Path(uri) for uri in uris if "://" not in uri]
+    return paths_of(fit, where.uris if where else ())
 
 
 def _refuse_training(fit: Result, given: str | None) -> None:

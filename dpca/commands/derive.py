@@ -41,10 +41,11 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.record import environment
+from dpca.methods.recorded import paths_of
 from dpca.methods.stages import Stages
 from dpca.planning.runplan import Array, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
-from dpca.sources import Source, expanded
+from dpca.sources import Source
 from dpca.sources.groups import Groups, named
 from dpca.store.derived import open_derived
 from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, MANIFEST, kind_at
@@ -99,11 +100,11 @@ def derive(
         kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
         runs = {result.name: result.run for result in kept.results}
         overwrite = overwrite or (with_components and _lacks_only_maps(out, asked, runs))
-        groups = kept.open() if with_components else ()
+        groups = kept.open(config.places) if with_components else ()
         place = place_of(config)
     connecting = joined(place) if isinstance(place, SlurmStep) and in_step() else connect(place, _workers(config))
     with _near(loaded), connecting as executor, watched_memory() as peak:
-        paths = [result.place for result in kept.results] + _paths(kept, groups)
+        paths = [result.place for result in kept.results] + _paths(kept, groups, config.places)
         with building(out, overwrite, paths, named="output.path") as aside:
             work = _Work(config, kept, groups, executor, peak, aside, display)
             answers = work.answers()
@@ -169,7 +170,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     config = loaded.config
     with _near(loaded):
         kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
-        groups = kept.open() if _makes_maps(config, components) else ()
+        groups = kept.open(config.places) if _makes_maps(config, components) else ()
         place = place_of(config)
     with _near(loaded), connect(place, _workers(config)) as executor:
         workers = executor.workers(_memory(config))
@@ -436,12 +437,11 @@ def _memory(config: Derive) -> int | None:
     return None if config.compute.memory == "auto" else int(config.compute.memory)
 
 
-def _paths(kept: Kept, groups: Groups) -> list[Path]:
+def _paths(kept: Kept, groups: Groups, data: Mapping[str, Sequence[str]]) -> list[Path]:
     """The paths of the data on this machine."""
     if not groups:
         return []
-    uris = [uri for part in kept.parts for uri in expanded(part.result.asked_input["uri"])]
-    return [Path(uri) for uri in uris if "://" not in uri]
+    return [path for part in kept.parts for path in paths_of(part.result, data.get(part.name, ()))]
 
 
 @contextmanager

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.export_genotypes import grm_files, plink_files
-from dpca.config.inputs import Input
 from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
+from dpca.methods.recorded import input_of
 from dpca.slabs import split
 from dpca.sources.calendars import datetimes
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
@@ -251,7 +251,7 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     InputError
         When the input is gone, or chooses other features by now.
     """
-    asked = Input.model_validate({**result.asked_input, "storage_options": {}})
+    asked = input_of(result, remedy="Export the result as netcdf or hdf5, which need no data.")
     if asked.features is None:
         return None
     source, whole = asked.open(), asked.model_copy(update={"features": None}).open()

@@ -23,6 +23,7 @@ from dpca.execution.progress import Display
 from dpca.execution.stage import Executor
 from dpca.methods.extension import Extension
 from dpca.methods.kept_gram import place_of
+from dpca.methods.recorded import check_places
 from dpca.sources import expanded
 from dpca.sources.credentials import without_credentials
 from dpca.store.results import Result, open_result
@@ -43,7 +44,9 @@ class Asked:
     repeats: bool = False
     """Whether new samples may have names or values of old ones."""
     overrides: tuple[str, ...] = ()
-    """KEY=VALUE for keys of the config that may change."""
+    """KEY=VALUE for keys of the config that may change; how and where to compute is of the caller, not of the result."""
+    data: tuple[str, ...] = ()
+    """Where the old samples are now; none to read them where the result says that they are."""
 
 
 def extend(
@@ -124,7 +127,8 @@ def _prepared(asked: Asked) -> tuple[Loaded, Extension]:
             )
     words = ("extend", str(asked.result), *asked.given, "--output", str(asked.output))
     words += ("--allow-repeats",) * asked.repeats
-    before = _config_of(result)
+    words += tuple(word for place in asked.data for word in ("--data", place))
+    before = _config_of(result, asked.data)
     added = _added(result, asked.given)
     sections = before["input"] if isinstance(before["input"], list) else [before["input"]]
     with_new = [{**one, "uri": [*_listed(one["uri"]), *added[one.get("name")]]} for one in sections]
@@ -135,13 +139,27 @@ def _prepared(asked: Asked) -> tuple[Loaded, Extension]:
     return loaded, extends
 
 
-def _config_of(result: Result) -> dict[str, Any]:
-    """The config of a result as it was asked for: the number of components may have followed from a rule."""
-    config: dict[str, Any] = dict(result.manifest["config"])
+def _config_of(result: Result, data: tuple[str, ...]) -> dict[str, Any]:
+    """The config of a result as it was asked for: the number of components may have followed from a rule.
+
+    Without its section `compute`, which has commands and addresses: whoever wrote the manifest does not say what is run here.
+    """
+    config: dict[str, Any] = {name: section for name, section in result.manifest["config"].items() if name != "compute"}
     asked = result.manifest["asked"]["model"]
     config["model"] = {**config["model"], "n_components": asked["n_components"]}
     inputs = config["input"] if isinstance(config["input"], list) else [config["input"]]
     inputs = [{**one, "storage_options": {}} for one in inputs]  # they were not recorded
+    if data:
+        if len(inputs) > 1:
+            raise ConfigError(
+                f"--data is given, but {result.name} is of the inputs {', '.join(result.groups)}, side by side",
+                "Put the data back where the result says, or run on all files together.",
+            )
+        inputs[0]["uri"] = list(data) if len(data) > 1 else data[0]
+    for one in inputs:
+        recorded = {key: value for key, value in one.items() if key != "uri" or not data}
+        check_places(recorded, result.name, "Name the old samples with --data, or run on all files together.")
+    check_places({key: config.get(key) for key in ("preprocess", "model")}, result.name, "Run on all files together.")
     return {**config, "input": inputs if len(inputs) > 1 else inputs[0]}
 
 

@@ -293,6 +293,9 @@ class DerivedOutput(Section):
     report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True
 
 
+_Places = Text | Annotated[list[Text], Field(min_length=1)]
+
+
 class Derive(Section):
     """Analyses derived from finished results."""
 
@@ -316,8 +319,21 @@ class Derive(Section):
     components: Annotated[
         bool, Field(description="Make the maps of all analyses in one read of the data; false: none is read.")
     ] = True
+    data: Annotated[
+        _Places | dict[str, _Places] | None,
+        Field(
+            description="Where the data of the results are now, which maps are made of: a path or URL, or a list of them; of several inputs "
+            "{NAME: PLACE}. null: where the results say, if that is a path: a URL is read only where it is named here."
+        ),
+    ] = None
     compute: Compute = Compute()
     output: DerivedOutput
+
+    @property
+    def places(self) -> dict[str, list[str]]:
+        """Where data of inputs are now, by name; empty for the only one."""
+        given = self.data if isinstance(self.data, dict) else {} if self.data is None else {"": self.data}
+        return {name: [places] if isinstance(places, str) else places for name, places in given.items()}
 
     @property
     def paths(self) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpca.config.inputs import Input
 from dpca.config.model import Model
 from dpca.errors import ConfigError
 from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
@@ -28,6 +27,7 @@ from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
 from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
+from dpca.methods.recorded import input_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
 from dpca.numerics.ladder import Precision, Rung
@@ -376,9 +376,7 @@ class KernelPCA(Streaming):
         estimator = cls(**{**parameters, "n_components": kernel.alpha.shape[1], "kernel": kernel.kernel.name, **used})
         training_data: Training | None = None
         if kernel.kernel.name != "precomputed":
-            moved = (
-                None if training is None else Input(**{**result.asked_input, "uri": training, "storage_options": {}})
-            )
+            moved = None if training is None else input_of(result, [training])
             training_data = training_of(result, moved)
             if training_data.fingerprint is None and result.manifest["fingerprint"]["kind"] == "numpy":
                 # In memory as in the fit, so that sums have the same bits.

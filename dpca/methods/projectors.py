@@ -22,6 +22,7 @@ from dpca.methods.applying import Scores
 from dpca.methods.kernel_matrix import check_columns, kernel_rows
 from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.methods.record import changes_of
+from dpca.methods.recorded import input_of
 from dpca.methods.training import Beside, cross, plan_cross, plan_preimages, preimages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
@@ -321,7 +322,7 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
             f"{result.name}: is of kernels of several inputs ({', '.join(result.groups)}), which can't be applied to new samples",
             "Fit kernels of one input; PCA of several can be applied.",
         )
-    where = moved_to or Input.model_validate({**result.asked_input, "storage_options": {}})
+    where = moved_to or input_of(result, remedy="Name them with --training (training=... in Python).")
     try:
         source = where.open()
     except InputError as cause:
