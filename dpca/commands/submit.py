@@ -348,7 +348,8 @@ def _script(
 
 
 def _dpca() -> str:
-    return shlex.join([sys.executable, "-m", "dpca"])
+    # With -P, no module is imported from the folder of the job: one that lies beside the data may be called numpy.py.
+    return shlex.join([sys.executable, "-P", "-m", "dpca"])
 
 
 def _megabytes(n_bytes: int) -> int:

@@ -199,7 +199,9 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
     scheduler_options, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
     host = get_ip_interface(interface) if interface else get_ip()
     # Where no interface is named, a worker listens at the address by which it reaches the scheduler.
-    there = shlex.join([site.get("python") or sys.executable, "-c", REACHED_FROM, host])
+    # With -P, no module is imported from the folder where a job begins: one that lies beside the data may be called numpy.py.
+    python = f"{site.get('python') or shlex.quote(sys.executable)} -P"
+    there = f"{python} {shlex.join(['-c', REACHED_FROM, host])}"
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}),
         tempfile.TemporaryDirectory(prefix=".tls-", dir=place.logs) as keys,
@@ -213,6 +215,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
             queue=place.queue,
             account=place.account,
             interface=interface,
+            python=python,
             protocol="tls://",
             security=_security(Path(keys), in_scripts=True),
             job_extra_directives=[

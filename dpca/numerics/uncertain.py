@@ -91,4 +91,4 @@ def of_training(
     if left:
         slope += abs(left - share * beyond / noise.value) * noise.error / noise.value
         slope += share * outside.error / noise.value
-    return Uncertain(float(value), 0.5 * slope)
+    return Uncertain(float(value), 0.5 * slope) if np.isfinite(slope) else Uncertain(np.nan, np.inf)

@@ -103,8 +103,8 @@ def said(
             yield name, certificate[key]["value"], certificate[key]["error"], float(truth)
     total = values.sum()
     for component, share in zip(certificate["components"], estimator.explained_variance_ratio_, strict=True):
-        true, error = values[component["index"]] / total, 10 ** -component["digits"]
         if share > 0 and component["digits"] > 0:
+            true, error = values[component["index"]] / (total or 1), 10 ** -component["digits"]
             yield "share", share, float(share * (2 * error + error**2 + 1e-15)), float(true)
     if varying is not None:
         known = Eigenvalues(
