@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.numerics.dimension import Eigenvalues, by_rule
+from dpca.numerics.spectrum import TOTAL_ERROR
 
 Long = np.longdouble
 RULES = ("broken_stick", "gavish_donoho", "marchenko_pastur", "mle")
@@ -105,7 +106,7 @@ def said(
     for component, share in zip(certificate["components"], estimator.explained_variance_ratio_, strict=True):
         if share > 0 and component["digits"] > 0:
             true, error = values[component["index"]] / (total or 1), 10 ** -component["digits"]
-            yield "share", share, float(share * (2 * error + error**2 + 1e-15)), float(true)
+            yield "share", share, float(share * (2 * error + error**2 + TOTAL_ERROR)), float(true)
     if varying is not None:
         known = Eigenvalues(
             np.asarray(sigma**2, np.float64),
