@@ -23,6 +23,7 @@ from dpca.config.schema import ALLOWED, REMEDIES, Config, without_secrets
 from dpca.config.together import check_together
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import HIDDEN
+from dpca.system import regular
 
 Path_ = tuple[str | int, ...]
 
@@ -259,7 +260,7 @@ def _shown(override: str) -> str:
 
 def _text(path: str | Path) -> str:
     try:
-        with open(path, "rb") as file:
+        with regular.opened(path) as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ConfigError(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -19,6 +17,7 @@ from dpca.errors import ClusterError, ConfigError
 from dpca.execution.executors import Distributed, Threads, hush
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
 from dpca.execution.stage import Executor
+from dpca.system import regular
 
 CONNECT_SECONDS = 30
 
@@ -119,7 +118,7 @@ def _check_address(address: str | None, scheduler: SchedulerPlace) -> None:
 def _address_in(path: str) -> str:
     """The address in the file that a scheduler wrote."""
     try:
-        return str(json.loads(Path(path).read_text(encoding="utf-8"))["address"])
+        return str(regular.read_json(path)["address"])
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise ConfigError(
             f"{path}: is not what a Dask scheduler writes ({type(cause).__name__}: {cause})",

@@ -25,6 +25,7 @@ from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
+from dpca.system import regular
 
 if TYPE_CHECKING:
     from dpca.sources.genotypes import Multiallelic
@@ -203,7 +204,7 @@ def _kind(uri: str) -> str:
     if remote or os.path.isdir(uri) or uri.endswith(".zip"):
         return "zarr"
     try:
-        with open(uri, "rb") as file:
+        with regular.opened(uri) as file:
             head = file.read(8)
     except OSError as cause:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Check its permissions.") from cause

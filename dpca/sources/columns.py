@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Parts, Vector
+from dpca.system import regular
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What separates the columns of a table, by the suffix of its file."""
@@ -50,7 +51,7 @@ class Table:
             )
         self._header: list[str] = []
         if self._delimiter is not None:
-            with open(path, "rb") as file:
+            with regular.opened(path) as file:
                 self._header = [name.strip() for name in next(csv.reader(_lines(file), delimiter=self._delimiter), [])]
             if not columns and len(self._header) < 2:  # one value a line, in a file that is called a table
                 self._delimiter, self._header = None, []
@@ -132,7 +133,7 @@ class Table:
 
 def _lines(file: BinaryIO) -> Iterator[str]:
     """The lines of a file, which are read one by one, so that its position is that of the next."""
-    for number, line in enumerate(iter(file.readline, b"")):
+    for number, line in enumerate(regular.lines_of(file)):
         yield line.decode("utf-8" if number else "utf-8-sig")
 
 
@@ -152,7 +153,7 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
     table = Table(path, () if column is None else (column,), key)
     marks: list[int] = []
     count = 0
-    with open(path, "rb") as file:
+    with regular.opened(path) as file:
         rows, more = table.rows(file), True
         while more:
             marks.append(file.tell() if marks else 0)
@@ -169,7 +170,7 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
 
     def read(piece: slice) -> NDArray[Any]:
         first = piece.start // MARKED_ROWS
-        with open(path, "rb") as file:
+        with regular.opened(path) as file:
             inside = islice(table.rows(file, marks[first]), piece.start - first * MARKED_ROWS, None)
             values = [value for _, (value, *_) in islice(inside, piece.stop - piece.start)]
         return np.array(values, _TEXT)
@@ -186,7 +187,7 @@ def matched(path: str, column: str, id_column: str, names: list[str], key: str) 
         As `Table` does; when a name is absent or there more than once, or its value is empty.
     """
     wanted, found = set(names), dict[str, str]()
-    with open(path, "rb") as file:
+    with regular.opened(path) as file:
         for line, (name, value) in Table(path, (id_column, column), key).rows(file):
             if name not in wanted:
                 continue

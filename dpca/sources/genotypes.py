@@ -22,6 +22,7 @@ from dpca.sources.base import Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, Vector
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.view import View, ViewReader
+from dpca.system import regular
 
 COPIES = 2
 """Largest dosage: one copy on each of two chromosomes."""
@@ -222,8 +223,8 @@ def _listed(ids: str | Sequence[str]) -> set[str]:
     if not isinstance(ids, str):
         return set(ids)
     try:
-        with open(ids, encoding="utf-8") as file:
-            return {line.split()[0] for line in file if line.strip()}
+        with regular.opened(ids) as file:
+            return {line.split()[0].decode() for line in regular.lines_of(file) if line.strip()}
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(
             f"{ids}: can't be read: {cause}",
@@ -294,7 +295,7 @@ def _bim(path: str, _state: str) -> Variants:
 
     def columns(piece: slice, *numbers: int) -> list[list[str]]:
         first, last = piece.start // LINES, -(-piece.stop // LINES)
-        with open(path, "rb") as file:
+        with regular.opened(path) as file:
             file.seek(starts[first])
             text = file.read(starts[last] - starts[first])
         lines = text.split(b"\n")[piece.start - first * LINES : piece.stop - first * LINES]
@@ -334,16 +335,22 @@ def _lines_of(path: str) -> tuple[list[int], int]:
     """Where each LINES-th line of a file begins, and the end of the file; and the number of lines."""
     starts, n, at, last = [0], 0, 0, b"\n"
     try:
-        file = open(path, "rb")  # noqa: SIM115
+        file = regular.opened(path)
     except OSError as cause:
         raise InputError(
             f"{path}: can't be read: {cause.strerror}", "Name a .bim, or a table of variants.", "input.uri"
         ) from None
     with file:
-        while block := file.read(2**20):
+        while block := file.read(regular.LINE_BYTES):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
             numbers = n + 1 + np.arange(len(ends))
             starts += (at + 1 + ends[numbers % LINES == 0]).tolist()
+            if not len(ends) and len(block) == regular.LINE_BYTES:
+                raise InputError(
+                    f"{path}: line {n + 1} has more than {regular.LINE_BYTES} bytes, which no line of a table has",
+                    "Name a .bim, or a table of variants.",
+                    "input.uri",
+                )
             n, at, last = n + len(ends), at + len(block), block[-1:]
     n += last != b"\n"
     return [*starts[: -(-n // LINES)], at], n
@@ -362,8 +369,9 @@ def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
 @lru_cache(maxsize=4)
 def _table(path: str, _state: str) -> Variants:
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, delimiter="," if path.endswith(".csv") else "\t")
+        with regular.opened(path) as file:
+            lines = (line.decode() for line in regular.lines_of(file))
+            reader = csv.DictReader(lines, delimiter="," if path.endswith(".csv") else "\t")
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(

@@ -16,6 +16,7 @@ from dpca.sources.calendars import as_names
 from dpca.sources.columns import column_of, matched
 from dpca.sources.coordinate import Parts, Vector
 from dpca.sources.credentials import without_credentials
+from dpca.system import regular
 
 LABELS = "model.labels"
 
@@ -170,7 +171,7 @@ def _open(place: Place, of: str) -> Vector:
         if not isinstance(node, zarr.Array):
             raise _which(place)
         return vector_of(node, place.shown)
-    with open(uri, "rb") as file:
+    with regular.opened(uri) as file:
         head = file.read(8)
     if head.startswith(b"\x93NUMPY"):
         from dpca.sources.npy import header_of

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.runs import read_block
+from dpca.system import regular
 
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 2**14
@@ -51,7 +52,7 @@ class NpySource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        with open(self._path, "rb") as file:
+        with regular.opened(self._path) as file:
             yield _NpyReader(self.layout, file, self._offset)
 
     def stored_bytes(self) -> int | None:
@@ -76,7 +77,7 @@ def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
     InputError
         When the header can't be read.
     """
-    with open(path, "rb") as file:
+    with regular.opened(path) as file:
         start = io.BytesIO(file.read(HEADER_BYTES))
     try:
         version = npy_format.read_magic(start)

@@ -19,6 +19,7 @@ from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.genotypes import DIMS, MISSING, Texts, Variants, count_lines, read_variants, stem_of, texts
 from dpca.sources.npy import file_facts, file_state
+from dpca.system import regular
 
 MAGIC, BY_VARIANT = b"\x6c\x1b", 1
 HEADER_BYTES = 3
@@ -59,8 +60,8 @@ def read_people(path: str) -> People:
 @lru_cache(maxsize=4)
 def _people(path: str, _state: str) -> People:
     try:
-        with open(path, encoding="utf-8") as file:
-            rows = [line.split() for line in file if line.strip()]
+        with regular.opened(path) as file:
+            rows = [line.decode().split() for line in regular.lines_of(file) if line.strip()]
     except (OSError, UnicodeDecodeError) as cause:
         raise InputError(f"{path}: can't be read: {cause}", "A .fam belongs beside the .bed.", "input.uri") from cause
     short = next((number for number, row in enumerate(rows, 1) if len(row) < 2), None)
@@ -159,7 +160,7 @@ class BedSource(Source):
         )
 
     def _check(self, n: int, d: int) -> None:
-        with open(self._path, "rb") as file:
+        with regular.opened(self._path) as file:
             head = file.read(HEADER_BYTES)
         if head[:2] != MAGIC:
             raise InputError(
@@ -190,7 +191,7 @@ class BedSource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        with open(self._path, "rb") as file:
+        with regular.opened(self._path) as file:
             yield _BedReader(self.layout, file, self)
 
     @property

@@ -18,6 +18,7 @@ from dpca.sources.columns import DELIMITERS
 from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, has_names
 from dpca.sources.labels import Place, labels_of
+from dpca.system import regular
 
 F64 = NDArray[np.float64]
 Cycle = Literal["season", "month", "day_of_year", "hour"]
@@ -210,7 +211,7 @@ def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
     if not _is_table(uri):
         return open_source(uri, array).fingerprint()
     try:
-        with open(uri, "rb") as file:
+        with regular.opened(uri) as file:
             return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
     except OSError as cause:
         raise InputError(f"{uri}: can't be read: {cause.strerror}", "Put it back.") from cause

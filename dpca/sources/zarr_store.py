@@ -24,6 +24,7 @@ from dpca.sources.cf import described_by
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.genotypes import CALLS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
+from dpca.system import regular
 
 Library = Literal["fsspec", "obstore"]
 
@@ -182,20 +183,25 @@ def is_far(store: Store) -> bool:
     return not isinstance(store, LocalStore | MemoryStore | ZipStore)
 
 
-class _Directory(LocalStore):
-    """A local store that refuses metadata that are too large."""
+class Directory(LocalStore):
+    """A local store that refuses metadata that are too large, or no files: zarr would wait for a pipe."""
 
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         path = self.root / key
-        if path.name in METADATA and path.is_file():
-            _check_metadata(key, path.stat().st_size)
+        if path.name in METADATA and os.path.lexists(path):
+            try:
+                regular.opened(path, METADATA_BYTES).close()
+            except FileNotFoundError:  # a link to nothing
+                pass
+            except OSError as cause:
+                raise ValueError(f"{key} can't be read: {cause.strerror}") from cause
         return await super().get(key, prototype, byte_range)
 
 
 class _Archive(ZipStore):
-    """As `_Directory`, for an archive, whose metadata may unpack to more than its own size."""
+    """As `Directory`, for an archive, whose metadata may unpack to more than its own size."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if os.path.basename(key) not in METADATA:
@@ -228,7 +234,7 @@ def open_node(
     shown, secrets = without_credentials(uri), Secrets.of(uri, storage_options)
     try:
         if "://" not in uri:
-            return zarr.open(_Archive(uri) if os.path.isfile(uri) else _Directory(uri, read_only=True), mode="r")
+            return zarr.open(_Archive(uri) if os.path.isfile(uri) else Directory(uri, read_only=True), mode="r")
         with secrets.kept():
             return zarr.open(_STORES[library](uri, dict(storage_options or {})), mode="r")
     except ImportError as cause:

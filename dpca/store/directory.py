@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -18,7 +17,7 @@ from dpca.errors import InputError, LedgerError, OutputExistsError, writing
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import RESTORE
 from dpca.store.unfinished import RUN, Begun
-from dpca.system import durable
+from dpca.system import durable, regular
 
 READABLE = (1, FORMAT_VERSION)
 """Versions of results that can be read. Version 1 keeps no inventory of the arrays."""
@@ -277,7 +276,7 @@ class ResultDirectory:
 def mapping(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file; empty if the file is absent, damaged or holds no mapping."""
     try:
-        return mapping_of(path.read_text(encoding="utf-8"))
+        return mapping_of(regular.read_text(path))
     except (OSError, ValueError):
         return {}
 
@@ -285,7 +284,7 @@ def mapping(path: Path) -> dict[str, Any]:
 def mapping_of(text: str) -> dict[str, Any]:
     """The mapping in a JSON text; empty if the text is damaged or holds no mapping."""
     try:
-        document = json.loads(text)
+        document = regular.parsed(text)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
@@ -306,7 +305,7 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
     """
     _check_directory(place)
     try:
-        text = (place / MANIFEST).read_text(encoding="utf-8")
+        text = regular.read_text(place / MANIFEST)
     except FileNotFoundError:
         if (place / LEDGER).exists() or (place / STATUS).exists():
             raise InputError(

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpca.errors import writing
 from dpca.slabs import PARTIALS_SHARE
 from dpca.sources.base import Region, Source
-from dpca.system import durable
+from dpca.system import durable, regular
 
 T = TypeVar("T")
 
@@ -318,7 +318,7 @@ class Checkpoint:
 def _opened(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
     """The arrays of a file, read on access; any error in reading them is raised as `Damaged`."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+        with regular.opened(path) as file, np.load(file, allow_pickle=False) as stored:
             yield stored
     except (Damaged, MemoryError):
         raise

@@ -32,7 +32,7 @@ from dpca.sources.base import describe
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
-from dpca.store.stored import LABELS, Stored, described
+from dpca.store.stored import LABELS, Stored, chunks_in, described
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -293,8 +293,7 @@ class Outputs:
         """How many chunks of an array are stored; zarr's own count takes the keys of `x_b` for those of `x`."""
         if isinstance(self.store, dict):
             return sum(key == f"{name}/c" or key.startswith(f"{name}/c/") for key in self.store)
-        chunks = self._root / name / "c"
-        return int(chunks.is_file()) or sum(path.is_file() for path in chunks.rglob("*"))
+        return chunks_in(self._root / name)
 
     def damage_of_any(self) -> str | None:
         """What is wrong with the first damaged array among those with written chunks; None if all are intact."""

@@ -5,19 +5,21 @@ zarr reads a missing chunk as its fill value. In a result no chunk may be missin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import Store
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import MemoryStore
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.zarr_array import parts_of
-from dpca.sources.zarr_store import watched
+from dpca.sources.zarr_store import BAD_METADATA, Directory, watched
 
 LABELS = "labels"
 RESERVED_DIMS = frozenset(
@@ -39,6 +41,8 @@ RESERVED_DIMS = frozenset(
     | {"rotated_explained_variance", "rotated_explained_variance_ratio", "factor_correlation"}
 )
 RESTORE = "Restore it, or make the result again (dpca run --overwrite, or fit)."
+LARGE_BYTES = 2**26
+"""Of larger arrays it is looked whether their chunks are there before they are read."""
 MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
 """Not written without centering, scaling or weights: then they read as their fill values 0, 1 and 1."""
 
@@ -197,7 +201,7 @@ class Arrays(Mapping[str, Stored]):
                 self._group = zarr.open_group(self._opened(), mode="r")
                 if self._group.metadata.consolidated_metadata is not None:
                     self._listed = dict(self._group.members(max_depth=None))
-            except (OSError, ValueError, KeyError, TypeError) as cause:
+            except (OSError, *BAD_METADATA) as cause:
                 problem = "is gone" if isinstance(cause, FileNotFoundError) else f"can't be read: {cause}"
                 raise InputError(f"{self._where}: its result.zarr {problem}", RESTORE) from cause
         return self._group
@@ -205,7 +209,7 @@ class Arrays(Mapping[str, Stored]):
     def _opened(self) -> Store:
         if isinstance(self._store, dict):
             return MemoryStore(self._store, read_only=True)
-        return LocalStore(self._store, read_only=True)
+        return Directory(self._store, read_only=True)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -217,7 +221,7 @@ class Arrays(Mapping[str, Stored]):
         try:
             group = self.group
             array = self._listed[name] if name in self._listed else group[name]
-        except (OSError, ValueError, KeyError, TypeError) as cause:
+        except (OSError, *BAD_METADATA) as cause:
             raise InputError(f"{self._where}: its {name} is gone or damaged ({cause})", RESTORE) from cause
         if not isinstance(array, zarr.Array):
             raise InputError(f"{self._where}: its {name} is no array", RESTORE)
@@ -229,7 +233,22 @@ class Arrays(Mapping[str, Stored]):
             raise InputError(
                 f"{self._where}: its {name} is not the one that was written: {found}, not {expected['array']}", RESTORE
             )
+        self._check_there(name, array, expected["chunks_written"])
         return Stored(array, self._where, bool(expected["chunks_written"]))
+
+    def _check_there(self, name: str, array: zarr.Array[Any], written: int) -> None:
+        """Refuse a large array whose chunks are not all there, before memory is taken for its values."""
+        if not written or array.nbytes <= LARGE_BYTES or isinstance(self._store, dict):
+            return
+        grid = math.prod(
+            -(-length // chunk) for length, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
+        )
+        there = chunks_in(Path(self._store, name)) if written == grid else 0
+        if there < grid:
+            raise InputError(
+                f"{self._where}: its {name} has {there or written:,} chunks, but an array of shape {array.shape} has {grid:,}",
+                RESTORE,
+            )
 
     def let_go(self, name: str) -> None:
         """Release the values of an array that is in memory: it can't be read any more."""
@@ -245,6 +264,12 @@ class Arrays(Mapping[str, Stored]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def chunks_in(array: Path) -> int:
+    """How many chunks the directory of an array has."""
+    chunks = array / "c"
+    return int(chunks.is_file()) or sum(path.is_file() for path in chunks.rglob("*"))
 
 
 def _unwritten(name: str, array: zarr.Array[Any]) -> bool:

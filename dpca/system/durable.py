@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dpca.system import regular
+
 
 class Disk:
     """The single steps by which dpca changes directories."""
@@ -111,7 +113,7 @@ def read_json(path: Path) -> Any:
     OSError, ValueError
         When the file can't be read, or is not JSON.
     """
-    return json.loads(path.read_text(encoding="utf-8"))
+    return regular.read_json(path)
 
 
 def digest(value: Any) -> str:

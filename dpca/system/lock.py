@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from dpca.errors import LockedError, OutputExistsError, writing
-from dpca.system import durable
+from dpca.system import durable, regular
 
 BEAT_SECONDS = 2.0
 STALE_SECONDS = 15.0
@@ -191,7 +191,7 @@ class Lock:
 
     def _read(self, number: int) -> dict[str, Any]:
         try:
-            content = json.loads((self._directory / f"lock.{number}").read_text(encoding="utf-8"))
+            content = regular.read_json(self._directory / f"lock.{number}")
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
