@@ -341,7 +341,12 @@ def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
         if array is not None and array.shape is not None:
             arrays[name] = array
 
-    file.visititems(visit)
+    try:
+        file.visititems(visit)
+    except RuntimeError as cause:
+        raise InputError(
+            f"{file.filename}: its groups are not readable: {cause}", "It is damaged: restore it from its source."
+        ) from cause
     return without_parts(arrays)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Buffer, read_ahead
+from dpca.sources.blosc2_frame import decoded_size
 from dpca.sources.bounded import SIZES, Bytes, claims, decode, most_stored
 
 PLANE_BYTES = 2**14
@@ -87,7 +88,8 @@ class DecodedChunks:
 class StoredChunks:
     """The chunks of a dataset as stored, whose decoded size is checked before HDF5 decodes them.
 
-    Only filters of HDF5 itself and the lossless ones of hdf5plugin are known; others are not checked.
+    Only filters of HDF5 itself and the lossless ones of hdf5plugin are known; others are not checked. blosc2, which could run code
+    (`dpca.sources.blosc2_frame`), decodes nothing that was not.
     """
 
     def __init__(self, dataset: h5py.Dataset, filters: list[tuple[int, tuple[int, ...]]]) -> None:
@@ -135,6 +137,10 @@ class StoredChunks:
                     raise ValueError("what two of the dataset's filters have compressed in turn is not read")
                 return
             elif code not in _SAME_SIZE:
+                if BLOSC2 in before:
+                    raise ValueError(
+                        f"what blosc2 has compressed is not read behind filter {code}, which hides its headers"
+                    )
                 return
         if len(stored) != self._bytes:
             raise claims(len(stored), self._bytes)
@@ -151,8 +157,10 @@ def _fetched(dataset: h5py.Dataset, corner: tuple[int, ...], memory: Buffer, n_b
     room = memory.view([most_stored(n_bytes)], np.dtype(np.uint8))
     try:
         mask, stored = dataset.id.read_direct_chunk(corner, out=room)
-    except RuntimeError:  # or the file is damaged; then HDF5 fails as well
-        return None
+    except RuntimeError:
+        if dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
+            return None
+        raise
     return int(mask), room[: len(stored)]
 
 
@@ -234,17 +242,6 @@ def _check_blocks(stored: Bytes, n_blocks: int, rest: int) -> None:
         raise ValueError("the chunk was truncated, or is damaged: its blocks do not end where it does")
 
 
-def _of_blosc2(stored: Bytes, _: tuple[int, ...]) -> int:
-    """Decoded size by the headers of a frame (README_CFRAME_FORMAT) and of its only chunk (README_CHUNK_FORMAT)."""
-    header = stored[:58].tobytes()
-    if header[2:9] != b"b2frame" or int.from_bytes(header[16:24], "big") != len(stored):
-        raise ValueError("the chunk was truncated, or is damaged: it is no frame of blosc2")
-    total, compressed = int.from_bytes(header[30:38], "big"), int.from_bytes(header[39:47], "big")
-    start = int.from_bytes(header[11:15], "big")
-    inside = int.from_bytes(stored[start + 4 : start + 8].tobytes(), "little") if compressed else total
-    return max(total, inside)
-
-
 def _inflated(stored: Bytes, n_bytes: int, exact: bool) -> Any:
     with suppress(deflate.DeflateError):
         content = deflate.zlib_decompress(stored, n_bytes)
@@ -296,7 +293,7 @@ _CLAIMS: dict[int, Callable[[Bytes, tuple[int, ...]], int]] = {
     BLOSC: lambda stored, _: SIZES["blosc"](stored),
     LZ4: _of_lz4,
     BITSHUFFLE: _of_bitshuffle,
-    BLOSC2: _of_blosc2,
+    BLOSC2: lambda stored, values: decoded_size(stored, values[2]),
 }
 """Filters whose decoded size is known before decoding."""
 _COMPRESSING = {*_CODECS, *_CLAIMS} - {h5py.h5z.FILTER_SCALEOFFSET}
