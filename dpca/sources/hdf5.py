@@ -27,6 +27,7 @@ from dpca.sources.sparse import PARTS, SparseSource, choose
 
 MOST_VIRTUAL = 16
 """Deepest allowed nesting of virtual datasets: HDF5 follows them by recursion, on the stack."""
+_COPY = "Copy the values into one file (h5repack)."
 PIECES_A_CALL = 200
 """One call of h5py costs as much as this many reads inside HDF5 (0.2 ms, 1 us)."""
 # A netCDF dimension without values is stored as a scale whose NAME begins with this text.
@@ -148,7 +149,7 @@ class Hdf5Source(Source):
     def _check_inside(self, dataset: h5py.Dataset) -> None:
         """Refuse values that lie elsewhere: the author of the file could make dpca read any other file.
 
-        Parts of a virtual dataset, and external storage, may lie in the folder of the file or below.
+        Parts of a virtual dataset may lie in the folder of the file or below.
         """
         if not os.path.samefile(dataset.file.filename, self._path):
             raise InputError(
@@ -168,14 +169,6 @@ class Hdf5Source(Source):
     def _describe(self, dataset: h5py.Dataset) -> Layout:
         name = f"{self._path}:{dataset.name.lstrip('/')}"
         check_dtype(name, dataset.dtype)
-        if dataset.is_virtual:
-            for part in dataset.virtual_sources():
-                # HDF5 silently reads parts whose file is missing as fill values.
-                if part.file_name != "." and not os.path.exists(_source_path(dataset, part)):
-                    raise InputError(
-                        f"{name}: is a virtual dataset, and its source file {part.file_name} is absent",
-                        f"Put the file back, beside {self._path}.",
-                    )
         chunks, divisible, codec = dataset.chunks, _divisible(dataset), _filters(dataset)
         if dataset.is_virtual:
             chunks, codec = _chunks_behind(dataset)
@@ -381,46 +374,76 @@ def _divisible(dataset: h5py.Dataset) -> bool:
 
 
 def files_behind(dataset: h5py.Dataset) -> list[str]:
-    """The other files with values of a dataset: parts of a virtual dataset, recursively, and external storage.
+    """The other files with values of a dataset: those of the parts of a virtual dataset, recursively.
 
     Raises
     ------
     InputError
-        When a virtual dataset is a part of itself, at which HDF5 would overflow the stack, or when a part is absent.
+        When a virtual dataset is a part of itself, at which HDF5 would overflow the stack; when a part is absent, which HDF5
+        would fill; and when HDF5 could look elsewhere than here: for external storage, or by `HDF5_VDS_PREFIX`.
     """
     files: dict[str, None] = {}
     visited: set[tuple[str, str]] = set()
 
     def visit(dataset: h5py.Dataset, above: tuple[tuple[str, int], ...]) -> None:
-        name, here = f"{dataset.file.filename}:{dataset.name}", os.path.dirname(dataset.file.filename)
+        name = f"{dataset.file.filename}:{dataset.name}"
         this = os.path.realpath(dataset.file.filename), h5py.h5o.get_info(dataset.id).addr
         if this in above or len(above) == MOST_VIRTUAL:
             what = "of itself" if this in above else f"of more than {MOST_VIRTUAL} others, each of the next"
-            raise InputError(
-                f"{name}: is a virtual dataset that is a part {what}", "Copy the values into one file (h5repack)."
-            )
-        files.update(dict.fromkeys(os.path.join(here, name) for name, *_ in dataset.external or ()))
+            raise InputError(f"{name}: is a virtual dataset that is a part {what}", _COPY)
+        if dataset.external:
+            # HDF5 looks for a relative name in the directory in which it runs, which workers do not share.
+            raise InputError(f"{name}: has its values in external storage, {dataset.external[0][0]}", _COPY)
         for part in dataset.virtual_sources() if dataset.is_virtual else ():
             path = _source_path(dataset, part)
             if part.file_name != ".":
                 files[path] = None
-            if (path, part.dset_name) in visited or not os.path.exists(path):
-                continue
-            with _opened(path) as file:
-                visit(_part_in(file, part.dset_name, name), (*above, this))
-            visited.add((path, part.dset_name))
+            if (path, part.dset_name) not in visited:
+                file, source = _open_part(dataset, part)
+                with file:
+                    visit(source, (*above, this))
+                visited.add((path, part.dset_name))
 
     visit(dataset, ())
     return list(files)
 
 
-def _part_in(file: h5py.File, name: str, whole: str) -> h5py.Dataset:
-    dataset = file.get(name)
-    if not isinstance(dataset, h5py.Dataset):
+def _open_part(dataset: h5py.Dataset, part: Any) -> tuple[h5py.File, h5py.Dataset]:
+    """A part of a virtual dataset, with its file, which the caller closes.
+
+    Raises
+    ------
+    InputError
+        When it is absent, or a link to another file, or when HDF5 would open another part.
+    """
+    whole, path = f"{dataset.file.filename}:{dataset.name}", _source_path(dataset, part)
+    # HDF5 knows the variable as it was when it started as well.
+    prefix = os.environ.get("HDF5_VDS_PREFIX") or dataset.id.get_access_plist().get_virtual_prefix().decode()
+    if prefix:
         raise InputError(
-            f"{whole}: is a virtual dataset, and its source {file.filename}:{name} is absent", "Put it back."
+            f"{whole}: is a virtual dataset, and HDF5 would look for its parts in {prefix}, by HDF5_VDS_PREFIX",
+            "Unset HDF5_VDS_PREFIX, and put the files side by side.",
         )
-    return dataset
+    if not os.path.exists(path):
+        raise InputError(
+            f"{whole}: is a virtual dataset, and its source file {part.file_name} is absent",
+            f"Put the file back: {path}.",
+        )
+    file = _opened(path)
+    source = None
+    with suppress(OSError):  # a link to a missing file
+        source = file.get(part.dset_name)
+    if not isinstance(source, h5py.Dataset):
+        raise InputError(
+            f"{whole}: is a virtual dataset, and its source {path}:{part.dset_name} is absent", "Put it back."
+        )
+    if h5py.h5o.get_info(source.id).fileno != h5py.h5o.get_info(file.id).fileno:
+        raise InputError(
+            f"{whole}: is a virtual dataset, and its source {path}:{part.dset_name} is a link to another file, "
+            f"{source.file.filename}",
+            "Name that file in the virtual dataset, or copy the values into one file (h5repack).",
+        )
+    return file, source
 
 
 class Checks:
@@ -452,8 +475,7 @@ class Checks:
             ):
                 continue
             if number not in self._met:
-                file = _opened(_source_path(self._dataset, part))
-                source = _part_in(file, part.dset_name, self._dataset.name)
+                file, source = _open_part(self._dataset, part)
                 self._met[number] = file, source, Checks(source)
             _, source, inside = self._met[number]
             if inside:
@@ -542,8 +564,21 @@ def _parts_of(dataset: h5py.Dataset) -> Parts:
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:
-    """The file of a part of a virtual dataset, whose name is relative to the folder of that dataset."""
+    """The file of a part of a virtual dataset, whose name is relative to the folder of that dataset.
+
+    Raises
+    ------
+    InputError
+        When a name is a pattern, which HDF5 opens as many others.
+    """
     whole: str = dataset.file.filename
+    for name in (part.file_name, part.dset_name):
+        if "%" in name:
+            raise InputError(
+                f"{whole}:{dataset.name}: is a virtual dataset with the pattern {name} in place of a source, and only names "
+                "without % are allowed",
+                _COPY,
+            )
     return whole if part.file_name == "." else str(os.path.join(os.path.dirname(whole), part.file_name))
 
 
@@ -557,8 +592,8 @@ def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
     if not parts:
         return None, "none"
     first, ndim = parts[0], dataset.ndim
-    with _opened(_source_path(dataset, first)) as file:
-        source = _part_in(file, first.dset_name, dataset.name)
+    file, source = _open_part(dataset, first)
+    with file:
         if source.chunks is None:
             return None, "none"
         chunks = (1,) * (ndim - source.ndim) + source.chunks[-ndim:]
@@ -569,7 +604,7 @@ def _chunks_behind(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, str]:
 
 def _absent(dataset: h5py.Dataset) -> int:
     """Number of chunks that were never written; 1 for a contiguous dataset without storage."""
-    if dataset.is_virtual or dataset.external:
+    if dataset.is_virtual:
         return 0
     if dataset.chunks is None:
         return int(dataset.id.get_offset() is None and dataset.id.get_storage_size() == 0)
