@@ -247,13 +247,32 @@ class Plan:
 
     def tiles_of(self, span: int) -> Iterator[Box]:
         """The tiles of span number `span`, in C order."""
-        counts = [len(cut) for cut in self.tiles]
-        for number in range(span * self.n_tiles // self.n_spans, (span + 1) * self.n_tiles // self.n_spans):
-            index, rest = [], number
-            for count in reversed(counts):
-                rest, position = divmod(rest, count)
-                index.append(position)
-            yield tuple(cut[position] for cut, position in zip(self.tiles, reversed(index), strict=True))
+        for number in self._tile_numbers(span):
+            yield tuple(cut[position] for cut, position in zip(self.tiles, self._tile(number), strict=True))
+
+    def bounds_of(self, span: int) -> Box:
+        """The smallest box that holds the tiles of a span, however many these are."""
+        numbers = self._tile_numbers(span)
+        first, last = self._tile(numbers[0]), self._tile(numbers[-1])
+        box, apart = list[slice](), False
+        for cut, start, stop in zip(self.tiles, first, last, strict=True):
+            # Behind the first axis along which they differ, the one goes to the end, and the other comes from the start.
+            box.append(
+                slice(cut[0].start, cut[len(cut) - 1].stop) if apart else slice(cut[start].start, cut[stop].stop)
+            )
+            apart = apart or start != stop
+        return tuple(box)
+
+    def _tile_numbers(self, span: int) -> range:
+        return range(span * self.n_tiles // self.n_spans, (span + 1) * self.n_tiles // self.n_spans)
+
+    def _tile(self, number: int) -> list[int]:
+        """The places of a tile along the axes."""
+        index = []
+        for cut in reversed(self.tiles):
+            number, position = divmod(number, len(cut))
+            index.append(position)
+        return index[::-1]
 
     def slabs_of(self, tile: Box) -> Iterator[Box]:
         """The slabs of a tile, in C order."""

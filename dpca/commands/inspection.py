@@ -199,7 +199,7 @@ def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | 
     """A summary of one chunk, or of a part of it that is small enough; None if a chunk is too large to read."""
     layout = source.layout
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
-    if not layout.chunked or layout.divisible:
+    if not layout.chunked or (layout.divisible and layout.chunk_bytes > opened_bytes):
         region = [slice(0, length) for length in better_chunks(layout, axis, n_bytes=SAMPLED_BYTES)]
     elif layout.chunk_bytes > opened_bytes:
         return None

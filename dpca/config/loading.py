@@ -403,6 +403,8 @@ def _explain(
             absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
             lines[path] = f"{marks.get(owner, name)}: {absent} is missing"
             remedies[path] = f"Set {absent}."
+        elif isinstance(ours := error.get("ctx", {}).get("error"), DpcaError):
+            lines[path], remedies[path] = f"{marks.get(path, name)}: {key}: {ours.message}", ours.remedy
         elif error["type"] == "value_error" and _of_any(path) not in ALLOWED:  # of a check of our own, which says all
             lines[path] = f"{marks.get(path, name)}: {key}: {error['msg'].removeprefix('Value error, ')}"
         else:

@@ -86,19 +86,15 @@ class Pass(Work):
 
     def tiles(self, span: int) -> Iterator[Box]:
         """The tiles of a span."""
-        return self.plan.tiles_of(self.plan.n_spans - 1 - span if self.backwards else span)
+        return self.plan.tiles_of(self._number(span))
 
     def region(self, span: int) -> Region:
         """The smallest region that holds a span's slabs."""
-        box: Box | None = None
-        for tile in self.tiles(span):
-            box = (
-                tile
-                if box is None
-                else tuple(slice(min(a.start, b.start), max(a.stop, b.stop)) for a, b in zip(box, tile, strict=True))
-            )
-        assert box is not None  # a span has at least one tile
-        return self.plan.region(box)
+        return self.plan.region(self.plan.bounds_of(self._number(span)))
+
+    def _number(self, span: int) -> int:
+        """The number of a span in the plan."""
+        return self.plan.n_spans - 1 - span if self.backwards else span
 
     @contextmanager
     def reading(self, span: int) -> Iterator[Reader]:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from glob import glob, has_magic
+from glob import has_magic, iglob
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,16 +50,37 @@ _BED_MAGIC = b"\x6c\x1b"
 _CONVERT = {".npz": "numpy.load({!r})['NAME']", ".csv": "numpy.loadtxt({!r}, delimiter=',')"}
 
 
+MOST_FILES = 100_000
+"""That match a pattern."""
+
+
 def expanded(uris: str | Sequence[str]) -> list[str]:
     """Paths and URLs, with the paths that match in place of a pattern, such as data/sst_*.nc, sorted by name as text.
 
     A pattern that nothing matches stays: `open_source` refuses it. A path that exists is no pattern.
+
+    Raises
+    ------
+    InputError
+        When a pattern has ** twice, which takes the disk times its depth, or more than `MOST_FILES` match.
     """
     found = []
     for uri in [uris] if isinstance(uris, str) else uris:
-        matching = sorted(glob(uri, recursive=True)) if _is_pattern(uri) else []
+        matching = _matching(uri) if _is_pattern(uri) else []
         found += matching or [uri]
     return found
+
+
+def _matching(pattern: str) -> list[str]:
+    problem = "has ** more than once" if pattern.split("/").count("**") > 1 else ""
+    found = [] if problem else list(islice(iglob(pattern, recursive=True), MOST_FILES + 1))
+    if problem or len(found) > MOST_FILES:
+        raise InputError(
+            f"{pattern}: {problem or f'more than {MOST_FILES:,} files match'}",
+            "Name the folder, such as data/**/*.nc.",
+            key="input.uri",
+        )
+    return sorted(found)
 
 
 def _is_pattern(uri: str) -> bool:

@@ -327,20 +327,42 @@ def _labels(path: str, array: str) -> Vector | None:
 
 def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
     """Every dataset of a file, by path; sparse matrices in place of the datasets that make them up."""
-    arrays: dict[str, h5py.Dataset | Sparse] = {}
-
-    def visit(name: str, item: Any) -> None:
-        array = item if isinstance(item, h5py.Dataset) else Sparse.of(item)
-        if array is not None and array.shape is not None:
-            arrays[name] = array
-
     try:
-        file.visititems(visit)
+        arrays = {
+            name: array
+            for name, item in _items(file)
+            if (array := item if isinstance(item, h5py.Dataset) else Sparse.of(item)) is not None
+            and array.shape is not None
+        }
     except RuntimeError as cause:
         raise InputError(
             f"{file.filename}: its groups are not readable: {cause}", "It is damaged: restore it from its source."
         ) from cause
     return without_parts(arrays)
+
+
+def _items(file: h5py.File) -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+    """Every group and dataset of a file by path, each once, in the order of names; links are not followed.
+
+    h5py's own visit looks each up from the root, which takes the square of the depth.
+    """
+    seen = {h5py.h5o.get_info(file.id).addr}
+    waiting: list[tuple[str, h5py.Group]] = [("", file)]
+    while waiting:
+        prefix, group = waiting.pop()
+        below = []
+        for name in sorted(group):
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group[name]
+            address = h5py.h5o.get_info(item.id).addr if isinstance(item, h5py.Group | h5py.Dataset) else None
+            if address is None or address in seen:
+                continue
+            seen.add(address)
+            yield f"{prefix}{name}", item
+            if isinstance(item, h5py.Group):
+                below.append((f"{prefix}{name}/", item))
+        waiting += below[::-1]
 
 
 def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, set[str]]]:

@@ -73,7 +73,9 @@ def test_spans_read_every_feature_once_along_chunk_edges(case):
     grid = chunks[: plan.samples_axis] + chunks[plan.samples_axis + 1 :]
     for span in range(plan.n_spans):
         tiles = list(plan.tiles_of(span))
-        assert tiles
+        assert plan.bounds_of(span) == tuple(
+            slice(min(p.start for p in along), max(p.stop for p in along)) for along in zip(*tiles, strict=True)
+        )
         for tile in tiles:
             for slab in plan.slabs_of(tile):
                 seen[slab] += 1
