@@ -54,6 +54,16 @@ def is_plain(text: str) -> bool:
     return re.fullmatch(PLAIN, text) is not None
 
 
+def printable(text: str) -> str:
+    """A text as it may be shown on a terminal: what is neither a sign, nor a line break or tab, as its escape in Python.
+
+    Names in a file of others may hold sequences that set the title of a terminal, fill its clipboard, or hide what stands before.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in text)
+
+
 WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
 
 

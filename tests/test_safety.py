@@ -1020,3 +1020,33 @@ def test_an_array_of_a_result_that_claims_to_be_large_takes_no_memory(name, writ
         if call[0] in ("transform", "reconstruct") or (call[0] == "export" and name == "scores"):
             assert dpca(*call) == 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # KiB
+
+
+ESCAPES = {
+    "title": "\x1b]0;mine\x07",
+    "clipboard": "\x1b]52;c;ZWNobw==\x07",
+    "one sign": "\x9b2J",
+    "right to left": "\u202egnp.x",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_texts_of_others_are_printable(escape, capsys):
+    """Names in files, headers of tables, and a status: on both streams of every command that shows them."""
+    text = ESCAPES[escape]
+    with h5py.File("x.h5", "w") as file:
+        file[f"a{text}"], file[f"b{text}"] = X, X
+    assert dpca("inspect", "x.h5") == 0
+    assert dpca("run", config("x.h5")) == 2
+    made(a_finished_run)
+    Path("table.csv").write_text(f"id,{text}\n" + "".join(f"{row},1\n" for row in "abcdef"))
+    assert dpca("run", "c.yaml", "--overwrite", "--set", "model.labels={uri: table.csv, column: no}") == 2
+    status = json.loads(Path("r/status.json").read_text())
+    Path("r/status.json").write_text(json.dumps({**status, "state": "failed", "message": f"m{text}", "stage": text}))
+    dpca("status", "r")
+    certificate = json.loads(Path("r/certificate.json").read_text())
+    Path("r/certificate.json").write_text(json.dumps({**certificate, "verdict": f"v{text}"}))
+    dpca("export", "r", "--to", "csv", "--out", "e.csv")
+    shown = capsys.readouterr()
+    assert "a" + ascii(text)[1:5] in shown.out + shown.err
+    assert not [sign for sign in shown.out + shown.err if not sign.isprintable() and sign not in "\n\t"]

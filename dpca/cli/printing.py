@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from dpca.units import printable
+
 # Libraries are imported inside the functions, so that no command waits for a library that it does not need.
 if TYPE_CHECKING:
     from dpca.commands.apply import Applied
@@ -28,15 +30,25 @@ WATCH_SECONDS = 1.0
 
 
 class _Patient:
-    """A standard stream that raises no error: once it can't be written to, further output is lost."""
+    """A standard stream that raises no error: once it can't be written to, further output is lost. What is written is `printable`.
 
-    def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
-        self._stream, self._lost = stream, lost
+    Parameters
+    ----------
+    made : function that makes a text one that may be shown
+    """
+
+    def __init__(self, stream: TextIO, lost: type[OSError], made: Callable[[str], str] = printable) -> None:
+        self._stream, self._lost, self._made = stream, lost, made
 
     def write(self, text: str) -> int:
         with self._losing():
-            self._stream.write(text)
+            self._stream.write(self._made(text))
         return len(text)
+
+    @property
+    def for_views(self) -> _Patient:
+        """The same for what moves the cursor itself."""
+        return _Patient(self._stream, self._lost, str)
 
     def flush(self) -> None:
         with self._losing():

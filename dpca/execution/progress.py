@@ -17,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 from dpca.numerics.preview import Preview
 from dpca.system.durable import write_briefly
-from dpca.units import describe_bytes, describe_memory, describe_seconds
+from dpca.units import describe_bytes, describe_memory, describe_seconds, printable
 
 FORMAT_VERSION = 1
 LINE_SECONDS = 30.0
@@ -204,7 +204,7 @@ class LiveView:
     def __init__(self, file: TextIO) -> None:
         from rich.console import Console
 
-        self._console = Console(file=file)
+        self._console = Console(file=getattr(file, "for_views", file))
         self._now = Snapshot()
 
     def begin(self, now: Snapshot) -> None:
@@ -231,7 +231,7 @@ class LiveView:
             self.say(_progressed(now))
 
     def say(self, sentence: str) -> None:
-        self._console.print(f"dpca: {sentence}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(f"dpca: {sentence}"), markup=False, highlight=False, soft_wrap=True)
 
     def _view(self) -> Any:
         from rich.console import Group
@@ -242,7 +242,7 @@ class LiveView:
         now, bar = self._now, Table.grid()
         if now.total_bytes:
             bar.add_row(ProgressBar(now.total_bytes, now.done_bytes, width=min(60, self._console.width)))
-        return Group(*(Text(line, overflow="fold") for line in describe(now.document)), bar)
+        return Group(*(Text(printable(line), overflow="fold") for line in describe(now.document)), bar)
 
 
 def display_for(file: TextIO | None = None) -> Display:
