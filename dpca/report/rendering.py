@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,16 +74,33 @@ class _Drawings:
     @property
     def library(self) -> Markup:
         """What draws them, compressed."""
-        assert _BOKEH is not None
-        assert _BOKEH.submodule_search_locations is not None
-        place = Path(_BOKEH.submodule_search_locations[0]) / "server" / "static" / "js"
-        source = b"\n".join((place / name).read_bytes() for name in SCRIPTS)
-        return _as_text(bytes(deflate.zlib_compress(source, LEVEL)))
+        return _as_text(bytes(deflate.zlib_compress(_library(), LEVEL)))
 
     @property
     def script(self) -> Markup:
         """What reads both."""
-        return Markup((files("dpca.report") / "page.js").read_text(encoding="utf-8"))
+        return Markup(_script())
+
+    @property
+    def policy(self) -> Markup:
+        """What the page may load: nothing; and run: these two scripts, by their hashes (Content Security Policy, level 3)."""
+        hashes = (base64.b64encode(sha256(text).digest()).decode() for text in (_script().encode(), _library()))
+        scripts = " ".join(f"'sha256-{one}'" for one in hashes)
+        return Markup(
+            f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        )
+
+
+def _script() -> str:
+    return (files("dpca.report") / "page.js").read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> bytes:
+    assert _BOKEH is not None
+    assert _BOKEH.submodule_search_locations is not None
+    place = Path(_BOKEH.submodule_search_locations[0]) / "server" / "static" / "js"
+    return b"\n".join((place / name).read_bytes() for name in SCRIPTS)
 
 
 def _as_text(block: bytes) -> Markup:

@@ -122,6 +122,23 @@ def test_a_browser_draws_all_of_it(page, opened, resized, overhang, request):
         assert overhang(shown) <= 0
 
 
+def test_only_its_own_scripts_run(page, opened, chromium):
+    """By its policy: it is drawn, answers, and a script that someone adds is refused."""
+    figure = opened(page, policy=True).locator(".bk-events").first
+    figure.hover()
+    figure.click()
+    forged, said = page.with_name("forged.html"), []
+    forged.write_text(page.read_text().replace("</body>", "<script>document.title = 'forged'</script></body>"))
+    context = chromium.new_context(offline=True)
+    other = context.new_page()
+    other.on("console", lambda message: said.append(message.text))
+    other.goto(forged.absolute().as_uri())
+    other.locator("canvas").first.wait_for()
+    assert other.title() != "forged"
+    context.close()
+    assert "Content Security Policy" in "".join(said)
+
+
 def test_without_javascript_there_is_one_picture_of_each_kind(page, opened):
     shown = opened(page, script=False)
     pictures = shown.locator(".plot .static > svg")
