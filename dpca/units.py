@@ -64,6 +64,15 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in text)
 
 
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|://|::")
+"""How a URL begins, also once `Path` has taken one of its two slashes, or a chain of URLs goes on."""
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, or a chain of them as in fsspec, and no path on this machine."""
+    return _URL.search(text) is not None
+
+
 WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
 
 

@@ -27,9 +27,10 @@ import pytest
 import zarr
 from cryptography.x509 import load_pem_x509_certificates
 
-from dpca import PCA
+from dpca import PCA, open_gram
 from dpca.config.loading import Loaded
 from dpca.errors import DpcaError, StorageError
+from dpca.execution.clusters import local
 from dpca.execution.jobqueue import _make_keys, _security
 from dpca.sources import as_source, list_arrays, open_source
 from dpca.sources.labels import read_labels
@@ -605,7 +606,8 @@ def test_the_key_of_a_run_is_its_users_and_clocks_of_nodes_may_differ(tmp_path):
     assert set(shlex.split(words)) == {str(path) for path in keys.iterdir()}
 
 
-SECRETS = ("hunter2", "s3cr3t", "t0ken")
+SECRETS = ("hunter2", "s3cr3t", "t0ken", "pr0logue")
+PROLOGUE = "export AWS_SECRET_ACCESS_KEY=pr0logue"
 URI = "memory://user:s3cr3t@bucket/x.zarr?sig=t0ken"
 
 
@@ -618,7 +620,19 @@ def far():
     Path("c.yaml").write_text(
         f"input:\n  uri: '{URI}'\n  storage_options: {{key: hunter2}}\n"
         f"model: {{n_components: 2, labels: {{uri: '{URI.replace('x.zarr', 'y.zarr')}'}}}}\noutput: {{path: r}}\n"
+        "compute: {cluster: {slurm: {cores: 1, memory: 1 GiB, walltime: '4:00:00', maximum: 1, "
+        f"job_script_prologue: [module load python, {PROLOGUE}]}}}}}}\n"
     )
+
+
+@pytest.fixture
+def sbatch(monkeypatch):
+    """A Slurm that takes any job, and runs none: workers that it would start are threads here."""
+    Path("bin").mkdir()
+    Path("bin/sbatch").write_text("#!/bin/sh\necho 7\n")
+    Path("bin/sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{os.path.abspath('bin')}:{os.environ['PATH']}")
+    monkeypatch.setattr("dpca.execution.jobqueue._jobs", lambda place: contextlib.nullcontext(local(1)))
 
 
 def assert_kept(*texts):
@@ -634,8 +648,8 @@ ABSENT = {uri: f"{uri}.uri={URI.replace('x.zarr', 'z.zarr')}" for uri in ("input
 
 @pytest.mark.parametrize("fails", ["", "input", "model.labels", "read"])
 @pytest.mark.filterwarnings("default::zarr.errors.ZarrUserWarning")
-def test_secrets_are_in_no_file_and_no_message(far, fails, capfd, monkeypatch, recwarn):
-    """Of URLs user, password and query, of storage options all values; also where something fails, or a library warns."""
+def test_secrets_are_in_no_file_and_no_message(far, sbatch, fails, capfd, monkeypatch, recwarn):
+    """Of URLs user, password and query, all storage options and lines of shell; also where something fails, or a library warns."""
     if fails == "read":
         from zarr.storage import FsspecStore
 
@@ -648,13 +662,33 @@ def test_secrets_are_in_no_file_and_no_message(far, fails, capfd, monkeypatch, r
 
         monkeypatch.setattr(FsspecStore, "get", failing)
     changed = ("--set", ABSENT[fails]) if fails in ABSENT else ()
-    assert dpca("run", "c.yaml", "--keep-ledger", *changed) == {"": 0, "read": 1}.get(fails, 2)
+    assert dpca("run", "c.yaml", "--keep-ledger", "--debug", *changed) == {"": 0, "read": 1}.get(fails, 2)
     if not fails:
         assert dpca("transform", "r", URI, "--out", "out.zarr") == 0
         assert dpca("transform", "r", URI, "--out", "out.zarr", "--training", URI) == 2
+        assert dpca("run", "c.yaml", "--resume") == 0
+        assert dpca("run", "c.yaml", "--overwrite") == 0
         assert dpca("status", "r") == 0
         assert dpca("plan", "c.yaml", "--json") == 0
+        assert dpca("validate", "c.yaml") == 0
         assert dpca("inspect", URI, "--json") == 0
+        for to in ("csv", "npz", "hdf5", "netcdf", "anndata"):
+            assert dpca("export", "r", "--to", to, "--out", f"e.{to}") == 0
+        Path("d.yaml").write_text("{from: r, analyses: [{name: a, model: {kind: pca}}], output: {path: d}}")
+        assert dpca("derive", "d.yaml") == 2  # the storage options are not recorded, without which no map is made
+        assert dpca("derive", "d.yaml", "--set", "components=false") == 0
+        for wrong in (
+            "input.storage_options=[hunter2]",
+            "compute.cluster={slurm: {job_script_prologue: [pr0logue], cores: 0}}",
+        ):
+            assert dpca("run", "c.yaml", "--set", wrong) == 2
+        assert dpca("batch", "init", "c.yaml", "--set", "output.path=b") == 0
+        for _ in range(5):
+            dpca("batch", "partition", "b", "--index", "0")
+            dpca("batch", "finalize", "b")
+        assert Path("b/manifest.json").exists()
+        recorded = json.loads(Path("r/manifest.json").read_text())["config"]["compute"]["cluster"]["slurm"]
+        assert recorded["job_script_prologue"] == ["(hidden)", "(hidden)"]
         assert dpca("submit", "c.yaml", "--as", "job", "--dry-run") == 0
     shown, warned = capfd.readouterr(), [str(warning.message) for warning in recwarn]
     assert fails == "input" or any("(hidden)" in text for text in warned)
@@ -667,7 +701,7 @@ GIVEN = [
     f"model.labels={{uri: '{URI}'}}",
     f"input={{uri: '{URI}', storage_options: {{key: hunter2}}}}",
     "input.storage_options.key=hunter2",
-    f"compute.scratch={URI}",
+    f"compute.cluster.slurm.job_script_prologue=['{PROLOGUE}']",
 ]
 
 
@@ -681,10 +715,125 @@ def test_secrets_of_the_command_line_are_refused_where_they_would_be_written(far
 
 
 @pytest.mark.parametrize(
-    "given", [*GIVEN, f"input.uri=[{URI}", "input={storage_options: {key: hunter2", f"inputs={URI}"]
+    "given",
+    [
+        *GIVEN,
+        f"input.uri=[{URI}",
+        "input={storage_options: {key: hunter2",
+        f"inputs={URI}",
+        f"compute.cluster.slurm.job_script_prologue=[{PROLOGUE}",
+        f"compute.cluster={{slurm: {{job_script_prologue: [{PROLOGUE}",
+    ],
 )
 def test_secrets_of_the_command_line_are_not_shown(given):
-    assert_kept(Loaded(None, overrides=(given,)).command)
+    assert_kept(Loaded(None, overrides=(given,), words=("extend", "r", URI)).command)
+
+
+TLS = f"scheduler: 'tls://user:s3cr3t@localhost:1', tls: {{ca: a, cert: b, key: '{URI}'}}"
+LOCAL = {
+    "output.path": f"output.path={URI}",
+    "compute.scratch": f"compute.scratch={URI}",
+    "a chain": f"compute.scratch=simplecache::{URI}",
+    "input.variants": f"input.variants={URI}",
+    "compute.cluster.scheduler_file": f"compute.cluster={{scheduler_file: '{URI}'}}",
+    "compute.cluster.tls.key": f"compute.cluster={{{TLS}}}",
+}
+"""Keys that name a file or a folder of this machine."""
+ANYWHERE = {
+    "preprocess.filters.variants": f"preprocess.filters.variants={URI}",
+    "input.samples": f"input.samples={URI}",
+    "input.sample_names": f"input.sample_names={{uri: '{URI}'}}",
+    "preprocess.weights": f"preprocess.weights={{uri: '{URI}'}}",
+    "preprocess.sample_weights": f"preprocess.sample_weights={{uri: '{URI}'}}",
+    "preprocess.filters.mask": f"preprocess.filters.mask={{uri: '{URI}'}}",
+    "covariates": f"preprocess.regress_out.covariates={{uri: '{URI}', columns: [a]}}",
+    "output.groups": f"output.groups={{labels: {{uri: '{URI}'}}}}",
+    "compute.cluster.scheduler": "compute.cluster={scheduler: 'tcp://user:s3cr3t@localhost/?sig=t0ken'}",
+    "no such key": f"compute.no={URI}",
+    "no value": URI,
+    "twice": "input={uri: x.npy, storage_options: {key: hunter2, key: s3cr3t}}",
+    "an alias": "input={uri: x.npy, storage_options: {key: *hunter2}}",
+}
+"""Other keys that name a place, and what is wrong with a value."""
+
+
+@pytest.mark.parametrize("key", [*LOCAL, *ANYWHERE])
+@pytest.mark.parametrize("command", [("run",), ("plan", "--json"), ("validate",), ("submit", "--dry-run")])
+def test_a_key_shows_no_secret_where_it_is_wrong(key, command, capfd):
+    """Also with the traceback; and no folder is made by the name of a URL."""
+    np.save("x.npy", X)
+    config(os.path.abspath("x.npy"))
+    before = set(Path().iterdir())
+    code = dpca(command[0], "c.yaml", *command[1:], "--debug", "--set", {**LOCAL, **ANYWHERE}[key])
+    assert code == 2 or command[0] == "validate"
+    shown = capfd.readouterr()
+    assert_kept(shown.out, shown.err)
+    if key in LOCAL:
+        assert "is a URL, where only a path on this machine can be" in shown.err
+        assert set(Path().iterdir()) == before
+
+
+ARGUMENTS = [
+    ("run", URI),
+    ("status", URI),
+    ("derive", "d.yaml", "--set", f"from={URI}"),
+    ("derive", "d.yaml", "--set", f"output.path={URI}"),
+    ("transform", "r", "x.npy", "--out", URI),
+    ("transform", "r", "x.npy", "--out", "o", "--scheduler-file", URI),
+    ("reconstruct", "r", "--out", URI),
+    ("extend", "r", "x.npy", "--output", URI),
+    ("report", "r", "--out", URI),
+    ("export", "r", "--to", "csv", "--out", URI),
+    ("demo", "--directory", URI),
+    ("batch", "finalize", URI),
+]
+
+
+@pytest.mark.parametrize("command", ARGUMENTS, ids=" ".join)
+def test_a_url_is_no_place_on_this_machine(command, capsys):
+    Path("d.yaml").write_text("{from: r, analyses: [{name: a, model: {kind: pca}}], output: {path: d}}")
+    assert dpca(*command, "--debug") == 2
+    shown = capsys.readouterr()
+    assert "is a URL, where only a path on this machine can be" in shown.err
+    assert_kept(shown.out, shown.err)
+    assert {path.name for path in Path().iterdir()} == {"d.yaml"}
+
+
+@pytest.mark.parametrize("path", [URI, Path(URI)])
+def test_a_url_is_no_place_of_a_fit(path):
+    with pytest.raises(DpcaError, match="store is a URL") as caught:
+        PCA(n_components=2, store=path).fit(X)
+    with pytest.raises(DpcaError, match="path is a URL") as other:
+        PCA(n_components=2).fit(X).save(path)
+    with pytest.raises(DpcaError, match="the result is a URL") as third:
+        open_gram(path)
+    with pytest.raises(DpcaError, match="the result is a URL") as fourth:
+        PCA.load(path)
+    assert_kept(*(str(one.value) for one in (caught, other, third, fourth)))
+    assert not list(Path().iterdir())
+
+
+def test_a_config_that_is_begun_has_the_url_that_it_needs_but_names_no_folder_by_it(capsys):
+    """It is the one place that credentials may stand in."""
+    uri = "memory://user:s3cr3t@bucket"
+    zarr.create_array(uri, data=X, overwrite=True)
+    assert dpca("init", uri) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "s3cr3t" in line] == [f'  uri: "{uri}"']
+
+
+def test_lines_of_shell_are_asked_for_where_a_result_has_not_recorded_them(sbatch, capsys):
+    np.save("x.npy", X)
+    np.save("y.npy", X + 1)
+    slurm = f"{{cores: 1, memory: 1 GiB, walltime: '4:00:00', maximum: 1, job_script_prologue: ['{PROLOGUE}']}}"
+    config("x.npy", f"compute: {{cluster: {{slurm: {slurm}}}}}")
+    assert dpca("run", "c.yaml") == 0
+    extend = ("extend", "r", "y.npy", "--output", "more")
+    assert dpca(*extend) == 2
+    assert "lines of shell are not recorded" in capsys.readouterr().err
+    assert not Path("more").exists()
+    assert dpca(*extend, "--set", f"compute.cluster.slurm.job_script_prologue=['{PROLOGUE}']") == 0
+    shown = capsys.readouterr()
+    assert_kept(shown.out, shown.err)
 
 
 BREAK = "x\n#SBATCH --wrap=evil\nevil"

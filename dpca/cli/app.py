@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import traceback
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -649,12 +651,22 @@ def _exit_code(given: list[str]) -> int:
     from dpca.errors import DpcaError
     from dpca.system.signals import Stopped
 
+    def debug(error: Exception) -> None:
+        if "--debug" in given:
+            from dpca.sources.credentials import in_text
+
+            click.echo(in_text("".join(traceback.format_exception(error))), err=True)
+
     try:
         commands.main(given, prog_name="dpca", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        from dpca.sources.credentials import in_text
+
+        shown = StringIO()
+        error.show(shown)
+        click.echo(in_text(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except Stopped as stop:
         say(f"dpca: stopped by {stop.name}", stop.remedy)
@@ -663,14 +675,12 @@ def _exit_code(given: list[str]) -> int:
         say("dpca: interrupted")
         return 130
     except DpcaError as error:
-        if "--debug" in given:
-            raise
+        debug(error)
         message, remedy = (_in_options(given, text) for text in (error.message, error.remedy))
         say(*(f"dpca: error: {line}" for line in message.splitlines()), *remedy.splitlines())
         return error.exit_code
     except Exception as error:
-        if "--debug" in given:
-            raise
+        debug(error)
         say(
             f"dpca: error: unexpected {type(error).__name__}: {error}",
             "This is a defect of dpca, or of a library: run again with --debug and report it.",

@@ -12,16 +12,22 @@ import click
 class _Place(click.Path):
     """A path or URL that fits in one line: without control characters."""
 
+    def __init__(self, path_type: type, urls: bool = False) -> None:
+        super().__init__(path_type=path_type, readable=not urls)
+        self._urls = urls
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from dpca.units import is_plain
+        from dpca.units import is_plain, is_url
 
         text = os.fspath(value)
         if not is_plain(text):
             self.fail(f"{text!r} has control characters (such as line breaks)", param, ctx)
+        if is_url(text) and not self._urls:
+            self.fail("is a URL, where only a path on this machine can be", param, ctx)
         return super().convert(value, param, ctx)
 
 
-PATH, URI = _Place(path_type=Path), _Place(path_type=str, readable=False)
+PATH, URI = _Place(Path), _Place(str, urls=True)
 
 # Read by `main`, which handles all errors.
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
@@ -47,7 +53,7 @@ def where_options(command: Any) -> Any:
     """The options for where a command without a config runs, and for its memory."""
     for option in (
         click.option(
-            "--scheduler-file", metavar="PATH", type=URI, help="The file that a running Dask scheduler wrote."
+            "--scheduler-file", metavar="PATH", type=_Place(str), help="The file that a running Dask scheduler wrote."
         ),
         click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
         click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpca.commands.aside import building, check_same_fit, forgetting
 from dpca.config.inputs import Input, Inputs
 from dpca.config.loading import is_config, load_inputs
-from dpca.config.schema import without_secrets
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.clusters import SchedulerPlace, connect
 from dpca.execution.progress import Display, Progress, Vitals
@@ -44,7 +43,7 @@ from dpca.slabs import TILE_BYTES, Cuts
 from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.aligned import AlignedSource
 from dpca.sources.coordinate import Coordinate, Vector
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates

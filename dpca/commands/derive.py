@@ -31,7 +31,6 @@ from dpca.commands.prepare import place_of, scratch_of
 from dpca.commands.reporting import write_beside
 from dpca.config.derive import Derive, Pca
 from dpca.config.loading import Positioned
-from dpca.config.schema import without_secrets
 from dpca.errors import ConfigError, DpcaError
 from dpca.execution.clusters import connect
 from dpca.execution.jobqueue import SlurmStep, in_step, joined
@@ -46,6 +45,7 @@ from dpca.methods.stages import Stages
 from dpca.planning.runplan import Array, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.sources import Source
+from dpca.sources.credentials import without_secrets
 from dpca.sources.groups import Groups, named
 from dpca.store.derived import open_derived
 from dpca.store.directory import ARRAYS, CERTIFICATE, DERIVED, MANIFEST, kind_at

@@ -10,7 +10,6 @@ import numpy as np
 
 from dpca.config.inputs import Input
 from dpca.config.model import Model as Asked
-from dpca.config.schema import without_secrets
 from dpca.errors import DpcaError, InputError
 from dpca.numerics.ladder import BLOCK_KRYLOV, working_dtype
 from dpca.planning.cuts import better_chunks, check_axis
@@ -20,7 +19,7 @@ from dpca.slabs import split
 from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import conversion, is_time
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.groups import alone
 from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget

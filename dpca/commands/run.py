@@ -15,7 +15,7 @@ from dpca.commands.foresight import foreseen
 from dpca.commands.prepare import Prepared, inputs_of, place_of, prepared
 from dpca.commands.reporting import write_beside
 from dpca.config.loading import Loaded
-from dpca.config.schema import OF_KERNELS, OF_PASSES, Config, without_secrets
+from dpca.config.schema import OF_KERNELS, OF_PASSES, Config
 from dpca.errors import (
     AssumptionError,
     ConfigError,
@@ -42,7 +42,7 @@ from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, m
 from dpca.numerics.certificate import not_converged
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
-from dpca.sources.credentials import in_text
+from dpca.sources.credentials import in_text, without_secrets
 from dpca.sources.groups import named
 from dpca.store.arrays import dims_of
 from dpca.store.directory import ResultDirectory

@@ -18,6 +18,7 @@ from dpca.commands.side_by_side import Beside, Given, beside, line_of, look_at_e
 from dpca.config.inputs import Input
 from dpca.config.schema import OF_LISTS, Compute, Model, Output, Preprocess
 from dpca.sources import expanded
+from dpca.sources.credentials import without_credentials
 from dpca.units import by, of_stored
 
 WIDTH = 100
@@ -189,7 +190,7 @@ def _watch_out(sentences: Sequence[str]) -> list[str]:
 
 def _stem(uri: str) -> str:
     """The name of a file without its suffix; of a pattern what is before its signs."""
-    return re.split(r"[.*?[]", PurePosixPath(uri.rstrip("/")).name)[0].rstrip("-_") or "result"
+    return re.split(r"[.*?[]", PurePosixPath(without_credentials(uri).rstrip("/")).name)[0].rstrip("-_") or "result"
 
 
 def _free(path: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dpca.config.feature_groups import Features, OfGroups
-from dpca.config.inputs import ArrayFile, Covariates, Label, Names, Part, Range, Section, Text
+from dpca.config.inputs import ArrayFile, Covariates, Label, Local, Names, Part, Range, Section, Text
 from dpca.config.model import MOST_ROTATED
 from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
@@ -289,7 +289,7 @@ class Analysis(Section):
 class DerivedOutput(Section):
     """Where the result goes."""
 
-    path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
+    path: Annotated[Local, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
     report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True
 
 
@@ -302,7 +302,7 @@ class Derive(Section):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
 
     results: Annotated[
-        Text | Annotated[list[Text], Field(min_length=1)] | Annotated[dict[str, Text], Field(min_length=1)],
+        Local | Annotated[list[Local], Field(min_length=1)] | Annotated[dict[str, Local], Field(min_length=1)],
         Field(
             alias="from",
             description="A result that keeps its Gram matrix, or several of the same samples, whose features are put beside each other: a list, "

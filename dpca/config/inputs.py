@@ -14,7 +14,7 @@ from dpca.sources.base import READ_SECONDS
 from dpca.sources.genotypes import Multiallelic
 from dpca.sources.groups import NAME
 from dpca.sources.joined_coordinates import Gaps
-from dpca.units import PLAIN
+from dpca.units import PLAIN, is_url
 
 if TYPE_CHECKING:
     from dpca.sources.labels import Place
@@ -28,6 +28,17 @@ class Section(BaseModel):
 
 Text = Annotated[str, Field(min_length=1, pattern=PLAIN)]
 """Paths, URLs and other text that may be written into a script."""
+
+
+def _local(given: str) -> str:
+    """Refuse a URL, and do not show it: it may hold a password."""
+    if is_url(given):
+        raise ValueError("is a URL, where only a path on this machine can be")
+    return given
+
+
+Local = Annotated[Text, AfterValidator(_local)]
+"""The path of a file or a folder that no URL can be."""
 
 
 def _found(given: str | list[str]) -> str | list[str]:
@@ -204,7 +215,7 @@ class Input(Section):
         ),
     ] = None
     variants: Annotated[
-        Text | None,
+        Local | None,
         Field(
             description="Of dosages in an array of their own: a .bim, or a table (.csv or .tsv) with the columns id, chromosome, position, "
             "counted and other (alleles), a row for each feature. A .bed and a VCF Zarr have their own."

@@ -19,10 +19,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dpca.config.derive import Derive
 from dpca.config.inputs import Input, Inputs, InputSection
-from dpca.config.schema import ALLOWED, REMEDIES, Config, without_secrets
+from dpca.config.schema import ALLOWED, REMEDIES, Config
 from dpca.config.together import check_together
 from dpca.errors import ConfigError, DpcaError
-from dpca.sources.credentials import HIDDEN
+from dpca.sources.credentials import HIDDEN, SECRET_KEYS, without_credentials, without_secrets
 from dpca.system import regular
 
 Path_ = tuple[str | int, ...]
@@ -47,8 +47,12 @@ _WORDS = {
 _YAML_ERRORS = {
     "found character '\\t'": ("", "Indent with spaces: YAML takes no tabs."),
     "found character": ("", "Quote a value that begins with this character."),
-    "found undefined alias": ("", "Quote a value that begins with * or &."),
-    "could not determine a constructor": ("", "Quote a value that begins with !."),
+    "found undefined alias": ("found undefined alias: nothing has its name", "Quote a value that begins with * or &."),
+    "could not determine a constructor": (
+        "could not determine a constructor of this tag",
+        "Quote a value that begins with !.",
+    ),
+    "found duplicate key": ("found duplicate key: its mapping has it already", "Correct the line."),
     "mapping values are not allowed": (
         "a colon where no key can be",
         "Keys of one section begin in one column; quote a value that holds a colon.",
@@ -61,7 +65,7 @@ _YAML_ERRORS = {
     "found unexpected end of stream": ("the quote that begins here is not closed", "Close it."),
     "but found another document": ("a second document begins here", "Leave --- out: a config is one document."),
 }
-"""By the beginning of ruamel's message: a clearer message ("" to keep ruamel's), and the remedy."""
+"""By the beginning of ruamel's message: a clearer message ("" to keep ruamel's, which must show no value), and the remedy."""
 
 
 C = TypeVar("C", Config, Derive)
@@ -86,7 +90,11 @@ class Positioned(Generic[C]):
         verb = "run" if isinstance(self.config, Config) else "derive"
         words: tuple[str, ...] = self.words if self.words else (verb, self.path)
         return shlex.join(
-            ["dpca", *words, *(word for override in self.overrides for word in ("--set", _shown(override)))]
+            [
+                "dpca",
+                *map(without_credentials, words),
+                *(word for override in self.overrides for word in ("--set", _shown(override))),
+            ]
         )
 
     def check_overrides(self) -> None:
@@ -100,8 +108,8 @@ class Positioned(Generic[C]):
         for override in self.overrides:
             if _shown(override) != override:
                 raise ConfigError(
-                    f"--set {_shown(override)}: would be written into a script, for everyone to read",
-                    "Give credentials in the environment, or in the config.",
+                    f"--set {_shown(override)}: would be written into a script, or into a record of the run",
+                    "Give credentials, and lines of shell, in the environment or in the config.",
                 )
 
     def locate(self, error: DpcaError) -> DpcaError:
@@ -168,8 +176,21 @@ def load_values(values: dict[str, Any], overrides: Sequence[str], words: Sequenc
         raise ConfigError(*_explain(errors, values, marks, "the config of the result")) from None
     loaded = Loaded(config, marks, overrides=tuple(overrides), words=tuple(words))
     with loaded.located():
+        _check_recorded(config)
         check_together(config)
     return loaded
+
+
+def _check_recorded(config: Config) -> None:
+    """Refuse lines of shell of a result's configuration that are not given anew: what they were is not recorded."""
+    cluster = config.compute.cluster
+    if cluster != "local" and cluster.slurm and HIDDEN in cluster.slurm.job_script_prologue:
+        key = "compute.cluster.slurm.job_script_prologue"
+        raise ConfigError(
+            f"{key} of the result is {HIDDEN}: lines of shell are not recorded, since they may hold passwords",
+            f"Give them again, --set '{key}=[module load x]', or [] for none; or set compute.cluster=local.",
+            key,
+        )
 
 
 def load_derive(path: str | Path, overrides: Sequence[str] = ()) -> Positioned[Derive]:
@@ -251,7 +272,7 @@ def _shown(override: str) -> str:
     try:
         value, _ = _parse(text, key)
     except ConfigError:  # not valid YAML, or aliases that expand beyond the limits of a config
-        value = HIDDEN if "storage_options" in text else text
+        value = HIDDEN if any(name in text for name in SECRET_KEYS) else text
     shown = without_secrets(value, key.strip())
     if shown == value != HIDDEN:
         return override

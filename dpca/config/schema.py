@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
@@ -17,6 +16,7 @@ from dpca.config.inputs import (
     Input,
     Inputs,
     Label,
+    Local,
     Mask,
     Names,
     Range,
@@ -29,7 +29,6 @@ from dpca.config.rotation import Rotation
 from dpca.numerics.block_krylov import Iteration
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, Rule
 from dpca.numerics.panels import BlockScaling, Convention, Missing, Spread
-from dpca.sources.credentials import HIDDEN, without_credentials
 from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
 
@@ -123,7 +122,7 @@ class Filters(Section):
         ),
     ] = None
     variants: Annotated[
-        Text | Annotated[list[Text], Field(min_length=1)] | None,
+        Local | Annotated[list[Text], Field(min_length=1)] | None,
         Field(
             description="Ids of the variants that are used: a list, or a file with one a line, as .prune.in of plink; null: all."
         ),
@@ -361,9 +360,9 @@ class Model(Section):
 class Tls(Section):
     """Paths of PEM files, as in Dask's own settings."""
 
-    ca: Annotated[Text, Field(description="Certificate of the authority that signed the others.")]
-    cert: Annotated[Text, Field(description="Certificate of this client.")]
-    key: Annotated[Text, Field(description="Key of that certificate.")]
+    ca: Annotated[Local, Field(description="Certificate of the authority that signed the others.")]
+    cert: Annotated[Local, Field(description="Certificate of this client.")]
+    key: Annotated[Local, Field(description="Key of that certificate.")]
 
 
 _CORES = Field(ge=1, description="Threads of each worker: the number of spans that it computes at the same time.")
@@ -418,7 +417,7 @@ class Cluster(Section):
         Field(description="Address of a running scheduler, such as tcp://host:8786, or tls://host:8786."),
     ] = None
     scheduler_file: Annotated[
-        Text | None, Field(description="File to which a running scheduler wrote its address.")
+        Local | None, Field(description="File to which a running scheduler wrote its address.")
     ] = None
     tls: Annotated[Tls | None, Field(description="Certificates, if that scheduler uses TLS.")] = None
     slurm: Annotated[SlurmCluster | None, Field(description="Workers in jobs that the run submits.")] = None
@@ -448,7 +447,7 @@ class Compute(Section):
         ),
     ] = "auto"
     scratch: Annotated[
-        Text | None,
+        Local | None,
         Field(description="Directory for a copy of the input, if its chunks need one; null: beside the result."),
     ] = None
 
@@ -500,7 +499,7 @@ class FeatureGroups(Section):
 class Output(Section):
     """Where the result goes."""
 
-    path: Annotated[Text, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
+    path: Annotated[Local, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
     components: Annotated[bool, Field(description="false: only scores and spectrum, in one read of the data.")] = True
     gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
     groups: Annotated[
@@ -603,23 +602,6 @@ REMEDIES = {
     "compute.cluster.slurm_runner.memory": _WRITE_AMOUNT,
 }
 """Remedies for errors that need more than a corrected value."""
-
-
-def without_secrets(values: Any, key: str = "") -> Any:
-    """A configuration, or its values at a key, safe to write down and show: storage options and credentials are redacted.
-
-    Parameters
-    ----------
-    values : plain values
-    key : their key in the configuration, such as model.labels
-    """
-    if isinstance(values, Mapping):
-        return {name: without_secrets(value, f"{key}.{name}".lstrip(".")) for name, value in values.items()}
-    if key.startswith("input.storage_options"):
-        return HIDDEN
-    if isinstance(values, list):  # the keys of each input of a list are those of one input
-        return [without_secrets(value, key) for value in values]
-    return without_credentials(values) if isinstance(values, str) else values
 
 
 def schema() -> dict[str, Any]:

@@ -41,6 +41,7 @@ from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Convention, Missing, Rules, Spread
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, is_data_array
+from dpca.sources.credentials import check_local
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
@@ -239,6 +240,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @classmethod
     def _loaded(cls, path: str | os.PathLike[str]) -> Result:
+        check_local(path, "the result")
         result = open_result(os.path.abspath(path))
         if result.kind != cls._kind:
             raise ConfigError(
@@ -589,6 +591,8 @@ def memory_bytes(given: Any) -> int | None:
 
 def scratch_beside(store: str | os.PathLike[str] | None) -> Scratch:
     """A place for a copy of X: beside `store` if it is set, otherwise in the directory for temporary files."""
+    if store is not None:
+        check_local(store, "store")
     home = os.path.dirname(os.path.abspath(store)) if store is not None else tempfile.gettempdir()
     path = os.path.join(home, f".dpca-{uuid.uuid4().hex}.zarr")
     return Scratch(path, free_disk(home))

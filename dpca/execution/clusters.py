@@ -17,6 +17,7 @@ from dpca.errors import ClusterError, ConfigError
 from dpca.execution.executors import Distributed, Threads, hush
 from dpca.execution.jobqueue import SlurmJobs, SlurmStep, outside, submitting
 from dpca.execution.stage import Executor
+from dpca.sources.credentials import in_text, without_credentials
 from dpca.system import regular
 
 CONNECT_SECONDS = 30
@@ -38,7 +39,7 @@ class SchedulerPlace:
     """Paths of the authority's certificate, the client's certificate, and the client's key."""
 
     def __str__(self) -> str:
-        return repr(self.address) if self.file is None else f"the address in {self.file}"
+        return repr(without_credentials(str(self.address))) if self.file is None else f"the address in {self.file}"
 
 
 Place = SchedulerPlace | SlurmJobs | SlurmStep
@@ -90,7 +91,7 @@ def _existing(scheduler: SchedulerPlace) -> Iterator[Distributed]:
         client = Client(address, **how)
     except (OSError, TimeoutError, ValueError, TypeError) as cause:
         raise ClusterError(
-            f"no Dask scheduler answers at {scheduler}: {cause}",
+            f"no Dask scheduler answers at {scheduler}: {in_text(str(cause))}",
             "Start one (dask scheduler) or correct compute.cluster.scheduler, for example tcp://host:8786.",
         ) from cause
     hush()

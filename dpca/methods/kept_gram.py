@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.config.schema import Config, Preprocess, without_secrets
+from dpca.config.schema import Config, Preprocess
 from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of, fields_of
 from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
 from dpca.sources.coordinate import Coordinate
-from dpca.sources.credentials import without_credentials
+from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.groups import alone
 from dpca.store.arrays import REGRESSION, REGRESSORS
 from dpca.store.gram import check_keeps_matrix

@@ -24,6 +24,7 @@ from dpca.errors import writing
 from dpca.report.marks import Figure, Table
 from dpca.report.payload import LEVEL, packed
 from dpca.report.static import as_svg
+from dpca.sources.credentials import check_local
 from dpca.system import durable
 from dpca.units import describe_memory
 
@@ -40,6 +41,7 @@ def write_page(template: str, contents: dict[str, Any], place: Path, tables: Map
     ----------
     tables : rows that figures show, by the names that these call them
     """
+    check_local(place, "path")
     drawings = _Drawings(tables or {})
     loader = FunctionLoader(lambda name: (files("dpca.report") / name).read_text(encoding="utf-8"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, loader=loader)

@@ -1,7 +1,8 @@
-"""Credentials in URLs and storage options, redacted."""
+"""What is secret, in one place: settings by their names, and user, password and query of any URL. All that is written or shown passes here."""
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from dpca.errors import ConfigError
+from dpca.units import is_url
+
 HIDDEN = "(hidden)"
 """Replaces a secret in a text."""
+SECRET_KEYS = frozenset({"storage_options", "job_script_prologue"})
+"""Settings of which no value is shown, wherever they stand: lines of shell export passwords."""
 SHORTEST = 4
 """Length from which a word counts as a secret: shorter ones, such as `us` or a flag, would be found everywhere."""
 CHAINED = re.compile(r"::(?![^\[\]]*\])")
@@ -21,6 +27,41 @@ CHAINED = re.compile(r"::(?![^\[\]]*\])")
 def without_credentials(uri: str) -> str:
     """A URL, or a chain of them, without user, password and query; a path unchanged."""
     return "::".join(_parts(link)[0] for link in CHAINED.split(uri))
+
+
+def without_secrets(values: Any, key: str = "") -> Any:
+    """A configuration, or its values at a key, safe to write down and to show: secret settings and credentials of URLs are redacted.
+
+    Parameters
+    ----------
+    values : plain values
+    key : their key in the configuration, such as model.labels
+    """
+    if isinstance(values, Mapping):
+        return {name: without_secrets(value, f"{key}.{name}") for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [without_secrets(value, key) for value in values]
+    if values is not None and SECRET_KEYS.intersection(key.split(".")):
+        return HIDDEN
+    return without_credentials(values) if isinstance(values, str) else values
+
+
+def check_local(place: str | os.PathLike[str], named: str) -> None:
+    """Refuse a URL where a file or a folder is made: one of its name would be, with the password in it.
+
+    Parameters
+    ----------
+    named : the parameter or the option that sets the place
+
+    Raises
+    ------
+    ConfigError
+        When it is one; the message does not show it, since it may hold a password.
+    """
+    if is_url(os.fspath(place)):
+        raise ConfigError(
+            f"{named} is a URL, where only a path on this machine can be", "Name a file or a folder of this machine."
+        )
 
 
 def in_text(text: str) -> str:

@@ -18,6 +18,7 @@ from dpca.errors import InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import Rotation
 from dpca.sources.coordinate import Coordinate
+from dpca.sources.credentials import check_local
 from dpca.store.arrays import GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
@@ -245,9 +246,10 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
 
     Raises
     ------
-    InputError
-        When there is no result, when its run has not ended, or when a later version of dpca wrote it.
+    ConfigError, InputError
+        When the path is a URL; when there is no result, when its run has not ended, or when a later version of dpca wrote it.
     """
+    check_local(name or path, "the result")
     place = Path(path)
     manifest = manifest_at(place)
     store = place.absolute() / ARRAYS
@@ -287,6 +289,7 @@ def save_result(
     OutputExistsError
         When something is there.
     """
+    check_local(place, "path")
     if os.path.lexists(place):
         raise OutputExistsError(f"{place}: exists already", "Choose another path.")
     place = place.absolute()

@@ -11,17 +11,18 @@ import pytest
 import zarr
 
 from dpca.cli.printing import status_lines
-from dpca.errors import DpcaError
 from dpca.execution.progress import Progress
 from dpca.store.directory import read_status
 from tests.commands.calls import X, dpca, given, run
 from tests.made import made
 
 
-def test_debug_shows_the_traceback(config):
-    """Which is Python's own, of an error that nothing caught."""
-    with pytest.raises(DpcaError, match="no: does not exist"):
-        dpca("run", config, "--debug", "--set", "input.uri=no")
+def test_debug_shows_the_traceback(config, capsys):
+    """Before the message, which is the same as without it."""
+    assert dpca("run", config, "--debug", "--set", "input.uri=no") == 2
+    shown = capsys.readouterr().err
+    assert shown.index("Traceback (most recent call last)") < shown.index("dpca: error: ")
+    assert "no: does not exist" in shown
 
 
 def test_validate(config, capsys):
