@@ -30,8 +30,10 @@ from cryptography.x509 import load_pem_x509_certificates
 from dpca import PCA, open_gram
 from dpca.config.loading import Loaded
 from dpca.errors import DpcaError, StorageError
+from dpca.estimators.base import scratch_beside
 from dpca.execution.clusters import local
 from dpca.execution.jobqueue import _make_keys, _security
+from dpca.planning.rechunk import copy_in
 from dpca.sources import as_source, list_arrays, open_source
 from dpca.sources.labels import read_labels
 from dpca.store.results import open_result
@@ -836,6 +838,121 @@ def test_lines_of_shell_are_asked_for_where_a_result_has_not_recorded_them(sbatc
     assert_kept(shown.out, shown.err)
 
 
+def array_at(path, chunks):
+    zarr.create_array(path, data=X, chunks=chunks)
+    return zarr.open_array(path, mode="r")
+
+
+def derive_config():
+    Path("d.yaml").write_text("{from: r, analyses: [{name: a, model: {kind: pca}}], output: {path: d}}")
+    return "d.yaml"
+
+
+def fitted():
+    pca = PCA(n_components=2, store="fits").fit(array_at("z.zarr", (6, 10)))
+    pca.save("saved")
+    return 0
+
+
+def mapped():
+    return 0 if open_gram("r", store="maps").pca(2).components() is not None else 1
+
+
+WRITERS = {
+    "run": lambda: dpca("run", "c.yaml", "--keep-ledger", "--set", "output.path=new"),
+    "batch": lambda: dpca("batch", "init", "c.yaml", "--set", "output.path=b"),
+    "transform": lambda: dpca("transform", "r", "x.npy", "--out", "t"),
+    "reconstruct": lambda: dpca("reconstruct", "r", "--out", "t"),
+    "derive": lambda: dpca("derive", derive_config()),
+    "extend": lambda: dpca("extend", "r", "y.npy", "--output", "more"),
+    "submit an array": lambda: dpca("submit", "c.yaml", "--set", "output.path=s"),
+    "submit a job": lambda: dpca("submit", "c.yaml", "--as", "job", "--set", "output.path=s"),
+    "a fit": fitted,
+    "maps": mapped,
+    **{
+        f"export {to}": lambda to=to: dpca("export", "r", "--to", to, "--out", f"e.{to}")
+        for to in ("csv", "npz", "hdf5", "netcdf", "anndata")
+    },
+}
+
+
+@pytest.fixture
+def umask():
+    """Sets the mask of what this process makes."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_written_is_not_for_everyone_to_write(sbatch, umask, name, mask):
+    """Whatever the umask; and where that lets no one else read, no one else can."""
+    np.save("x.npy", X)
+    np.save("y.npy", X + 1)
+    assert dpca("run", config(os.path.abspath("x.npy"), "compute: {memory: 1 GiB}")) == 0
+    before = set(Path().rglob("*"))
+    umask(mask)
+    assert WRITERS[name]() == 0
+    made = [path for path in Path().rglob("*") if path not in before]
+    inputs = ("x.npy", "y.npy", "z.zarr", "d.yaml")
+    modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in made if path.parts[0] not in inputs}
+    assert modes
+    assert {path: oct(mode) for path, mode in modes.items() if mode & (mask | 0o002)} == {}
+    own = {path: oct(mode) for path, mode in modes.items() if Path(path).parts[0].endswith(".slurm")}
+    assert set(own.values()) <= {"0o700", "0o600"}
+    assert bool(own) == name.startswith("submit")
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
+def test_a_copy_of_the_data_is_its_users_alone(umask, mask, monkeypatch):
+    """In the directory for temporary files, where estimators make it, and wherever else one is made."""
+    monkeypatch.setattr("tempfile.tempdir", os.getcwd())
+    source = as_source(array_at("z.zarr", (2, 40)))
+    umask(mask)
+    scratch = Path(scratch_beside(None).path)
+    assert copy_in(source.layout, (6, 10)).create(str(scratch))
+    assert scratch.parent == Path.cwd()
+    assert oct(stat.S_IMODE(scratch.stat().st_mode)) == "0o700"
+
+
+def other_users(path):
+    """A folder of another user."""
+    if os.geteuid():
+        pytest.skip("needs root, to make what another user owns")
+    path.mkdir()
+    os.chown(path, 12345, 12345)
+
+
+def linked(path):
+    Path("behind").mkdir()
+    path.symlink_to(Path("behind").resolve())
+
+
+@pytest.mark.parametrize("made", [other_users, linked])
+@pytest.mark.parametrize("way", ["array", "job"])
+def test_scripts_are_written_into_no_folder_of_others(sbatch, made, way, capsys):
+    np.save("x.npy", X)
+    config(os.path.abspath("x.npy"))
+    made(Path("r.slurm"))
+    assert dpca("submit", "c.yaml", "--as", way) == 2
+    assert "where scripts and logs would be kept" in capsys.readouterr().err
+    assert not list(Path("r.slurm").iterdir())
+    assert not Path("r").exists()
+
+
+def test_a_script_that_is_a_link_is_replaced_and_what_it_leads_to_is_not(sbatch):
+    np.save("x.npy", X)
+    config(os.path.abspath("x.npy"))
+    Path("r.slurm").mkdir()
+    Path("mine").write_text("mine")
+    Path("r.slurm/job.sbatch").symlink_to(Path("mine").resolve())
+    assert dpca("submit", "c.yaml", "--as", "job") == 0
+    assert Path("mine").read_text() == "mine"
+    assert not Path("r.slurm/job.sbatch").is_symlink()
+    assert stat.S_IMODE(os.stat("r.slurm").st_mode) == 0o700
+
+
 BREAK = "x\n#SBATCH --wrap=evil\nevil"
 PLACES = ("input.uri", "model.labels.uri", "compute.scratch", "output.path")
 OF_CLUSTERS = {
@@ -941,7 +1058,7 @@ def a_kernel_pca():
     )
 
 
-def forged(change):
+def rewritten(change):
     """Change the config that a manifest records."""
     manifest = json.loads(Path("r/manifest.json").read_text())
     change(manifest["config"])
@@ -968,7 +1085,7 @@ def test_a_url_is_not_asked_because_a_result_names_it(network, command, place, c
     made(make)
     np.save("new.npy", X + 1)
     Path("d.yaml").write_text(DERIVE)
-    forged(lambda found: found["input"].update(uri=place.format(network)))
+    rewritten(lambda found: found["input"].update(uri=place.format(network)))
     assert dpca(*call) in (1, 2)
     assert "only a path is read because a result names it" in capsys.readouterr().err
 
@@ -979,7 +1096,7 @@ def test_a_place_that_the_caller_names_is_read(command):
     made(make)
     np.save("new.npy", X + 1)
     Path("d.yaml").write_text(f"{DERIVE}data: {os.path.abspath('x.npy')}\n")
-    forged(lambda found: found["input"].update(uri="http://127.0.0.1:1/x.zarr"))
+    rewritten(lambda found: found["input"].update(uri="http://127.0.0.1:1/x.zarr"))
     named = {
         "transform": ("--training", "x.npy"),
         "reconstruct": ("--training", "x.npy"),
@@ -1003,7 +1120,7 @@ def test_how_to_compute_is_not_taken_from_a_result(network, what, plan):
     made(a_pca)
     np.save("new.npy", X + 1)
     cluster = json.loads(json.dumps(COMPUTE_OF_OTHERS[what]).replace("{}", network))
-    forged(lambda found: found["compute"].update(cluster=cluster))
+    rewritten(lambda found: found["compute"].update(cluster=cluster))
     assert dpca("extend", "r", "new.npy", "--output", "e", *plan) == 0
     if not plan:
         assert open_result("e").manifest["config"]["compute"]["cluster"] == "local"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import traceback
@@ -600,10 +601,15 @@ commands.add_command(batch)
 commands.add_command(submit)
 
 
+OTHERS_WRITE = 0o002
+"""The bit of a umask by which no command makes a file, also by a library, that all users may write."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns errors and signals into a line, a remedy and an exit code."""
     from dpca.system.signals import leave, stopping
 
+    os.umask(os.umask(0) | OTHERS_WRITE)
     given = sys.argv[1:] if arguments is None else arguments
     with patient_streams():
         with stopping():

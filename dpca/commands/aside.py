@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -83,14 +82,7 @@ class Aside:
         OutputExistsError
             When it is.
         """
-        if not os.path.lexists(self.path):
-            return
-        facts = os.lstat(self.path)
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
-            whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
-            raise OutputExistsError(
-                f"{self.path}: is {whose}, where what is finished would be kept", "Remove it, or choose another --out."
-            )
+        durable.check_own(self.path, "what is finished", "Remove it, or choose another --out.")
 
     def leave(self, above: list[Path]) -> None:
         """Remove the directory, and those above that were made for it, unless they hold something."""

@@ -13,17 +13,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from dpca.commands.batch import begun_with, go_on_with, init, is_under_way
 from dpca.commands.foresight import plan
 from dpca.commands.prepare import beside, place_of
 from dpca.config.loading import Loaded, load
 from dpca.errors import ClusterError, ConfigError, writing
-from dpca.execution.jobqueue import SlurmStep
+from dpca.execution.jobqueue import OF_SCRIPTS, SlurmStep
 from dpca.execution.partitions import Collecting
 from dpca.store.directory import ResultDirectory
+from dpca.system import durable
 from dpca.units import is_plain
 
 ARRAY, FINALIZE, JOB = "array.sbatch", "finalize.sbatch", "job.sbatch"
@@ -294,6 +296,8 @@ def submit(
         partitions = begun_with(place.path, partitions)
     elif not dry_run and (overwrite or place.unfinished() is None):
         place.check_free(overwrite)
+    if not dry_run:
+        durable.check_own(directory, *OF_SCRIPTS)
     document = plan(loaded, Collecting() if way == "array" else None)
     if way == "array":
         submission = Submission(directory, array_scripts(loaded, document, partitions, asked))
@@ -310,9 +314,9 @@ def submit(
         else:
             init(loaded, config, partitions=n_partitions(document, partitions), overwrite=overwrite)
     with writing(str(directory)):
-        directory.mkdir(parents=True, exist_ok=True)
+        durable.make_own(directory, *OF_SCRIPTS)
         for name, text in submission.scripts.items():
-            (directory / name).write_text(text, encoding="utf-8")
+            durable.write(directory / name, partial(_save, text), durable.OWN_FILE)  # lines of shell may hold passwords
     jobs: list[str] = []
     for name in submission.scripts:
         try:
@@ -322,6 +326,10 @@ def submit(
                 subprocess.run(["scancel", job], capture_output=True, check=False)
             raise
     return Submission(directory, submission.scripts, tuple(jobs))
+
+
+def _save(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
 
 
 def _script(

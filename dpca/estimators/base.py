@@ -49,6 +49,8 @@ from dpca.store.directory import ARRAYS, write_documents
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import THE_FIT, Result, in_memory, open_result, save_result
 from dpca.store.stored import Arrays
+from dpca.store.synced import UnsyncedStore
+from dpca.system import durable
 from dpca.system.machine import Peak, free_disk
 from dpca.units import describe_memory
 
@@ -352,7 +354,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return
         directory = self._directory()
         try:
-            yield Outputs(str(directory / ARRAYS))
+            yield Outputs(UnsyncedStore(directory / ARRAYS))
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -372,7 +374,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         design: Design | None = None,
     ) -> Result:
         """The result of a fit, with its manifest."""
-        store = found.outputs.store
+        root = found.outputs.root
         # Only after the fit: opening an HDF5 file that is being written flushes it.
         identity = fingerprint(groups)
         manifest = {
@@ -394,10 +396,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             "fingerprint": identity,
             "arrays": found.outputs.inventory(finished=True),
         }
-        if isinstance(store, dict):
-            arrays = Arrays(store, THE_FIT, manifest["arrays"])
+        if isinstance(root, dict):
+            arrays = Arrays(root, THE_FIT, manifest["arrays"])
             return Result(None, manifest, arrays, THE_FIT, found.certificate)
-        place = Path(str(store)).parent
+        place = Path(root).parent
         write_documents(place, found.certificate, manifest)
         return open_result(place, THE_FIT if self.store is None else None)
 
@@ -606,7 +608,7 @@ def new_directory(store: str | os.PathLike[str] | None, kind: str) -> Path:
         weakref.finalize(Streaming, directory.cleanup)
         return Path(directory.name)
     place = Path(store).absolute() / f"{kind}-{uuid.uuid4().hex[:16]}"
-    place.mkdir(parents=True)
+    durable.make_directories(place)
     return place
 
 

@@ -489,7 +489,7 @@ class KernelPCA(Streaming):
             outputs.create({})
             restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, Progress()))
             training.check_unchanged()
-        arrays = Arrays(outputs.store, "this pre-image", outputs.inventory())  # type: ignore[arg-type]
+        arrays = Arrays(outputs.root, "this pre-image", outputs.inventory())
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
 
 

@@ -38,6 +38,7 @@ from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, named,
 from dpca.store.arrays import of_group
 from dpca.store.outputs import Outputs
 from dpca.store.stored import Arrays
+from dpca.store.synced import UnsyncedStore
 from dpca.system.machine import memory_budget
 from dpca.units import describe_memory, enough
 
@@ -132,7 +133,7 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
         place = new_directory(opened.store, COMPONENTS)
         try:
             stages, data = Stages(Runner(executor, Progress())), Dataset(groups, run_plan.plans)
-            outputs = guarded(Outputs(str(place / "maps.zarr")), run_plan, stages.runner)
+            outputs = guarded(Outputs(UnsyncedStore(place / "maps.zarr")), run_plan, stages.runner)
             outputs.create({})
             backprojection = kept.backprojection(answers, data)
             with streamed(data, run_plan, scratch.path, stages) as (streams, _):

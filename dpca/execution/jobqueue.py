@@ -28,6 +28,7 @@ from dpca.execution.progress import Progress
 from dpca.execution.stage import Alive, P, Stage, T, Traffic
 from dpca.planning.runplan import Workers
 from dpca.store.ledger import Checkpoint
+from dpca.system import durable
 from dpca.system.machine import memory_budget
 from dpca.units import walltime_seconds
 
@@ -51,6 +52,8 @@ VALID_DAYS = 365
 LOOPBACK = "127.0.0.1:0"
 """The address of dashboards, which show what runs to anyone, without a login."""
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
+OF_SCRIPTS = ("scripts and logs", "Remove it, or choose another output.path.")
+"""What is kept in the directory beside a result, and what to do where it is another's."""
 REACHED_FROM = "import sys; from distributed.utils import get_ip; print(get_ip(sys.argv[1]))"
 """Prints the address from which this machine reaches another one, chosen as Dask's workers choose theirs."""
 
@@ -194,7 +197,7 @@ def _jobs(place: SlurmJobs) -> Iterator[Distributed]:
         "--lifetime-stagger",
         f"{int(STAGGER_SHARE * seconds)}s",
     ]
-    Path(place.logs).mkdir(parents=True, exist_ok=True)
+    durable.make_own(Path(place.logs), *OF_SCRIPTS)
     library, site = _dask_jobqueue(), dask.config.get("jobqueue.slurm", {})
     scheduler_options, interface = site.get("scheduler-options") or {}, place.interface or site.get("interface")
     host = get_ip_interface(interface) if interface else get_ip()
@@ -376,7 +379,8 @@ def joined(place: SlurmStep) -> Iterator[Distributed]:
             ending.callback(shutil.rmtree, keys, ignore_errors=True)
         if rank == 0:
             shutil.rmtree(keys, ignore_errors=True)  # left by a killed step of the same number
-            keys.mkdir(mode=0o700, parents=True)
+            durable.make_own(logs, *OF_SCRIPTS)
+            durable.make_own(keys, *OF_SCRIPTS)
             _make_keys(keys)
             scheduler: tuple[str, ...] = ()
         else:  # the scheduler writes the file when it listens, after it has made the keys

@@ -81,7 +81,7 @@ class Copy:
             if self._is_there(path):
                 return False
             durable.remove(Path(path))  # left by a run that was killed
-            durable.make_directories(Path(path))
+            durable.make_own(Path(path), "a copy of the input", "Remove it.")  # the data may be confidential
             zarr.create_array(
                 SyncedStore(path),
                 shape=layout.shape,

@@ -24,7 +24,6 @@ from zarr.codecs import ZstdCodec
 from zarr.core.array_spec import ArrayConfigParams
 from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
-from zarr.storage import LocalStore
 
 from dpca.errors import StorageError, writing
 from dpca.slabs import CHUNK_BYTES, MIN_SPANS, TILE_BYTES, Box, Cuts, Plan, grow
@@ -98,10 +97,14 @@ class Outputs:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
 
     @property
+    def root(self) -> str | dict[str, Any]:
+        """The path of the group, or the dict that it is in."""
+        return self.store if isinstance(self.store, dict) else str(getattr(self.store, "root", self.store))
+
+    @property
     def directory(self) -> str | None:
         """The directory that the store lies in; None where it is no directory."""
-        root = self.store.root if isinstance(self.store, LocalStore) else self.store
-        return str(Path(root).absolute().parent) if isinstance(root, str | Path) else None
+        return None if isinstance(self.root, dict) else str(Path(self.root).absolute().parent)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -348,7 +351,7 @@ class Outputs:
 
     @property
     def _root(self) -> Path:
-        return self.store.root if isinstance(self.store, LocalStore) else Path(str(self.store))
+        return Path(str(self.root))
 
     def write(self, name: str, values: Any, dims: Sequence[str], attributes: Mapping[str, Any] | None = None) -> None:
         """Write a whole array without feature axes, in chunks of whole rows; an array of that name is replaced."""
@@ -446,8 +449,7 @@ class Outputs:
         return self._arrays[name]
 
     def _called(self, name: str) -> str:
-        root = self.store.root if isinstance(self.store, LocalStore) else self.store
-        return name if isinstance(root, dict) else f"{root}/{name}"
+        return name if isinstance(self.root, dict) else f"{self.root}/{name}"
 
     def gather(self) -> None:
         """Merge chunks of less than 1 MiB: those of arrays of which each of a few tasks wrote a small part.

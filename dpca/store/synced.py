@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
 
 from zarr.core.buffer import Buffer
+from zarr.core.common import AccessModeLiteral
 from zarr.storage import LocalStore
 
 from dpca.system import durable
@@ -19,6 +23,11 @@ class SyncedStore(LocalStore):
 
     Once the directory, or an array in it, is removed, nothing is written there: a late task can't bring it back.
     """
+
+    async def _open(self, *, mode: AccessModeLiteral | None = None) -> None:
+        if not self.read_only:
+            await asyncio.to_thread(durable.make_directories, self.root)  # zarr would make it for everyone to write
+        await super()._open(mode=mode)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()
@@ -43,6 +52,9 @@ class SyncedStore(LocalStore):
         if (self.root / prefix).exists():
             await self.delete(prefix)
 
+    def _save(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
+        durable.write(path, save)
+
     def _put(self, key: str, value: Buffer) -> None:
         path, view = self.root / key, value.as_buffer_like()
         match = _CHUNK.fullmatch(key)
@@ -50,4 +62,11 @@ class SyncedStore(LocalStore):
         if not array.is_dir():
             raise FileNotFoundError(f"{array} is gone")
         durable.make_directories(path.parent)
-        durable.write(path, lambda file: file.write(view))
+        self._save(path, lambda file: file.write(view))
+
+
+class UnsyncedStore(SyncedStore):
+    """The same of a directory that a power failure may lose: of a fit in Python, which ends with its process."""
+
+    def _save(self, path: Path, save: Callable[[BinaryIO], object]) -> None:
+        durable.write_unflushed(path, save)

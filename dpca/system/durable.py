@@ -11,20 +11,28 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dpca.errors import OutputExistsError
 from dpca.system import regular
+
+FILE, DIRECTORY = 0o664, 0o775
+"""The most that a file and a directory allow, whatever the umask of the process: never that all users write."""
+OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
+"""Of what is for its user alone."""
 
 
 class Disk:
     """The single steps by which dpca changes directories."""
 
-    def write(self, path: Path, save: Callable[[BinaryIO], object], flush: bool = True) -> None:
+    def write(self, path: Path, save: Callable[[BinaryIO], object], flush: bool = True, mode: int = FILE) -> None:
         """Write a new file, and flush it if `flush`."""
-        with open(path, "xb") as file:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             save(file)
             file.flush()
             if flush:
@@ -38,9 +46,9 @@ class Disk:
         """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, mode: int = DIRECTORY) -> None:
         """Make one directory, unless it exists."""
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=mode, exist_ok=True)
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
@@ -63,20 +71,27 @@ class Disk:
 DISK = Disk()
 
 
-def write(path: Path, save: Callable[[BinaryIO], object]) -> None:
+def write(path: Path, save: Callable[[BinaryIO], object], mode: int = FILE) -> None:
     """Write a file, replacing an old one: a reader finds the old or the new content, never a part.
+
+    A link of its name is replaced, and what it leads to stays as it is.
 
     Parameters
     ----------
     save : function that writes the content to the open file
     """
-    _replace(path, save, flush=True)
+    _replace(path, save, flush=True, mode=mode)
     DISK.flush_directory(path.parent)
 
 
+def write_unflushed(path: Path, save: Callable[[BinaryIO], object]) -> None:
+    """Write a file, as `write` does, for content that a power failure may lose."""
+    _replace(path, save, flush=False)
+
+
 def write_briefly(path: Path, value: Any) -> None:
-    """Write JSON, as `write` does, but unflushed: for content that a power failure may lose, such as a status."""
-    _replace(path, _json(value), flush=False)
+    """Write JSON, as `write_unflushed` does: a status."""
+    write_unflushed(path, _json(value))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -126,10 +141,10 @@ def _json(value: Any) -> Callable[[BinaryIO], object]:
     return lambda file: file.write(text)
 
 
-def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool) -> None:
+def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool, mode: int = FILE) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        DISK.write(temporary, save, flush)
+        DISK.write(temporary, save, flush, mode)
         DISK.rename(temporary, path)
     except OSError:
         DISK.unlink(temporary)
@@ -153,6 +168,49 @@ def make_directories(path: Path) -> None:
     make_directories(path.parent)
     DISK.make_directory(path)
     DISK.flush_directory(path.parent)
+
+
+def make_own(path: Path, what: str, remedy: str) -> None:
+    """Make a directory that only its user can look into, and missing directories above it; one that is the user's already becomes such.
+
+    Parameters
+    ----------
+    what, remedy : as of `check_own`
+
+    Raises
+    ------
+    OutputExistsError
+        As `check_own` does.
+    """
+    make_directories(path.parent)
+    with suppress(FileExistsError):
+        DISK.make_directory(path, OWN_DIRECTORY)
+    check_own(path, what, remedy)
+    path.chmod(OWN_DIRECTORY)
+    DISK.flush_directory(path.parent)
+
+
+def check_own(path: Path, what: str, remedy: str) -> None:
+    """Refuse a path, if something is there, that is a link, no directory, or a directory of another user.
+
+    Parameters
+    ----------
+    what : is kept there, for the message
+    remedy : what the user can do
+
+    Raises
+    ------
+    OutputExistsError
+        When it is.
+    """
+    if not os.path.lexists(path):
+        return
+    facts = os.lstat(path)
+    own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    if not own:
+        whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
+        whose = "a link" if stat.S_ISLNK(facts.st_mode) else whose
+        raise OutputExistsError(f"{path}: is {whose}, where {what} would be kept", remedy)
 
 
 def move(source: Path, target: Path) -> None:

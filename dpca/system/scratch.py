@@ -49,8 +49,7 @@ class ScratchFolder:
         if self.path.exists() and not self.is_own:
             raise StorageError(f"{self.path}: is there already, and is not of this run", "Remove it.")
         with writing(str(self.path)):
-            durable.make_directories(self.path)
-            self.path.chmod(0o700)
+            durable.make_own(self.path, "a copy of the input", "Remove it.")
             durable.write_json(self.path / _OWNER, self._owner)
 
     @property

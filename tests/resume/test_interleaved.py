@@ -381,7 +381,7 @@ def test_a_link_in_the_way_of_a_transform_is_refused_and_not_followed(capsys):
     Path("victim", word).mkdir(parents=True)
     os.symlink("victim", ".d.zarr.partial")
     assert dpca("transform", "r", "x.zarr", "--out", "d.zarr") == 2
-    assert ".d.zarr.partial: is no directory, where what is finished would be kept" in capsys.readouterr().err
+    assert ".d.zarr.partial: is a link, where what is finished would be kept" in capsys.readouterr().err
     assert os.listdir("victim") == [word]
 
 
