@@ -953,6 +953,39 @@ def test_a_script_that_is_a_link_is_replaced_and_what_it_leads_to_is_not(sbatch)
     assert stat.S_IMODE(os.stat("r.slurm").st_mode) == 0o700
 
 
+LINKS = [".lock", "ledger", "ledger/RUN", "ledger/RUN/parts", "ledger/RUN/result.zarr"]
+LEFT = ["lock.1", ".x.partial", "inside/.x.partial", "0.npz", "run.json"]
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize(
+    "command", [("run",), ("run", "--resume"), ("run", "--overwrite"), ("partition",), ("finalize",)]
+)
+def test_nothing_is_removed_behind_a_link(command, link, capsys):
+    """In a result that someone else has made, or can write to."""
+    np.save("x.npy", X)
+    assert dpca("batch", "init", config("x.npy")) == 0
+    (run,) = (path.name for path in Path("r/ledger").iterdir() if path.is_dir())
+    place = Path("r", link.replace("RUN", run))
+    Path("behind").mkdir()
+    if place.exists():
+        shutil.copytree(place, "behind", dirs_exist_ok=True)
+        shutil.rmtree(place)
+    for name in LEFT:
+        Path("behind", name).parent.mkdir(exist_ok=True)
+        Path("behind", name).touch()
+    place.symlink_to(Path("behind").resolve())
+    before = {path: path.stat().st_mtime_ns for path in Path("behind").rglob("*")}
+    if command[0] == "run":
+        assert dpca(*command, "c.yaml") == 2
+    else:
+        code = dpca("batch", command[0], "r", *("--index", "0") * (command[0] == "partition"))
+        assert code == 2 or (command[0], link) == ("partition", ".lock")
+    assert {path: path.stat().st_mtime_ns for path in Path("behind").rglob("*")} == before
+    if (command[0], link) != ("partition", ".lock") and command != ("run",):
+        assert f"{place}: is a link, where dpca writes and removes files" in capsys.readouterr().err
+
+
 BREAK = "x\n#SBATCH --wrap=evil\nevil"
 PLACES = ("input.uri", "model.labels.uri", "compute.scratch", "output.path")
 OF_CLUSTERS = {

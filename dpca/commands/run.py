@@ -138,6 +138,7 @@ def run(
             with loaded.located():
                 executor = stack.enter_context(joined(place))
         with loaded.located():
+            directory.check_no_links()
             before = (directory.unfinished() or _to_go_on(directory, loaded)) if resume else None
             if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
                 return finished_at(directory.path, loaded.command, time.perf_counter() - began)
@@ -377,6 +378,7 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
         When the run does not exist, or has another config; when its stages are complete.
     """
     directory = ResultDirectory(loaded.config.output.path)
+    directory.check_no_links()
     before = directory.unfinished()
     if before is None:
         raise LedgerError(f"{directory.path}: has no run that is under way", "Begin one with dpca batch init.")

@@ -75,6 +75,17 @@ class ResultDirectory:
             if problem:
                 raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
 
+    def check_no_links(self) -> None:
+        """Refuse a ledger that is a link, or has a link for the folder of a run, of a stage or of an array: others' files could be behind it.
+
+        Raises
+        ------
+        OutputExistsError
+            Names the link.
+        """
+        inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.ledger.glob(depth))
+        durable.check_no_links((self.ledger, *inside), "Remove the link, or choose another output.path.")
+
     @property
     def ledger(self) -> Path:
         """The folder where the current run keeps its finished parts."""

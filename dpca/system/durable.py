@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -152,7 +152,12 @@ def _replace(path: Path, save: Callable[[BinaryIO], object], flush: bool, mode: 
 
 
 def remove_partials(path: Path, deep: bool = True) -> None:
-    """Remove the temporary files of killed processes from a directory, and, if `deep`, from those below it."""
+    """Remove the temporary files of killed processes from a directory, and, if `deep`, from those below it; links are not followed.
+
+    A directory that is a link itself is looked into unless `deep`: it is a result that its user has put elsewhere.
+    """
+    if deep and path.is_symlink():
+        return
     for directory, inside, names in os.walk(path):
         if not deep:
             inside.clear()
@@ -211,6 +216,19 @@ def check_own(path: Path, what: str, remedy: str) -> None:
         whose = "another user's" if stat.S_ISDIR(facts.st_mode) else "no directory"
         whose = "a link" if stat.S_ISLNK(facts.st_mode) else whose
         raise OutputExistsError(f"{path}: is {whose}, where {what} would be kept", remedy)
+
+
+def check_no_links(paths: Iterable[Path], remedy: str) -> None:
+    """Refuse directories that are links: what is written or removed in them would be elsewhere.
+
+    Raises
+    ------
+    OutputExistsError
+        Names the first that is one.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise OutputExistsError(f"{path}: is a link, where dpca writes and removes files of its own", remedy)
 
 
 def move(source: Path, target: Path) -> None:

@@ -57,9 +57,10 @@ class Lock:
         LockedError
             When a live run holds it. To find out takes up to `STALE_SECONDS`, unless the holder died on this machine.
         OutputExistsError
-            When there is no permission to write to the directory.
+            When there is no permission to write to the directory, or `.lock` is a link.
         """
         while True:
+            self._check_no_link()
             try:
                 known = {self._read(number).get("owner") for number in self._numbers()}
                 number, held = self._highest()
@@ -119,12 +120,17 @@ class Lock:
     def release(self) -> None:
         """Release the lock."""
         self._ended.set()
-        with suppress(OSError):
+        with suppress(OSError, OutputExistsError):
+            self._check_no_link()
             if not self._lost and self._read(self._number).get("owner") == self._owner:
                 for partial in self._directory.glob(".*.partial"):
                     partial.unlink(missing_ok=True)  # left by owners that were killed
                 (self._directory / f"lock.{self._number}").unlink(missing_ok=True)
                 self._directory.rmdir()  # fails if another process already waits in it
+
+    def _check_no_link(self) -> None:
+        """Refuse a link: files of its lock would be made and removed in the directory that it leads to."""
+        durable.check_no_links([self._directory], "Remove the link: dpca makes a directory of its own.")
 
     def _alone(self, known: set[Any]) -> bool:
         """Whether all other locks belong to `known`, dead owners; if not, this lock is released again.

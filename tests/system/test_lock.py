@@ -155,3 +155,21 @@ def test_a_link_that_was_made_though_the_answer_says_it_was_there(tmp_path, monk
     with pytest.raises(LockedError):
         Lock(tmp_path).acquire()
     lock.release()
+
+
+def test_a_link_is_no_place_for_a_lock(tmp_path):
+    """Also one that came while the lock was held: files behind it stay."""
+    behind = tmp_path / "behind"
+    behind.mkdir()
+    (behind / ".x.partial").touch()
+    (tmp_path / ".lock").symlink_to(behind)
+    with pytest.raises(OutputExistsError, match=r"\.lock: is a link, where dpca writes and removes files of its own\n"):
+        Lock(tmp_path).acquire()
+    (tmp_path / ".lock").unlink()
+    lock = Lock(tmp_path)
+    lock.acquire()
+    (tmp_path / ".lock" / "lock.1").rename(behind / "lock.1")
+    (tmp_path / ".lock").rmdir()
+    (tmp_path / ".lock").symlink_to(behind)
+    lock.release()
+    assert {path.name for path in behind.iterdir()} >= {".x.partial", "lock.1"}
