@@ -823,21 +823,6 @@ def test_a_config_that_is_begun_has_the_url_that_it_needs_but_names_no_folder_by
     assert [line for line in capsys.readouterr().out.splitlines() if "s3cr3t" in line] == [f'  uri: "{uri}"']
 
 
-def test_lines_of_shell_are_asked_for_where_a_result_has_not_recorded_them(sbatch, capsys):
-    np.save("x.npy", X)
-    np.save("y.npy", X + 1)
-    slurm = f"{{cores: 1, memory: 1 GiB, walltime: '4:00:00', maximum: 1, job_script_prologue: ['{PROLOGUE}']}}"
-    config("x.npy", f"compute: {{cluster: {{slurm: {slurm}}}}}")
-    assert dpca("run", "c.yaml") == 0
-    extend = ("extend", "r", "y.npy", "--output", "more")
-    assert dpca(*extend) == 2
-    assert "lines of shell are not recorded" in capsys.readouterr().err
-    assert not Path("more").exists()
-    assert dpca(*extend, "--set", f"compute.cluster.slurm.job_script_prologue=['{PROLOGUE}']") == 0
-    shown = capsys.readouterr()
-    assert_kept(shown.out, shown.err)
-
-
 def array_at(path, chunks):
     zarr.create_array(path, data=X, chunks=chunks)
     return zarr.open_array(path, mode="r")

@@ -251,9 +251,10 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     InputError
         When the input is gone, or chooses other features by now.
     """
-    asked = input_of(result, remedy="Export the result as netcdf or hdf5, which need no data.")
-    if asked.features is None:
+    if result.asked_input.get("features") is None:
         return None
+    asked = input_of(result, remedy="Export the result as netcdf or hdf5, which need no data.")
+    assert asked.features is not None
     source, whole = asked.open(), asked.model_copy(update={"features": None}).open()
     selection = source.selection
     if selection is None or selection.fingerprint != result.manifest["fingerprint"]["features"]:

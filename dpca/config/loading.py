@@ -176,21 +176,8 @@ def load_values(values: dict[str, Any], overrides: Sequence[str], words: Sequenc
         raise ConfigError(*_explain(errors, values, marks, "the config of the result")) from None
     loaded = Loaded(config, marks, overrides=tuple(overrides), words=tuple(words))
     with loaded.located():
-        _check_recorded(config)
         check_together(config)
     return loaded
-
-
-def _check_recorded(config: Config) -> None:
-    """Refuse lines of shell of a result's configuration that are not given anew: what they were is not recorded."""
-    cluster = config.compute.cluster
-    if cluster != "local" and cluster.slurm and HIDDEN in cluster.slurm.job_script_prologue:
-        key = "compute.cluster.slurm.job_script_prologue"
-        raise ConfigError(
-            f"{key} of the result is {HIDDEN}: lines of shell are not recorded, since they may hold passwords",
-            f"Give them again, --set '{key}=[module load x]', or [] for none; or set compute.cluster=local.",
-            key,
-        )
 
 
 def load_derive(path: str | Path, overrides: Sequence[str] = ()) -> Positioned[Derive]:
