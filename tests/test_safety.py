@@ -1334,3 +1334,11 @@ def test_texts_of_others_are_printable(escape, capsys):
     shown = capsys.readouterr()
     assert "a" + ascii(text)[1:5] in shown.out + shown.err
     assert not [sign for sign in shown.out + shown.err if not sign.isprintable() and sign not in "\n\t"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["github://org:repo@main/x.zarr", "simplecache::dask::file://x.zarr", "data:,x://x", "jupyter://x/y.zarr"]
+)
+def test_a_protocol_that_is_of_no_files_is_refused(uri, capsys):
+    assert dpca("run", config(json.dumps(uri))) == 2
+    assert "has the protocol" in capsys.readouterr().err

@@ -21,12 +21,19 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, Stor
 from dpca.errors import InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, without_parts
 from dpca.sources.cf import described_by
-from dpca.sources.credentials import Secrets, without_credentials
+from dpca.sources.credentials import CHAINED, Secrets, without_credentials
 from dpca.sources.genotypes import CALLS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
 from dpca.system import regular
 
 Library = Literal["fsspec", "obstore"]
+
+PROTOCOLS = frozenset(
+    {"file", "local", "memory", "http", "https", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs"}
+    | {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "hf"}
+    | {"zip", "simplecache", "filecache", "blockcache", "reference"}
+)
+"""Those of places of files. fsspec knows others that run programs, or ask other services in the name of the user."""
 
 AHEAD_BYTES = 64 * 2**20
 """Bytes that are requested ahead from a store that is not local; two chunks at least."""
@@ -235,14 +242,29 @@ def open_node(
     try:
         if "://" not in uri:
             return zarr.open(_Archive(uri) if os.path.isfile(uri) else Directory(uri, read_only=True), mode="r")
+        _check_protocols(uri, shown)
         with secrets.kept():
             return zarr.open(_STORES[library](uri, dict(storage_options or {})), mode="r")
+    except InputError:
+        raise
     except ImportError as cause:
         raise InputError(
             f"{shown}: {secrets.hidden(str(cause))}", "Install what the URL's protocol needs."
         ) from secrets.cause(cause)
     except Exception as cause:
         raise _none(uri, cause, shown, secrets.hidden(str(cause))) from secrets.cause(cause)
+
+
+def _check_protocols(uri: str, shown: str) -> None:
+    """Refuse a URL, or a chain of them, with a protocol that is none of places of files."""
+    for link in CHAINED.split(uri):
+        protocol = link.partition("://")[0]
+        if protocol not in PROTOCOLS:
+            raise InputError(
+                f"{shown}: has the protocol {protocol}, but {', '.join(sorted(PROTOCOLS))} are allowed",
+                "Copy the data to such a place; or open them in Python, and fit the Dask array.",
+                key="input.uri",
+            )
 
 
 def _none(uri: str, cause: Exception, shown: str, why: str) -> InputError:
