@@ -1342,3 +1342,13 @@ def test_texts_of_others_are_printable(escape, capsys):
 def test_a_protocol_that_is_of_no_files_is_refused(uri, capsys):
     assert dpca("run", config(json.dumps(uri))) == 2
     assert "has the protocol" in capsys.readouterr().err
+
+
+def test_a_pipe_in_place_of_a_part_is_not_waited_for(in_time, capsys):
+    layout = h5py.VirtualLayout(X.shape, "f8")
+    layout[:] = h5py.VirtualSource("part.h5", "x", X.shape)
+    with h5py.File("x.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    os.mkfifo("part.h5")
+    assert dpca("run", config("x.h5")) == 2
+    assert "part.h5: not readable as HDF5" in capsys.readouterr().err

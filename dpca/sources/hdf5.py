@@ -24,6 +24,7 @@ from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsiz
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.selection import SelectedSource
 from dpca.sources.sparse import PARTS, SparseSource, choose
+from dpca.system import regular
 
 MOST_VIRTUAL = 16
 """Deepest allowed nesting of virtual datasets: HDF5 follows them by recursion, on the stack."""
@@ -247,6 +248,7 @@ def _opened(path: str) -> h5py.File:
     """A file, opened for reading, without a cache: no chunk is read twice, and HDF5 reads a part of an
     uncompressed chunk only if the whole chunk does not fit into the cache."""
     try:
+        regular.opened(path).close()  # HDF5 would wait for a pipe
         return h5py.File(path, "r", rdcc_nbytes=0)
     except OSError as cause:
         raise InputError(
