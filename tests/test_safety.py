@@ -37,6 +37,7 @@ from dpca.planning.rechunk import copy_in
 from dpca.sources import as_source, list_arrays, open_source
 from dpca.sources.labels import read_labels
 from dpca.store.results import open_result
+from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, write_plink
 from tests.made import made
@@ -1352,3 +1353,51 @@ def test_a_pipe_in_place_of_a_part_is_not_waited_for(in_time, capsys):
     os.mkfifo("part.h5")
     assert dpca("run", config("x.h5")) == 2
     assert "part.h5: not readable as HDF5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", ["x.npy", "r/manifest.json", "r/result.zarr/zarr.json", "other.html"])
+def test_a_report_and_an_export_replace_nothing_of_others(there, capsys):
+    made(a_finished_run)
+    Path("other.html").write_text("<!doctype html><title>mine</title>")
+    before = Path(there).read_bytes()
+    for call in (("report", "r"), ("export", "r", "--to", "npz")):
+        assert dpca(*call, "--out", there) == 2
+        if there.startswith("r/"):
+            assert dpca(*call, "--out", there, "--overwrite") == 2
+            assert "is a part of the result" in capsys.readouterr().err
+    assert Path(there).read_bytes() == before
+
+
+def test_an_output_that_is_replaced_is_whole_at_every_step(monkeypatch):
+    """Stopped anywhere, what has its name is the old one or the new one, and the same command ends well."""
+    made(a_finished_run)
+    np.save("more.npy", X * 2)
+    expected = []
+    for data, out in (("x.npy", "t.zarr"), ("more.npy", "n.zarr")):
+        assert dpca("transform", "r", data, "--out", out) == 0
+        expected.append(zarr.open_array(f"{out}/scores")[...])
+    for at in range(20):
+        steps = iter(range(1000))
+
+        def stopped(original, steps=steps, at=at):
+            def step(*arguments):
+                of_output = any(str(one).endswith(("t.zarr", "replaced")) for one in arguments)
+                if of_output and next(steps) == at:
+                    raise KeyboardInterrupt
+                return original(*arguments)
+
+            return step
+
+        with monkeypatch.context() as patch:
+            for name in ("rename", "unlink", "remove_tree", "remove_directory"):
+                patch.setattr(durable.Disk, name, stopped(getattr(durable.Disk, name)))
+            ended = dpca("transform", "r", "more.npy", "--out", "t.zarr", "--overwrite")
+        if Path("t.zarr").exists():
+            scores = zarr.open_array("t.zarr/scores")[...]
+            assert any(np.array_equal(scores, known) for known in expected)
+        if ended == 0:
+            break
+        assert dpca("transform", "r", "x.npy", "--out", "t.zarr", "--overwrite") == 0
+        np.testing.assert_array_equal(zarr.open_array("t.zarr/scores")[...], expected[0])
+    assert ended == 0
+    assert at >= 3

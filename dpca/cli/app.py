@@ -378,6 +378,7 @@ def reconstruct(
     "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, in runs, such as chromosomes."
 )
 @click.option("--groups-array", metavar="PATH", help="Which array inside.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
 @debug_option
 def report(
     result: Path,
@@ -387,6 +388,7 @@ def report(
     labels_column: str | None,
     groups: str | None,
     groups_array: str | None,
+    overwrite: bool,
 ) -> None:
     """One HTML file of a result: spectrum, scores, components as pictures, samples that stand out, what it took.
 
@@ -396,6 +398,7 @@ def report(
     \b
     Example: dpca report results/quickstart --labels groups.txt
     """
+    from dpca.commands.reporting import check_out
     from dpca.errors import InputError
     from dpca.sources.labels import read_labels
     from dpca.store.derived import open_derived
@@ -414,6 +417,8 @@ def report(
         ("--labels-column", labels_column, "--labels", labels),
         ("--groups-array", groups_array, "--groups", groups),
     )
+    if out is not None:
+        check_out(out, overwrite)
     try:  # each imports what it draws alone
         if derived:
             from dpca.report.derived import write_derived_report

@@ -138,8 +138,13 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out
         lock.check()
         with writing(str(out)):
             durable.remove_partials(aside.arrays)  # left by workers that were killed while they wrote
-            durable.remove(out)
+            # What was there stays whole until what was built has its name.
+            replaced = aside.path / "replaced"
+            durable.remove(replaced)
+            if os.path.lexists(out):
+                durable.move(out, replaced)
             durable.move(aside.arrays, out)
+            durable.remove(replaced)
         aside.forget()
         lock.release()
         aside.leave([])

@@ -28,6 +28,7 @@ from dpca.sources.calendars import datetimes
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.sources.selection import Selection
 from dpca.store.arrays import SPECTRAL
+from dpca.store.directory import check_replaces_no_part
 from dpca.store.names import names_along, sample_names
 from dpca.store.results import Result
 from dpca.store.stored import Stored
@@ -81,6 +82,7 @@ def export(
     for file in files:
         if file.is_dir():
             raise OutputExistsError(f"{file}: is a directory", "Name a file with --out.")
+        check_replaces_no_part(file)
         if file.exists() and not overwrite:
             raise _exists(file)
     try:

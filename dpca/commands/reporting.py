@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from dpca.errors import OutputExistsError
 from dpca.execution.progress import Progress
 from dpca.store.derived import open_derived
-from dpca.store.directory import DERIVED, kind_at
+from dpca.store.directory import DERIVED, check_replaces_no_part, kind_at
 from dpca.store.results import open_result
+from dpca.system import regular
+
+GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpca">', 4096
+"""What a report begins with, and in how many bytes."""
 
 
 def write_beside(place: Path, progress: Progress) -> None:
@@ -23,6 +30,26 @@ def write_beside(place: Path, progress: Progress) -> None:
         write(place)
     except Exception as error:
         progress.say(f"no report.html: {type(error).__name__}: {error}; dpca report {place} --debug tells more")
+
+
+def check_out(file: Path, overwrite: bool) -> None:
+    """Refuse to replace a file that is no report of dpca, unless `overwrite`, and what is a part of a result.
+
+    Raises
+    ------
+    OutputExistsError
+        When it is there.
+    """
+    if not os.path.lexists(file):
+        return
+    with suppress(OSError), regular.opened(file) as found:
+        if GENERATOR in found.read(HEAD_BYTES):
+            return
+    check_replaces_no_part(file)
+    if not overwrite:
+        raise OutputExistsError(
+            f"{file}: exists, and is no report of dpca", "Name another with --out, or replace it with --overwrite."
+        )
 
 
 def _writer(derived: bool) -> Callable[[Path], Path]:

@@ -344,6 +344,21 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
     return manifest
 
 
+def check_replaces_no_part(file: Path) -> None:
+    """Refuse a file that is there, and is a part of a result, whatever may be replaced.
+
+    Raises
+    ------
+    OutputExistsError
+        When it is.
+    """
+    if not os.path.lexists(file):
+        return
+    inside = next((above for above in file.resolve().parents if kind_at(above) is not None), None)
+    if inside is not None:
+        raise OutputExistsError(f"{file}: is a part of the result {inside}", "Name another file with --out.")
+
+
 def run_at(place: Path) -> str:
     """The identifier of the run whose result lies at a place."""
     return str(manifest_at(place)["run"])
