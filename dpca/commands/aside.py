@@ -16,7 +16,7 @@ from dpca.errors import DataError, DpcaError, LockedError, OutputExistsError, wr
 from dpca.execution.progress import Progress
 from dpca.planning.runplan import RunPlan
 from dpca.sources import Source
-from dpca.store.directory import DERIVED, ResultDirectory, kind_at, run_at
+from dpca.store.directory import DERIVED, ResultDirectory, kind_at
 from dpca.store.ledger import Ledger
 from dpca.store.results import Result
 from dpca.store.unfinished import NUMERICS
@@ -197,6 +197,8 @@ def forgetting(aside: Aside) -> Iterator[None]:
 
 def check_same_fit(fit: Result, aside: Aside) -> None:
     """Refuse output that was computed from a result that was replaced meanwhile."""
-    if run_at(fit.place) != fit.run:
+    try:
+        fit.check_still()
+    except DataError:
         aside.forget()
-        raise DataError(f"{fit.name}: was replaced while it was read", "Do it again with the result that is there now.")
+        raise

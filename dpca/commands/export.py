@@ -87,7 +87,7 @@ def export(
             raise _exists(file)
     try:
         for file, write in written:
-            _put(file, write, overwrite)
+            _put(file, write, overwrite, result)
     except ImportError as cause:
         raise InputError(
             f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
@@ -119,12 +119,13 @@ def _files(
     return [(place, lambda aside: _WRITERS[to](result, aside, labels))]
 
 
-def _put(file: Path, write: Callable[[Path], None], overwrite: bool) -> None:
+def _put(file: Path, write: Callable[[Path], None], overwrite: bool, result: Result) -> None:
     """Write a file under another name and rename it: of two commands that write it at a time, one is refused."""
     aside = file.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         with writing(str(file)):
             write(aside)
+            result.check_still()
             if overwrite:
                 durable.move(aside, file)
                 return

@@ -385,6 +385,7 @@ class KernelPCA(Streaming):
                     values = np.array(reader.read(whole))
                 training_data = replace(training_data, source=MemorySource(values, training_data.source.layout.dims))
         estimator._adopt(result, kernel, training_data, in_memory=False, case=kernel_case)
+        result.check_still()
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:

@@ -660,6 +660,7 @@ class PCA(Streaming):
         estimator._adopt(result, in_memory=False)
         for one in result.each:
             _ = one.fitted  # an error if the result has no components
+        result.check_still()
         return estimator
 
     def _noise_of(self, result: Result) -> float:

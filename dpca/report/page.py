@@ -45,6 +45,7 @@ def write_report(
     """
     groups = chromosomes_of(result) if groups is None else groups
     contents, samples = document(result, result.labels if labels is None else labels, groups)
+    result.check_still()
     return write_page("page.html.j2", contents, result.place / REPORT if out is None else out, {"samples": samples})
 
 

@@ -172,7 +172,7 @@ def read_gram(result: Result) -> GramMatrix:
         )
     else:  # of an earlier version: norms from products
         norms2 = np.einsum("ij,ij->j", kept, kept) if rung.solver == "tsqr" else np.diagonal(kept).copy()
-    return GramMatrix(
+    found = GramMatrix(
         kept=kept,
         mean_product=_read(result, MEAN_PRODUCT),
         mean_norm2=float(_read(result, MEAN_NORM2)),
@@ -184,6 +184,8 @@ def read_gram(result: Result) -> GramMatrix:
         sketch=sketch,
         counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
     )
+    result.check_still()
+    return found
 
 
 def read_group(result: Result, number: int) -> GramMatrix:

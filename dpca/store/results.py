@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpca.errors import InputError, OutputExistsError, writing
+from dpca.errors import DataError, InputError, OutputExistsError, writing
 from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import Rotation
 from dpca.sources.coordinate import Coordinate
@@ -88,6 +88,19 @@ class Result:
         """The directory of a result that has one."""
         assert self.path is not None
         return self.path
+
+    def check_still(self) -> None:
+        """Refuse what was read of several arrays if the result was replaced meanwhile: it may be of both.
+
+        Raises
+        ------
+        DataError
+            When another run's result is in its directory by now.
+        """
+        if self.path is not None and run_at(self.path) != self.run:
+            raise DataError(
+                f"{self.name}: was replaced while it was read", "Do it again with the result that is there now."
+            )
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -317,10 +330,14 @@ def _copy(result: Result, outputs: Outputs, values: Mapping[str, NDArray[Any]]) 
     for name, stored in result.arrays.items():
         outputs.copy(name, stored, values.get(name))
     outputs.finish()
+    result.check_still()
 
 
 def _check_still(place: Path, run: str) -> None:
     """Refuse a directory that holds another result by now, for example when an old pickled estimator is used."""
     found = run_at(place)
     if found != run:
-        raise InputError(f"{place}: holds the result of another run by now ({found}, not {run})", "Load or fit again.")
+        raise InputError(
+            f"{place}: holds the result of another run by now ({found}, not {run})",
+            "Load or fit again.",
+        )

@@ -1,5 +1,6 @@
 """A published result of which something is gone or damaged: an error that names it, never zeros."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import PCA
-from dpca.errors import InputError
+from dpca import PCA, open_gram
+from dpca.errors import DpcaError, InputError
 from dpca.store.outputs import Outputs
+from dpca.store.stored import Stored
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import in_small_slabs
@@ -92,3 +94,56 @@ def test_an_array_of_another_result_or_none_is_not_taken_for_its_own():
     consolidate("r/result.zarr")
     with pytest.raises(InputError, match="its mean is gone or damaged"):
         PCA.load("r")
+
+
+def two_results():
+    """Of equal shapes, so that arrays of one can't be told from those of the other."""
+    for place, seed in (("other", 1), ("r", 0)):
+        np.save("x.npy", random_array(seed, (12, 40), "f8"))
+        assert dpca("run", "c.yaml", "--set", f"output.path={place}") == 0
+
+
+WHOLE = {
+    "csv": lambda: dpca("export", "r", "--to", "csv", "--out", "e"),
+    "npz": lambda: dpca("export", "r", "--to", "npz", "--out", "e.npz"),
+    "hdf5": lambda: dpca("export", "r", "--to", "hdf5", "--out", "e.h5"),
+    "netcdf": lambda: dpca("export", "r", "--to", "netcdf", "--out", "e.nc"),
+    "from-gram": lambda: dpca("run", "c.yaml", "--set", "output.path=e", "--from-gram", "r"),
+    "derive": lambda: dpca("derive", "d.yaml"),
+    "load": lambda: PCA.load("r"),
+    "save": lambda: PCA.load("r").save("e"),
+    "open_gram": lambda: open_gram("r").pca(2),
+}
+
+
+@pytest.mark.parametrize("reader", WHOLE)
+def test_no_reader_mixes_two_results(reader, monkeypatch):
+    """The result is replaced after each array that is read, in turn: an answer is of one result, or there is none."""
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 3}\noutput: {path: r, report: false}\n")
+    Path("d.yaml").write_text(
+        "from: r\nanalyses: [{name: a, model: {kind: pca}}]\ncomponents: false\noutput: {path: e, report: false}\n"
+    )
+    two_results()
+    read, refused = Stored._read, 0
+    for at in (0, 1, 3):
+        seen = iter(range(1000))
+
+        def replacing(self, how, seen=seen, at=at):
+            found = read(self, how)
+            if next(seen) == at:
+                os.rename("r", "aside")
+                os.rename("other", "r")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Stored, "_read", replacing)
+            try:
+                ended = WHOLE[reader]()
+            except DpcaError:
+                ended = 2
+        if Path("aside").exists():
+            os.rename("r", "other")
+            os.rename("aside", "r")
+            refused += ended == 2
+            assert ended == 2
+    assert refused
