@@ -108,7 +108,6 @@ WHOLE = {
     "npz": lambda: dpca("export", "r", "--to", "npz", "--out", "e.npz"),
     "hdf5": lambda: dpca("export", "r", "--to", "hdf5", "--out", "e.h5"),
     "netcdf": lambda: dpca("export", "r", "--to", "netcdf", "--out", "e.nc"),
-    "from-gram": lambda: dpca("run", "c.yaml", "--set", "output.path=e", "--from-gram", "r"),
     "derive": lambda: dpca("derive", "d.yaml"),
     "load": lambda: PCA.load("r"),
     "save": lambda: PCA.load("r").save("e"),
