@@ -178,6 +178,8 @@ def make_directories(path: Path) -> None:
 def make_own(path: Path, what: str, remedy: str) -> None:
     """Make a directory that only its user can look into, and missing directories above it; one that is the user's already becomes such.
 
+    A power failure may lose it, with what is in it: copies, scripts and keys are made again.
+
     Parameters
     ----------
     what, remedy : as of `check_own`
@@ -192,7 +194,6 @@ def make_own(path: Path, what: str, remedy: str) -> None:
         DISK.make_directory(path, OWN_DIRECTORY)
     check_own(path, what, remedy)
     path.chmod(OWN_DIRECTORY)
-    DISK.flush_directory(path.parent)
 
 
 def check_own(path: Path, what: str, remedy: str) -> None:

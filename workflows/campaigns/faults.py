@@ -52,15 +52,15 @@ def at_write(step: int, share: float, act: Callable[[], None]) -> None:
     class Disk(durable.Disk):
         count = 0
 
-        def write(self, path, save, flush=True):
+        def write(self, path, save, flush=True, mode=durable.FILE):
             Disk.count += 1
             if Disk.count == step:
                 content = io.BytesIO()
                 save(content)
                 part = content.getvalue()[: int(share * content.tell())]
-                super().write(path, lambda file: file.write(part), flush=False)
+                super().write(path, lambda file: file.write(part), flush=False, mode=mode)
                 act()
-            super().write(path, save, flush)
+            super().write(path, save, flush, mode)
 
     durable.DISK = Disk()
     atexit.register(lambda: Path("writes").write_text(str(Disk.count)))
