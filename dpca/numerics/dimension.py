@@ -41,7 +41,7 @@ class Eigenvalues:
     rank: int
     n_samples: int
     n_features: int
-    """Number of features that vary."""
+    """Number of features, without those that are left out, and those without variation where features are scaled."""
     center: bool
     total: float
     """Sum of all eigenvalues: shares of the variance are relative to it."""

@@ -17,6 +17,8 @@ from dpca.numerics.dimension import Eigenvalues, by_rule
 from dpca.numerics.spectrum import TOTAL_ERROR
 
 Long = np.longdouble
+LONG_ROUNDING = 1e-17
+"""What of the largest singular value can't be told from rounding: a hundred times the precision of longdouble."""
 RULES = ("broken_stick", "gavish_donoho", "marchenko_pastur", "mle")
 """Those that read eigenvalues alone. `rank` counts what a precision can tell from 0, and has no truth of its own."""
 
@@ -80,7 +82,7 @@ def without(flat: NDArray[Any], covariates: NDArray[Any]) -> Fitted:
 
 
 def said(
-    fitted: Fitted, sigma: NDArray[Any], estimator: Any, varying: int | None
+    fitted: Fitted, sigma: NDArray[Any], estimator: Any, counted: int | None
 ) -> Iterator[tuple[str, float, float, float]]:
     """Every number that is shown, as name, value, absolute error that is claimed, and truth.
 
@@ -88,7 +90,7 @@ def said(
     ----------
     sigma : singular values of `fitted.rows`, in longdouble
     estimator : a fitted `dpca.PCA`
-    varying : number of features that vary; None where rules are not looked at
+    counted : number of features that rules count; None where rules are not looked at
     """
     certificate, k = estimator.certificate_, estimator.n_components_
     values = sigma**2 / Long(fitted.divisor)
@@ -107,12 +109,13 @@ def said(
         if share > 0 and component["digits"] > 0:
             true, error = values[component["index"]] / (total or 1), 10 ** -component["digits"]
             yield "share", share, float(share * (2 * error + error**2 + TOTAL_ERROR)), float(true)
-    if varying is not None:
+    if counted is not None:
+        rank = int((sigma > LONG_ROUNDING * sigma[0]).sum())
         known = Eigenvalues(
-            np.asarray(sigma**2, np.float64),
-            int((values > 0).sum()),
+            np.asarray(np.where(np.arange(sigma.size) < rank, sigma, 0) ** 2, np.float64),
+            rank,
             len(fitted.rows),
-            varying,
+            counted,
             True,
             float((sigma**2).sum()),
         )

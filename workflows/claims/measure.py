@@ -98,6 +98,8 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
     flat = centred(x, **given)
     plainly = plain(flat)
     linear = singular_values(flat)
+    # A rule counts every feature that has a value, but those that can't be scaled.
+    counted = int(((np.ptp(flat, axis=0) > 0) if "scale" in given else np.isfinite(x.reshape(len(x), -1)).any(0)).sum())
     known: dict[float, Any] = {}
     found = []
     for run, given_keys in RUNS.items():
@@ -142,8 +144,8 @@ def claims_of(kind: str, n_samples: int, seed: int) -> list[Claim]:
                 error = float(abs(value - true[index]) / true[index]) if true[index] > 0 else np.inf
                 found.append(Claim(kind, len(x), run, index, component["digits"], error, component["reliable"]))
         if not kernel:
-            varying = int((np.ptp(flat, axis=0) > 0).sum()) if fitted is plainly and given.get("center", True) else None
-            for what, value, claimed, truth in said(fitted, true, estimator, varying):
+            by_rules = counted if fitted is plainly and given.get("center", True) else None
+            for what, value, claimed, truth in said(fitted, true, estimator, by_rules):
                 off = 0.0 if value == truth else abs(value - truth) / abs(truth) if truth else np.inf
                 digits = min(15.0, -np.log10(max(claimed / (abs(value) or 1.0), 1e-15)))
                 found.append(Claim(kind, len(x), run, -1, float(digits), float(off), digits >= 2, what))
