@@ -35,7 +35,9 @@ overrides_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
 )
 
-array_option = click.option("--array", metavar="PATH", help="Which array inside; the largest if left out.")
+array_option = click.option(
+    "--array", metavar="PATH", help="Which array inside; if left out, what a run would take, else the largest."
+)
 samples_axis_option = click.option(
     "--samples-axis", metavar="AXIS", help="Number or dimension name; guessed if left out."
 )

@@ -19,7 +19,7 @@ from dpca.slabs import split
 from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import conversion, is_time
-from dpca.sources.credentials import without_credentials, without_secrets
+from dpca.sources.credentials import without_secrets
 from dpca.sources.groups import alone
 from dpca.sources.weights import latitudes_of
 from dpca.system.machine import memory_budget
@@ -54,7 +54,8 @@ def inspect(
     Parameters
     ----------
     given, array, storage_options : where it is: paths, patterns or URLs of files that are joined along the samples; without
-        `array`, the largest of the first file with two axes or more. Or the section `input` of a config, which says more of it
+        `array`, the one of the first file that a run would take, or else the largest of those that could be meant. Or the section
+        `input` of a config, which says more of it
     samples_axis : instead of the guess, or of what the section says
     opened_bytes : largest size of a chunk that is read for a look at its values
     told : the reason for `samples_axis`, where it is given
@@ -65,7 +66,8 @@ def inspect(
         format_version : 1
         uri, array : where, as given; array is null where the file is one
         files : all of them
-        arrays : path, shape and dtype of every array of the first, and whether it describes another one, as bounds do
+        arrays : path, shape and dtype of every array of the first, and whether it describes another one, as bounds do,
+            or what AnnData keeps beside X
         units : of the values; empty where not known
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
@@ -90,13 +92,9 @@ def inspect(
         samples_axis = given.samples_axis if samples_axis is None else samples_axis
         array, storage_options = array or given.array, given.storage_options
     arrays = list_arrays(uris[0], storage_options)
+    guess = None
     if array is None and len(arrays) > 1:
-        wide = [item for item in arrays if len(item["shape"]) > 1]
-        if not wide:
-            raise InputError(
-                f"{without_credentials(uris[0])}: holds no array of two axes or more", "PCA needs samples and features."
-            )
-        array = max(wide, key=lambda item: int(np.prod(item["shape"], dtype=np.float64)))["path"]
+        array, guess = _taken(arrays, uris[0], storage_options)
     reason = told
     if samples_axis is None:
         samples_axis, reason = guess_samples_axis(open_source(uris[0], array, storage_options=storage_options).layout)
@@ -150,7 +148,7 @@ def inspect(
         problems.append(f"{error.message}. {error.remedy}")
     facts["reading"] = reading_of(run_plan, layout) if run_plan else None
     facts["peak_bytes"] = run_plan.tightest.peak_bytes if run_plan else None
-    facts["watch_out"] = problems + _watch_out(layout, axis, reason, values, run_plan)
+    facts["watch_out"] = problems + [guess] * (guess is not None) + _watch_out(layout, axis, reason, values, run_plan)
     if (facts["samples_a_year"] or 0) > 2:
         facts["watch_out"].append(
             f"there are about {facts['samples_a_year']:.3g} samples a year: where the seasons differ, the first components are "
@@ -162,6 +160,34 @@ def inspect(
             "it those near the poles as much as those at the equator"
         )
     return facts
+
+
+def _taken(
+    arrays: Sequence[Mapping[str, Any]], uri: str, storage_options: Mapping[str, Any] | None
+) -> tuple[str, str | None]:
+    """The path of the array that a run would take, or else of the largest that could be meant; and a warning if so.
+
+    Parameters
+    ----------
+    arrays : those of the place, as `list_arrays` gives them
+
+    Raises
+    ------
+    InputError
+        When none could be meant.
+    """
+    wide = [item for item in arrays if len(item["shape"]) > 1]
+    meant = [item for item in wide if not item["describes"]]
+    if not meant:
+        open_source(uri, storage_options=storage_options)  # raises: it names what is there
+    array = str(max(meant, key=lambda item: math.prod(item["shape"]))["path"])
+    if len(meant) > 1:
+        others = ", ".join(item["path"] for item in meant if item["path"] != array)
+        return (
+            array,
+            f"which array is meant is a guess, the largest: set input.array, to {array} or another one ({others})",
+        )
+    return array, None
 
 
 def _samples_a_year(source: Source, axis: int) -> float | None:

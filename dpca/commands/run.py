@@ -42,7 +42,7 @@ from dpca.methods.record import changes_of, digest_of, fields_of, fingerprint, m
 from dpca.numerics.certificate import not_converged
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
-from dpca.sources.credentials import in_text, without_secrets
+from dpca.sources.credentials import in_text, without_credentials, without_secrets
 from dpca.sources.groups import named
 from dpca.store.arrays import dims_of
 from dpca.store.directory import ResultDirectory
@@ -233,6 +233,9 @@ def _begun(
     before : the run to resume; the run begins anew if it can't resume because data have changed
     """
     now = _now(loaded.config, ready)
+    for one, group in zip(loaded.config.inputs, ready.groups, strict=True):
+        if one.array is None and group.layout.name.startswith(f"{without_credentials(one.uris[0])}:"):
+            runner.progress.say(f"{group.layout.name} is read, since input.array is not given")
     notes: list[str] = []
     begun = now
     if before is not None:

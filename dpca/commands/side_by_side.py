@@ -28,9 +28,6 @@ from dpca.sources.groups import NAME, FeatureGroup, check_same_samples, has_name
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory
 
-BOUNDS = re.compile(r".*_(bnds|bounds|vertices)", re.IGNORECASE)
-"""Customary names of bounds of cells, where no coordinate says that they are its own."""
-
 
 @dataclass(frozen=True)
 class Found:
@@ -294,12 +291,7 @@ def _each(
 
 def _of_data(arrays: Sequence[Mapping[str, Any]]) -> list[str | None]:
     """The paths of arrays that may be data; None for a file that is an array itself."""
-    paths = [
-        item["path"]
-        for item in arrays
-        if len(item["shape"]) > 1 and not item["describes"] and not BOUNDS.fullmatch(item["path"])
-    ]
-    return paths if arrays else [None]
+    return [one["path"] for one in arrays if len(one["shape"]) > 1 and not one["describes"]] if arrays else [None]
 
 
 def _layout(uri: str, path: str | None, samples_axis: int | str | None) -> Layout | None:

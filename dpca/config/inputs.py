@@ -171,7 +171,11 @@ class Input(Section):
         ),
     ]
     array: Annotated[
-        str | None, Field(description="Path of the array inside the container; may be left out when there is only one.")
+        str | None,
+        Field(
+            description="Path of the array inside the container; may be left out when there is only one with two axes or more, "
+            "beside bounds, coordinates and the like. Of AnnData X is taken."
+        ),
     ] = None
     samples_axis: Annotated[
         int | str,

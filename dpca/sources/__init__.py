@@ -251,8 +251,8 @@ def _kind(uri: str) -> str:
 
 
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Path, shape and dtype of every array at a path or URL, and whether it describes another one (`describes`: bounds,
-    coordinates and the like, by CF attributes of the other). Empty if an array itself is there.
+    """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one (`describes`, as
+    `dpca.sources.anndata_layout.beside_others` says). Empty if an array itself is there.
 
     Raises
     ------
@@ -271,10 +271,9 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
         arrays = list_datasets(uri)
     else:
         arrays = []
-    described = set[str]().union(*(names for *_, names in arrays))
     return [
-        {"path": path, "shape": list(shape), "dtype": dtype, "describes": path.rsplit("/", 1)[-1] in described}
-        for path, shape, dtype, _ in arrays
+        {"path": path, "shape": list(shape), "dtype": dtype, "describes": beside}
+        for path, shape, dtype, beside in arrays
     ]
 
 

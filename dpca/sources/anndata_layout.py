@@ -1,4 +1,4 @@
-"""The layout of AnnData in HDF5 and Zarr: tables of cells and genes beside a matrix, and sparse matrices.
+"""The layout of AnnData in HDF5 and Zarr: tables of cells and genes beside a matrix, sparse matrices, and which array is meant.
 
 Attributes of groups describe it (AnnData's "on-disk format"), so the anndata package is not needed.
 """
@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.sources.cf import described_by
 
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
 """Names of the axes of such a matrix: AnnData's own words for the labels along them."""
 _MATRIX = re.compile(r"(?P<root>|.*?/)(?:X|layers/[^/]+|(?P<raw>raw/)X)")
+_MATRICES = re.compile(r"(?P<root>|.*?/)(?:X|(?P<beside>layers|raw|obs|var|obsm|varm|obsp|varp|uns)/.*)")
+"""What an AnnData container holds; all but X stands beside X."""
+_BOUNDS = re.compile(r"(.*)_(?:bnds|bounds|vertices)", re.IGNORECASE)
+"""Customary names of bounds of cells, where no coordinate says that they are its own."""
 SPARSE = ("csr_matrix", "csc_matrix")
 """The encodings of sparse matrices: by rows, by columns."""
+CONTAINERS = ("anndata", "MuData")
+"""The encodings of containers of annotated matrices: of one, and of several, each of which is AnnData."""
 
 
 def tables_beside(path: str, node: Callable[[str], Any]) -> dict[int, str]:
@@ -103,21 +110,55 @@ def without_parts(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {path: item for path, item in arrays.items() if not isinstance(arrays.get(os.path.dirname(path)), Sparse)}
 
 
-def chosen(uri: str, arrays: Mapping[str, Any], array: str | None) -> str:
-    """Path of the array that is meant: the one that was named, else the only one with two or more axes.
+def beside_others(arrays: Mapping[str, Any], node: Callable[[str], Any]) -> set[str]:
+    """Paths of the arrays that stand beside another one, and are not meant unless they are named.
+
+    These are bounds, coordinates and the like, by CF attributes of the other or by their names; and in an AnnData container
+    layers and raw beside its X, and all of obs, var, obsm, varm, obsp, varp and uns.
+
+    Parameters
+    ----------
+    arrays, node : as for `chosen`
+    """
+    described = set[str]().union(*(described_by(getattr(item, "attrs", {})) for item in arrays.values()))
+    return {
+        path
+        for path in arrays
+        if path.rpartition("/")[2] in described
+        or ((bounds := _BOUNDS.fullmatch(path)) is not None and bounds[1] in arrays)
+        or _beside_x(path, arrays, node)
+    }
+
+
+def _beside_x(path: str, arrays: Mapping[str, Any], node: Callable[[str], Any]) -> bool:
+    """Whether a path in an AnnData container is not of the matrix that it is about."""
+    match = _MATRICES.fullmatch(path)
+    if match is None or match["beside"] is None:
+        return False
+    if _attributes(node(match["root"].rstrip("/"))).get("encoding-type") not in CONTAINERS:
+        return False
+    return not tables_beside(path, node) or f"{match['root']}X" in arrays
+
+
+def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callable[[str], Any]) -> str:
+    """Path of the array that is meant: the one that was named, else the only one with two axes or more that stands beside no other.
+
+    `dpca inspect` and `dpca init` take the same one; where there are several, they look at the largest, and say that they guess.
 
     Parameters
     ----------
     uri : their path or URL, for error messages
     arrays : arrays and sparse matrices by path
+    node : as for `tables_beside`
 
     Raises
     ------
     InputError
         When there is none, or when several could be meant.
     """
-    wide = [path for path, item in arrays.items() if len(item.shape) > 1]
-    named = array.strip("/") if array is not None else wide[0] if len(wide) == 1 else None
+    wide = {path for path, item in arrays.items() if len(item.shape) > 1}
+    meant = [*(wide - beside_others(arrays, node))] if array is None else [array.strip("/")]
+    named = meant[0] if len(meant) == 1 else None
     if named is not None and named in arrays:
         return named
     shapes = [

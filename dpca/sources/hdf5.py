@@ -16,9 +16,9 @@ import hdf5plugin  # noqa: F401  registers its filters with HDF5
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
-from dpca.sources.anndata_layout import Sparse, chosen, names_beside, without_parts
+from dpca.sources.anndata_layout import Sparse, beside_others, chosen, names_beside, without_parts
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
-from dpca.sources.cf import cf_attributes, coordinate_of, described_by, text_of
+from dpca.sources.cf import cf_attributes, coordinate_of, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
@@ -303,7 +303,7 @@ def _find(path: str, file: h5py.File, array: str | None) -> str:
     with suppress(OSError):  # a link to a missing file
         if array is not None and isinstance(file.get(array), h5py.Dataset):
             return array
-    return chosen(path, arrays_of(file), array)
+    return chosen(path, arrays_of(file), array, partial(_node, file))
 
 
 def _node(group: h5py.Group, path: str) -> Any:
@@ -367,8 +367,8 @@ def _items(file: h5py.File) -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
         waiting += below[::-1]
 
 
-def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, set[str]]]:
-    """Path, shape and dtype of every dataset and sparse matrix of a file, and the names of those that describe it.
+def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, bool]]:
+    """Path, shape and dtype of every dataset and sparse matrix of a file, and whether it stands beside another one.
 
     Raises
     ------
@@ -376,10 +376,9 @@ def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, set[str]]]
         When the file is not readable.
     """
     with _opened(path) as file:
-        return [
-            (name, item.shape, str(item.dtype), described_by(getattr(item, "attrs", {})))
-            for name, item in arrays_of(file).items()
-        ]
+        arrays = arrays_of(file)
+        beside = beside_others(arrays, partial(_node, file))
+        return [(name, item.shape, str(item.dtype), name in beside) for name, item in arrays.items()]
 
 
 def _filters(dataset: h5py.Dataset) -> str:

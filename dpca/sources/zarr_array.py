@@ -46,6 +46,7 @@ from dpca.sources.zarr_store import (
     is_far,
     leaves,
     n_ahead,
+    node_of,
     open_node,
     unknown,
     watched,
@@ -407,7 +408,7 @@ def open_zarr(
             raise unknown(f"{shown}:{array}", cause) from cause
         path = array
         if not isinstance(item, zarr.Array):
-            path = chosen(shown, arrays_of(node, shown), array)
+            path = chosen(shown, arrays_of(node, shown), array, partial(node_of, node))
             item = node[path]
         node, shown = item, f"{shown}:{path}"
     source: ZarrSource | SparseSource

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from dpca.errors import InputError, StorageError
-from dpca.sources.anndata_layout import Sparse, without_parts
-from dpca.sources.cf import described_by
+from dpca.sources.anndata_layout import Sparse, beside_others, without_parts
 from dpca.sources.credentials import CHAINED, Secrets, without_credentials
 from dpca.sources.genotypes import CALLS
 from dpca.sources.zarr_codecs import bounded, stored_at_most
@@ -325,6 +324,14 @@ def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any] | Spars
     return without_parts({path: item for path, item in items.items() if item is not None})
 
 
+def node_of(group: zarr.Group, path: str) -> zarr.Array[Any] | zarr.Group | None:
+    """The array or group at a path of a group, itself at ""; None where there is none, or its metadata are invalid."""
+    try:
+        return group.get(path) if path else group
+    except BAD_METADATA:
+        return None
+
+
 def unknown(name: str, cause: Exception) -> InputError:
     """The error for an array that zarr can't open, for its dtype or for a codec such as pickle, which zarr does not load."""
     return InputError(
@@ -341,12 +348,11 @@ def leaves(path: str) -> bool:
 
 def list_zarr(
     uri: str, storage_options: Mapping[str, Any] | None, library: Library = "fsspec"
-) -> list[tuple[str, tuple[int, ...], str, set[str]]]:
-    """Path, shape and dtype of every array at a path or URL, and names of those that describe it; empty if one array is there, or a VCF Zarr."""
+) -> list[tuple[str, tuple[int, ...], str, bool]]:
+    """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one; empty if one array is there, or a VCF Zarr."""
     node = open_node(uri, storage_options, library)
     if isinstance(node, zarr.Array) or CALLS in node:  # what describes the calls of a VCF Zarr is no data
         return []
-    return [
-        (path, item.shape, str(item.dtype), described_by(getattr(item, "attrs", {})))
-        for path, item in sorted(arrays_of(node, without_credentials(uri)).items())
-    ]
+    arrays = arrays_of(node, without_credentials(uri))
+    beside = beside_others(arrays, partial(node_of, node))
+    return [(path, item.shape, str(item.dtype), path in beside) for path, item in sorted(arrays.items())]

@@ -1,5 +1,7 @@
 """Matrices of AnnData: names of cells and genes come with them, and what is sparse is said to be."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -31,10 +33,13 @@ def annotated(x):
     return made
 
 
+MATRICES = [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix]
+
+
 @pytest.fixture(params=["h5ad", "zarr"])
 def written(request):
     def write(x):
-        made = annotated(x)
+        made = x if isinstance(x, anndata.AnnData) else annotated(x)
         made.write_h5ad("a.h5ad") if request.param == "h5ad" else made.write_zarr("a.zarr")
         return f"a.{request.param}"
 
@@ -89,14 +94,65 @@ def test_a_sparse_matrix_is_read_as_the_dense_one_with_its_names(written, kind, 
 def test_sparse_matrices_are_listed_as_what_they_are(written, capsys):
     place = written(scipy.sparse.csr_matrix(X))
     with pytest.raises(
-        InputError, match=r"which array\? It holds X \(6, 30\) \(sparse\), layers/counts \(6, 30\), obs"
+        InputError, match=r"has no array 'y'; it holds X \(6, 30\) \(sparse\), layers/counts \(6, 30\), obs"
     ):
-        open_source(place)
+        open_source(place, "y")
     listed = {item["path"]: (item["shape"], item["dtype"]) for item in list_arrays(place)}
     assert listed["X"] == ([6, 30], "csr_matrix")
     assert "X/data" not in listed
     assert dpca("inspect", place, "--array", "X") == 0
     assert "6 x 30 (obs_names, var_names) float32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_x_is_meant_whatever_stands_beside_it(written, kind, capsys):
+    made = annotated(kind(X))
+    made.obsp["connectivities"] = scipy.sparse.eye(6, format="csr")
+    made.varp["correlation"], made.varm["loadings"] = np.eye(30), np.eye(30)
+    made.uns["pca"] = {"loadings": np.ones((50, 50))}
+    place = written(made)
+    assert open_source(place).layout.name == f"{place}:X"
+    assert dpca("inspect", place, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["array"], found["shape"]) == ("X", [6, 30])
+    assert not [sentence for sentence in found["watch_out"] if "array" in sentence]
+    assert dpca("init", place) == 0
+    assert '\n  array: "X"\n' in capsys.readouterr().out
+    assert dpca("init", place, "--array", "obsp/connectivities") == 0
+    assert "\n  array: obsp/connectivities\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("layers", "raw", "meant"), [(True, False, "layers/counts"), (False, True, "raw/X"), (False, False, None)]
+)
+def test_without_x_another_matrix_of_cells_and_genes_is_meant(written, layers, raw, meant, capsys):
+    made = annotated(X)
+    made.X = None
+    if not layers:
+        del made.layers["counts"]
+    if not raw:
+        made.raw = None
+    place = written(made)
+    if meant is None:
+        for command in ("inspect", "init"):
+            assert dpca(command, place) == 2
+            assert "which array? It holds obs/_index (6,), obsm/X_pca (6, 3)" in capsys.readouterr().err
+        return
+    assert open_source(place).layout.name == f"{place}:{meant}"
+    assert dpca("inspect", place) == 0
+    assert f"array    {meant}" in capsys.readouterr().out
+
+
+def test_a_guess_between_two_matrices_is_said_to_be_one(written, capsys):
+    made = annotated(X)
+    made.X = None
+    place = written(made)
+    with pytest.raises(InputError, match=r"which array\? It holds layers/counts"):
+        open_source(place)
+    assert dpca("inspect", place) == 0
+    shown = capsys.readouterr().out
+    assert "array    raw/X" in shown
+    assert "a guess, the largest: set input.array, to raw/X or another one (layers/counts)" in shown
 
 
 def test_a_sparse_matrix_alone():
@@ -130,9 +186,6 @@ def test_an_anndata_object_is_no_array(estimator, x):
         estimator(2).fit(anndata.AnnData(x))
     with pytest.raises(InputError, match="X is an AnnData object"):
         estimator(2).fit(X).transform(anndata.AnnData(x))
-
-
-MATRICES = [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix]
 
 
 def with_columns(x):
