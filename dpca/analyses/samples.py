@@ -348,7 +348,14 @@ class Samples:
 
     def regress_out(self, covariates: NDArray[Any], intercept: bool = True, names: Sequence[str] = ()) -> Samples:
         """Less the least-squares fit of covariates, (samples,) or (samples, covariates), and of a constant."""
-        values = np.asarray(covariates, np.float64)
+        given = np.asarray(covariates)
+        if given.dtype.kind not in "biuf":
+            raise ConfigError(
+                f"covariates have the type {given.dtype}, but numbers are allowed",
+                "Make a column of 0 and 1 of each category, as pandas.get_dummies does.",
+                key="regress_out",
+            )
+        values = given.astype(np.float64)
         if len(values) == self.chain.n_in and self.origin is not None:
             values = values[self.origin]
         if len(values) != self.n:
@@ -358,9 +365,7 @@ class Samples:
                 key="regress_out",
             )
         called = ", ".join(names) or ("covariates" if values.ndim > 1 else "a covariate")
-        return self._then(
-            RegressOut(values, intercept), f"less the fit of {called}", self._of_all(np.asarray(covariates))
-        )
+        return self._then(RegressOut(values, intercept), f"less the fit of {called}", self._of_all(given))
 
     def weighted(self, weights: NDArray[Any], kind: Kind = "frequency") -> Samples:
         """Weighted by the samples' weights, about their weighted mean."""

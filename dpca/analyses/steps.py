@@ -43,7 +43,7 @@ from dpca.planning import runplan
 from dpca.slabs import TILE_BYTES
 from dpca.sources.groups import FeatureGroup
 from dpca.sources.labels import Place, open_values, read_labels
-from dpca.sources.regressors import as_numbers, covariates_of
+from dpca.sources.regressors import covariates_of
 
 
 def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: str, threads: int = 1) -> Answer:
@@ -138,8 +138,8 @@ def _applied(rows: Samples, samples: Samples, recorded: FeatureGroup, step: Step
 
 def _covariates(recorded: FeatureGroup, asked: Covariates, key: str) -> tuple[F64, list[str]]:
     """Covariates of the samples of the result, (n, q), and what they are called."""
-    columns = covariates_of(recorded, asked.uri, asked.array, asked.columns, asked.key, key)
-    design = Design.of([Column(name, as_numbers(values)) for name, values in columns])
+    columns = covariates_of(recorded, asked.uri, asked.array, asked.columns, asked.key, key, asked.categorical or ())
+    design = Design.of([Column(name, values) for name, values in columns])
     return design.matrix, [name for name, _ in columns]
 
 
@@ -242,7 +242,7 @@ def _target(recorded: FeatureGroup, asked: Target, key: str) -> tuple[NDArray[An
             "Give an array of one dimension, or a table, and the name of a column.",
             key,
         )
-    return as_numbers(found[0][1]), asked.column or "target"
+    return found[0][1], asked.column or "target"
 
 
 def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:

@@ -142,7 +142,16 @@ class Covariates(ArrayFile):
     ]
     columns: Annotated[
         Annotated[list[Text], Field(min_length=1)] | None,
-        Field(description="Names of columns of a table: numbers as they are, text as categories; null for an array."),
+        Field(
+            description="Names of columns of a table: numbers as they are where all values are, else categories; null for an array."
+        ),
+    ] = None
+    categorical: Annotated[
+        list[Text] | None,
+        Field(
+            description="Those of the columns that are categories, also where all values are numbers, such as those of batches. New "
+            "samples have those of the fit."
+        ),
     ] = None
     key: RowKey = None
 

@@ -153,7 +153,7 @@ class RegressOut(Section):
     covariates: Annotated[
         Covariates | None,
         Field(
-            description="Numbers and categories of the samples: a table {uri, columns, key}, or an array {uri, array}."
+            description="Numbers and categories of the samples: a table {uri, columns, categorical, key}, or an array {uri, array}."
         ),
     ] = None
 

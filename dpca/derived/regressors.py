@@ -24,13 +24,11 @@ class Column:
 
     name: str
     values: NDArray[Any]
-    """Numbers, or text, (n,)."""
+    """Numbers, or text, which names categories, (n,)."""
     degree: int = 1
     """Of the polynomial in it, if it has numbers."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Units and calendar of times."""
-    categories: bool = False
-    """Whether text stays text, also if each value is a number, such as that of a month."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,9 @@ class Polynomial:
         InputError, DataError
             When the column has text, or a value that is not finite.
         """
-        try:
-            values = np.asarray(column.values).astype(np.float64)
-        except ValueError:
-            raise _of_another_kind(self.name, "text", "numbers") from None
+        values = np.asarray(column.values)
+        if values.dtype.kind not in "biuf":
+            raise _of_another_kind(self.name, "text", "numbers")
         scaled = (_finite(values, self.name) - self.middle) / self.half
         polynomials = np.polynomial.legendre.legvander(scaled, len(self.means))[:, 1:]
         return np.asarray(polynomials - np.array(self.means), np.float64)

@@ -78,8 +78,9 @@ class PCA(Streaming):
         What is fitted to each feature by least squares, together and beside its mean, and subtracted before scaling:
         {"seasonal_cycle": "season", "month", "day_of_year" or "hour", by the dates of X, a DataArray; "trend": degree of a
         polynomial in its coordinate along the samples; "covariates": an array (n_samples,) or (n_samples, q), or numbers and
-        text by name, such as a DataFrame}, any of them. `transform` subtracts the same fit. A missing value is replaced by
-        the fit to the others. It keeps samples (see svd_solver), also where they are more than the features.
+        text by name, such as a DataFrame}, any of them. Text and pandas.Categorical are categories, also if each value is a
+        number. `transform` subtracts the same fit. A missing value is replaced by the fit to the others. It keeps samples (see
+        svd_solver), also where they are more than the features.
     scale : "none", "std", "pareto" or "range"; for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
         ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard

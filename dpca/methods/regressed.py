@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.config.inputs import Covariates
 from dpca.config.schema import RegressOut
@@ -14,7 +14,7 @@ from dpca.derived.regressors import KEY, Column, Design, Levels, matrix_of, term
 from dpca.errors import InputError
 from dpca.numerics.preprocess import F64
 from dpca.sources.groups import FeatureGroup, has_names
-from dpca.sources.regressors import as_numbers, covariates_of, cycle_of, times_of, trend_of
+from dpca.sources.regressors import covariates_of, cycle_of, times_of, trend_of
 from dpca.store.results import Result
 
 
@@ -34,8 +34,9 @@ def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: S
         return None
     columns = [*_of_time(asked, groups), *given]
     if asked.covariates is not None:
-        columns += _covariates(asked.covariates, groups, None, f"{KEY}.covariates")
-    return Design.of([replace(one, values=one.values if one.categories else as_numbers(one.values)) for one in columns])
+        where = asked.covariates
+        columns += _covariates(where, groups, where.columns, where.categorical or (), f"{KEY}.covariates")
+    return Design.of(columns)
 
 
 def regressors_of(
@@ -72,7 +73,14 @@ def regressors_of(
                 "covariates to transform.",
                 key,
             )
-        columns += _covariates(given, groups, names, key) if isinstance(given, Covariates) else given
+        if isinstance(given, Covariates):  # each column is read as what it is in the fit: few values may look otherwise
+            named = given.columns or names
+            of_fit = zip(named or (), terms[len(columns) :], strict=False)
+            columns += _covariates(
+                given, groups, named, [name for name, term in of_fit if isinstance(term, Levels)], key
+            )
+        else:
+            columns += given
     if len(columns) != len(terms):
         raise InputError(
             f"{fit.name}: was fitted with {', '.join(term.name for term in terms)}, but new samples have "
@@ -88,7 +96,8 @@ def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -
 
     Parameters
     ----------
-    given : an array of numbers, (n,) or (n, q); or arrays (n,) of numbers or text by name, such as a DataFrame
+    given : an array of numbers, (n,) or (n, q); or arrays (n,) of numbers or text by name, such as a DataFrame. Their types
+        decide: text and pandas.Categorical are categories, also if each value is a number
     names : of those to take, in this order, where they have names; None for all
 
     Raises
@@ -97,7 +106,7 @@ def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -
         When there is not one for each sample, or when a name is absent.
     """
     if hasattr(given, "items"):
-        arrays = {str(name): np.asarray(values) for name, values in given.items()}
+        arrays = {str(name): _of_type(str(name), values) for name, values in given.items()}
         absent = [name for name in names or arrays if name not in arrays]
         if absent:
             raise InputError(
@@ -120,8 +129,30 @@ def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -
                 f"covariates: {name} has shape {values.shape}, but X has {n_samples} samples",
                 "Give one for each sample.",
             )
-    plain = {name: values if values.dtype.kind in "biuf" else values.astype(str) for name, values in arrays.items()}
-    return [Column(name, values) for name, values in plain.items()]
+    return [Column(name, values) for name, values in arrays.items()]
+
+
+def _of_type(name: str, values: Any) -> NDArray[Any]:
+    """Values as numbers, or as the text of categories, as their type says; of Python objects that of the values."""
+    is_categorical = hasattr(getattr(values, "dtype", None), "categories")
+    found = np.asarray(values, object if is_categorical else None)
+    if found.dtype.kind == "O":
+        lacking = next((number for number, one in enumerate(found.ravel()) if _is_missing(one)), None)
+        if lacking is not None:
+            raise InputError(
+                f"covariates: {name} is missing ({found.ravel()[lacking]!r}) of sample {lacking}",
+                "Give a value for each sample, or leave out those without one.",
+            )
+        found = np.array(found.tolist())
+    return found if found.dtype.kind in "biuf" and not is_categorical else found.astype(str)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is None, NaN, or pandas.NA, which equals nothing and is no truth."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
 
 
 def asked_of(fit: Result) -> RegressOut | None:
@@ -136,7 +167,7 @@ def _of_time(asked: RegressOut, groups: Sequence[FeatureGroup], into: Mapping[st
     if asked.seasonal_cycle is not None:
         key = f"{KEY}.seasonal_cycle"
         groups_of_dates = cycle_of(times_of(groups, key), asked.seasonal_cycle, key)
-        columns.append(Column(asked.seasonal_cycle, groups_of_dates, categories=True))
+        columns.append(Column(asked.seasonal_cycle, groups_of_dates))
     if asked.trend is not None:
         key = f"{KEY}.trend"
         numbers, attributes = trend_of(times_of(groups, key), key, into)
@@ -145,9 +176,13 @@ def _of_time(asked: RegressOut, groups: Sequence[FeatureGroup], into: Mapping[st
 
 
 def _covariates(
-    given: Covariates, groups: Sequence[FeatureGroup], of_fit: Sequence[str] | None, key: str
+    given: Covariates,
+    groups: Sequence[FeatureGroup],
+    names: Sequence[str] | None,
+    categorical: Sequence[str],
+    key: str,
 ) -> list[Column]:
-    """The columns of a file, which has the names of that of the fit; samples are found by the names of an input that has any."""
-    names, named = given.columns or of_fit, [group for group in groups if given.key is not None and has_names(group)]
-    found = covariates_of((named or list(groups))[0], given.uri, given.array, names, given.key, key)
+    """The columns of these names of a file; samples are found by the names of an input that has any."""
+    named = [group for group in groups if given.key is not None and has_names(group)]
+    found = covariates_of((named or list(groups))[0], given.uri, given.array, names, given.key, key, categorical)
     return [Column(name, values) for name, values in found]

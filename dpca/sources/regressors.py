@@ -143,9 +143,15 @@ def trend_of(times: Times, key: str, into: Mapping[str, Any] | None = None) -> t
 
 
 def covariates_of(
-    group: FeatureGroup, uri: str, array: str | None, columns: Sequence[str] | None, ids: str | None, key: str
+    group: FeatureGroup,
+    uri: str,
+    array: str | None,
+    columns: Sequence[str] | None,
+    ids: str | None,
+    key: str,
+    categorical: Sequence[str] = (),
 ) -> list[tuple[str, NDArray[Any]]]:
-    """Covariates of samples by name, (n,) each: numbers of an array, text of a table.
+    """Covariates of samples by name, (n,) each: numbers, or text, which names categories.
 
     Parameters
     ----------
@@ -154,18 +160,21 @@ def covariates_of(
     columns : of a table; None for an array
     ids : the column of a table with the samples' names; None where rows are in the order of samples in storage
     key : of the configuration that says so
+    categorical : those of the columns that stay text, also if each value is a number; a table has no types that could tell
 
     Raises
     ------
     InputError, ConfigError
-        When they can't be read, when there is not one for each sample, or when columns are not named for a table.
+        When they can't be read, when there is not one for each sample, when columns are not named for a table, or a categorical
+        one is none of them.
     """
     shown = without_credentials(uri)
     if not _is_table(uri):
-        if columns or ids:
+        if columns or ids or categorical:
+            named = "columns are" if columns else "key is" if ids else "categorical is"
             raise ConfigError(
-                f"{shown}: is no table (.csv or .tsv), but {'columns are' if columns else 'key is'} named",
-                "Leave columns and key out for an array: all of its columns are covariates.",
+                f"{shown}: is no table (.csv or .tsv), but {named} named",
+                "Leave columns, key and categorical out for an array: all of its columns are covariates, and numbers.",
                 key,
             )
         return _of_array(group, uri, array, key)
@@ -175,8 +184,16 @@ def covariates_of(
             f"Name them: {key.rpartition('.')[2]}: {{uri: {shown}, columns: [NAME, NAME]}}.",
             key,
         )
+    unknown = [name for name in categorical if name not in columns]
+    if unknown:
+        raise ConfigError(
+            f"{shown}: {unknown[0]!r} is categorical, but the columns are {', '.join(columns)}",
+            f"Name some of these in {key}.categorical.",
+            f"{key}.categorical",
+        )
     axis = group.samples_axis
-    return [(name, labels_of(group.source, axis, Place(uri, array, name, key), ids)) for name in columns]
+    read = {name: labels_of(group.source, axis, Place(uri, array, name, key), ids) for name in columns}
+    return [(name, values if name in categorical else _as_numbers(values)) for name, values in read.items()]
 
 
 def _of_array(group: FeatureGroup, uri: str, array: str | None, key: str) -> list[tuple[str, NDArray[Any]]]:
@@ -221,7 +238,7 @@ def _is_table(uri: str) -> bool:
     return os.path.splitext(uri)[1].lower() in DELIMITERS
 
 
-def as_numbers(values: NDArray[Any]) -> NDArray[Any]:
+def _as_numbers(values: NDArray[Any]) -> NDArray[Any]:
     """Text as numbers, if each value is one; else as it is."""
     try:
         return values.astype(np.float64)

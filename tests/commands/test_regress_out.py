@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cftime
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -147,6 +148,14 @@ def test_new_samples_lose_the_fit_of_the_old_ones_and_the_old_ones_get_theirs_ba
         ("{covariates: {uri: short.npy}}", "covariates have shape (59, 2) and type float64, but there are 60 samples"),
         ("{covariates: {uri: nan.npy}}", "preprocess.regress_out: covariate 1: the value of sample 4 is nan"),
         ("{covariates: {uri: nan.npy, columns: [age]}}", "nan.npy: is no table (.csv or .tsv), but columns are named"),
+        (
+            "{covariates: {uri: nan.npy, categorical: [a]}}",
+            "nan.npy: is no table (.csv or .tsv), but categorical is named",
+        ),
+        (
+            "{covariates: {uri: people.csv, columns: [age], categorical: [site]}}",
+            "people.csv: 'site' is categorical, but the columns are age",
+        ),
     ],
 )
 def test_errors_say_which_key_and_what_is_allowed(config, capsys, keys, message):
@@ -303,6 +312,74 @@ def test_inputs_side_by_side_lose_the_same_regressors(config):
     Path("n.yaml").write_text(both)
     assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
     np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], result.arrays["scores"][...], atol=1e-8)
+
+
+BATCH = np.arange(N + NEW) % 3
+
+
+def without_means(x, groups):
+    """Samples less the mean of their group."""
+    x = x.reshape(len(x), -1).copy()
+    for group in np.unique(groups):
+        x[groups == group] -= x[groups == group].mean(axis=0)
+    return x
+
+
+def test_a_column_of_numbers_is_categories_where_the_config_says_so(config):
+    with open("batches.csv", "w") as file:
+        file.write("batch\n" + "".join(f"{one}\n" for one in BATCH[:N]))
+    asked = "preprocess.regress_out={covariates: {uri: batches.csv, columns: [batch]%s}}"
+    for more, z in ((", categorical: [batch]", BATCH[:N, None] == range(3)), ("", BATCH[:N, None])):
+        assert dpca("run", config, "--overwrite", "--set", asked % more, "--set", "preprocess.scale=none") == 0
+        z = np.column_stack([np.ones(N), z])
+        x = VALUES[:N].reshape(N, -1)
+        expected = np.linalg.svd(x - z @ np.linalg.pinv(z) @ x, compute_uv=False)[:3]
+        np.testing.assert_allclose(open_result("r").arrays["singular_values"][...], expected, rtol=1e-10)
+    # New samples have the kinds of the fit, whatever theirs look like alone.
+    assert dpca("run", config, "--overwrite", "--set", asked % ", categorical: [batch]") == 0
+    keys = "uri: x.zarr\narray: t2m\nsamples_axis: time\nsamples: [2, 6]\n"
+    Path("n.yaml").write_text(keys + "covariates: {uri: few.csv, columns: [lot]}\n")
+    Path("few.csv").write_text("lot\n" + "".join(f"{BATCH[number]}\n" for number in range(N)))
+    assert dpca("transform", "r", "n.yaml", "--out", "s.zarr") == 0
+    scores = open_result("r").arrays["scores"][...]
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[...], scores[[2, 6]], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("of", "categories"),
+    [
+        (lambda one: one, False),
+        (lambda one: one.astype(object), False),
+        (lambda one: pd.Series(one, dtype="Int64"), False),
+        (lambda one: one.astype(str), True),
+        (lambda one: one.astype(str).astype(object), True),
+        (lambda one: pd.Series(one.astype(str), dtype="string"), True),
+        (lambda one: pd.Categorical(one), True),
+        (lambda one: pd.Series(one.astype(float), dtype="category"), True),
+    ],
+)
+def test_in_python_the_type_says_what_is_a_category(of, categories):
+    x = VALUES[:N]
+    pca = PCA(3, regress_out={"covariates": {"batch": of(BATCH[:N])}}).fit(x)
+    z = np.column_stack([np.ones(N), BATCH[:N]])
+    flat = x.reshape(N, -1)
+    left = without_means(x, BATCH[:N]) if categories else flat - z @ np.linalg.pinv(z) @ flat
+    np.testing.assert_allclose(pca.singular_values_, np.linalg.svd(left, compute_uv=False)[:3], rtol=1e-9)
+    few = pca.transform(x[[2, 6]], covariates={"batch": of(BATCH[[2, 6]])})
+    np.testing.assert_allclose(few, pca.transform(x, covariates={"batch": of(BATCH[:N])})[[2, 6]], atol=1e-9)
+    other = BATCH[:2] if categories else BATCH[:2].astype(str)
+    with pytest.raises(InputError, match="batch is (numbers|text) of the new samples, but (numbers|text) in the fit"):
+        pca.transform(x[:2], covariates={"batch": other})
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_missing_category_is_none(missing):
+    batch = BATCH[:N].astype(str).astype(object)
+    batch[4] = missing
+    numbers = pd.Categorical(np.where(np.arange(N) == 4, np.nan, BATCH[:N]))
+    for values in (batch, pd.Categorical(batch), numbers):
+        with pytest.raises(InputError, match=r"covariates: batch is missing \(.*\) of sample 4"):
+            PCA(2, regress_out={"covariates": {"batch": values}}).fit(VALUES[:N])
 
 
 def test_in_python():
