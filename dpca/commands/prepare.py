@@ -187,21 +187,21 @@ def _of_variants(
 ) -> tuple[FeatureWeights | None, list[str]]:
     """The weights of the features of an input, with the variants left out that filters by their place or id leave out.
 
-    Also what has to be known of them. With a scale of dosages, variants of autosomes are used unless chromosomes are named.
+    Also what has to be known of them. With a scale of dosages, those that its program leaves out are, unless chromosomes are named.
     """
     filters, scale, notes = config.preprocess.filters, config.preprocess.scale, list[str]()
     asked = {name: getattr(filters, name) for name in ("chromosomes", "variants", "min_distance")}
     first = next((name for name, value in asked.items() if value is not None), None)
     if isinstance(scale, Binomial) and asked["chromosomes"] is None and (known := group.source.variants) is not None:
-        others = not_autosomal(known.chromosomes)
+        others = not_autosomal(known.chromosomes, diploid=scale.binomial == "plink2")
         if others:
             asked["chromosomes"], first = (
                 [name for name in numbered(known.chromosomes)[0] if name not in others],
                 "chromosomes",
             )
             notes.append(
-                f"{group.layout.name}: variants of chromosomes {', '.join(others)} were left out, which are no autosomes, as the programs of "
-                "genotypes do: preprocess.filters.chromosomes: all uses them"
+                f"{group.layout.name}: variants of chromosomes {', '.join(others)} were left out, as {scale.binomial} does: "
+                "preprocess.filters.chromosomes: all uses them"
             )
     if first is None:
         return weights, notes

@@ -76,7 +76,7 @@ class Binomial(Section):
             description="As which program: plink2 divides by sqrt(2p(1-p)), as GCTA does (with missing: pairwise, as both do); snprelate by "
             "sqrt(p(1-p)), smartpca by sqrt(q(1-q)) with q = (1 + copies) / (2 + 2 people), as it does with altnormstyle: NO (its default is "
             "snprelate's), both with missing: mean. p is half the mean of the present values. convention_eigenvalues of the result are scaled as "
-            "the program prints them. Where chromosomes are known, variants of autosomes are used, unless filters.chromosomes says otherwise."
+            "the program prints them. Where chromosomes are known, those that the program leaves out are, unless filters.chromosomes says otherwise."
         ),
     ]
     reference: Annotated[
@@ -118,7 +118,8 @@ class Filters(Section):
         Literal["autosomes", "all"] | Annotated[list[int | Text], Field(min_length=1)] | None,
         Field(
             description="Of variants: a list of names of chromosomes, with or without chr; autosomes: those whose name is a number up to 22; all; "
-            "null: all, but with scale: {binomial: ...} without X, Y, XY, MT, PAR1, PAR2 and 0 (of people 23 to 26, too)."
+            "null: all, but with scale: {binomial: ...} without X, Y and MT (of people 23, 24 and 26, too), as the programs; smartpca and snprelate also without XY, 25, "
+            "PAR1, PAR2 and 0."
         ),
     ] = None
     variants: Annotated[

@@ -19,6 +19,7 @@ from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups, dtype_of, named, names_of_sums
+from dpca.sources.labels import names_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Dataset:
     def name(self) -> str:
         """The name of the data in messages."""
         return named(self.groups)
+
+    def sample(self, number: int) -> str:
+        """A sample in messages: its number, and its name if it has one."""
+        names = next((found for one in self.groups if (found := names_of(one.source, one.samples_axis))), None)
+        return f"sample {number}" if names is None else f"sample {number} ({names[number]})"
 
     @property
     def names(self) -> tuple[str, ...]:

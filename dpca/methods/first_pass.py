@@ -353,10 +353,19 @@ class FirstPass:
             shared = of_group if shared is None else shared + of_group
         assert shared is not None
         shared += used
+        empty = np.flatnonzero(np.diagonal(shared) <= 0)
+        if empty.size:
+            called = [self._data.sample(int(one)) for one in empty[:5]] + ["..."] * (empty.size > 5)
+            raise DataError(
+                f"{self._data.name}: {', '.join(called)}: without any value in the {used:,} features that are used ({empty.size} of "
+                f"{self._data.n_samples:,} samples)",
+                "Leave such samples out (input.samples); with preprocess.missing: mean they would lie at the mean of all.",
+                key="preprocess.missing",
+            )
         if not shared.all():
             first, other = (int(index) for index in np.unravel_index(int(np.argmin(shared)), shared.shape))
             raise DataError(
-                f"{self._data.name}: samples {first} and {other} have no feature in common, so their product is unknown",
+                f"{self._data.name}: {self._data.sample(first)} and {self._data.sample(other)} have no feature in common, so their product is unknown",
                 "Leave one of them out, or set preprocess.missing: mean.",
                 key="preprocess.missing",
             )

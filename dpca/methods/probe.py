@@ -29,13 +29,15 @@ from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.backproject import BackprojectionPartial
 from dpca.numerics.known_panels import KnownRows
 from dpca.numerics.ladder import BLOCK_KRYLOV
-from dpca.numerics.panels import Means, Panel
+from dpca.numerics.panels import Means, Panel, Rules
 from dpca.planning.cuts import plan_layout
 from dpca.planning.footprint import second_pass
 from dpca.planning.forecast import EXPECTED_PASSES, Rates
 from dpca.planning.runplan import Concurrency, RunPlan, Scratch
 from dpca.slabs import Plan, split
 from dpca.sources import Source
+from dpca.sources.base import Layout
+from dpca.sources.genotypes import COPIES
 from dpca.sources.groups import FeatureGroup
 from dpca.system.blas import blas_threads
 
@@ -159,11 +161,11 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
             n_bytes = reader.read(region).nbytes
             read = (time.perf_counter() - began) / max(1, n_bytes)
             report(n_bytes)
-    # The speed of the other steps does not depend on values, so small integers are used: none is missing.
+    # The speed of the other steps does not depend on values, so small integers are used.
     plan = work.plan
     box = next(split([cut.step for cut in plan.slabs], plan.panel_width))[0]
     shape = tuple(piece.stop - piece.start for piece in plan.region(box))
-    raw = np.resize(np.arange(101), shape).astype(work.source.layout.dtype)
+    raw = np.resize(_values(work.source.layout, work.rules), shape)
     kept_samples, m = plan.keeps == "samples", plan.n_kept
     columns, zero_means = work.random_columns, Means(np.zeros(m), np.zeros(m))
     standardizer = (
@@ -199,6 +201,21 @@ def probe_task(task: ProbeTask, number: int, report: Callable[[int], None]) -> R
     backprojection = per_value(project_back) if task.n_components else 0.0
     again = 0.0 if block is None else _seconds_of_later(work, block, raw)
     return Rates(read, product, backprojection, 0.0, 0.0, again)
+
+
+def _values(layout: Layout, rules: Rules) -> NDArray[Any]:
+    """Values as they are stored, in its dtype, none of which is missing or refused: dosages where these are asked for.
+
+    There are about a hundred, in a period that few shapes have, so that features vary.
+    """
+    low, high = layout.valid_range
+    values = np.arange(101) + min(max(0.0, low), high)
+    if rules.convention is not None:
+        factor, offset = layout.packing
+        values = (np.arange(101) % (COPIES + 1) - offset) / factor
+    values = np.clip(values, low, high).astype(layout.dtype)
+    present: NDArray[Any] = values[~layout.marked(values)]
+    return present if present.size else values
 
 
 def _seconds_of_later(work: Pass, block: F64, raw: NDArray[Any]) -> float:

@@ -127,16 +127,24 @@ def plain_chromosome(name: str) -> str:
     return re.sub(r"^(?:chr)?0*(?=.)", "", name, flags=re.IGNORECASE).upper()
 
 
-_NOT_AUTOSOMES = ("X", "Y", "XY", "M", "MT", "PAR1", "PAR2", "0")
-_OF_PLINK = ("23", "24", "25", "26")
-"""How plink numbers X, Y, XY and MT of people."""
+_HAPLOID = ("X", "Y", "M", "MT", "23", "24", "26")
+_NO_AUTOSOMES_EITHER = ("XY", "PAR1", "PAR2", "0", "25")
+"""Parts of X and Y of which everybody has two copies, and what lies nowhere known."""
+_OF_PEOPLE = 26
+"""plink numbers X, Y, XY and MT of people from 23 to 26; species with chromosomes of a larger number have others there."""
 
 
-def not_autosomal(chromosomes: Vector) -> list[str]:
-    """The names of the chromosomes that are known to be no autosomes: of sex, of mitochondria, or not known."""
+def not_autosomal(chromosomes: Vector, diploid: bool) -> list[str]:
+    """The names of the chromosomes that are no autosomes; none where that would be all.
+
+    Parameters
+    ----------
+    diploid : whether regions of X and Y of which everybody has two copies, and variants of no known place, stay, as in plink2 --pca
+    """
     names = {name: plain_chromosome(name) for name in numbered(chromosomes)[0]}
-    of_people = not any(plain.isdigit() and int(plain) > int(_OF_PLINK[-1]) for plain in names.values())
-    others = (*_NOT_AUTOSOMES, *(_OF_PLINK if of_people else ()))
+    others = {*_HAPLOID, *(() if diploid else _NO_AUTOSOMES_EITHER)}
+    if any(plain.isdigit() and int(plain) > _OF_PEOPLE for plain in names.values()):
+        others = {one for one in others if one == "0" or not one.isdigit()}
     found = [name for name, plain in names.items() if plain in others]
     return found if len(found) < len(names) else []
 
@@ -320,7 +328,7 @@ def _bim(path: str, _state: str) -> Variants:
         ids, chromosomes, positions, other, counted = columns(
             piece, *(OF_BIM[name] for name in ("ids", "chromosomes", "positions", "other", "counted"))
         )
-        return named_by_place(texts(ids), texts(chromosomes), np.array(positions), texts(other), texts(counted))
+        return named_by_place(texts(ids), texts(chromosomes), _positions(path, positions), texts(other), texts(counted))
 
     kinds = {field: np.int64 if field == "positions" else None for field in OF_BIM}
     return Variants(**{field: vector(path, n, partial(read, field), kind) for field, kind in kinds.items()})
@@ -360,10 +368,20 @@ def _positions(path: str, found: Sequence[str]) -> NDArray[np.int64]:
     try:
         return np.array(found, np.int64) if found else np.empty(0, np.int64)
     except (ValueError, OverflowError):
-        wrong = next((one for one in found if not re.fullmatch(r"[+-]?\d{1,18}", one)), "")
-        raise InputError(
-            f"{path}: {wrong!r} is no position in base pairs", "Give whole numbers.", "input.uri"
-        ) from None
+        return np.array([_position(path, one) for one in found], np.int64)
+
+
+def _position(path: str, text: str) -> int:
+    """A position in base pairs; R writes 100000 as 1e+05."""
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not number.is_integer() or abs(number) >= 2**53:
+        raise InputError(f"{path}: {text!r} is no position in base pairs", "Give whole numbers.", "input.uri")
+    return int(number)
 
 
 @lru_cache(maxsize=4)

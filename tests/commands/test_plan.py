@@ -111,6 +111,23 @@ def wide_rows(n_bytes):
     return "input.uri=rows.h5"
 
 
+@pytest.mark.parametrize(
+    ("attributes", "keys"),
+    [
+        ({}, ["input.missing_values=[0, 50]"]),
+        ({"valid_min": 200, "valid_max": 260}, ["input.missing_values=[0, 210]"]),
+        ({"valid_range": [-30, -20]}, ["preprocess.missing=drop"]),
+        ({}, ["preprocess.scale={binomial: plink2}", "preprocess.missing=pairwise"]),
+        ({"scale_factor": 0.01, "add_offset": 0.5}, ["preprocess.scale={binomial: smartpca}"]),
+        ({}, ["preprocess.scale={binomial: snprelate}", "input.samples_axis=1"]),
+    ],
+)
+def test_time_is_measured_with_values_that_are_allowed(config, capsys, attributes, keys):
+    array = zarr.create_array("y.zarr", data=np.ones((30, 99), "i2"), dimension_names=("time", "cell"))
+    array.attrs.update(attributes)
+    assert planned(capsys, config, "input={uri: y.zarr}", *keys)["time"]["seconds"] > 0
+
+
 def test_a_copy_is_announced_with_the_disk_that_it_takes(config, capsys):
     uri = wide_rows(2**23)
     document = planned(capsys, config, uri, "compute.memory=245MiB", "compute.workers=1")

@@ -137,11 +137,48 @@ def test_chromosomes_that_programs_leave_out(capsys):
     uri = write_plink(of, "x")
     used = np.isin(of.chromosomes, ["1", "2"])
     assert_decomposes(run(uri), matrix_of(of.dosages, "plink2", "pairwise", used=used))
-    assert "variants of chromosomes X, 26 were left out, which are no autosomes" in capsys.readouterr().err
+    assert "variants of chromosomes X, 26 were left out, as plink2 does" in capsys.readouterr().err
     assert_decomposes(run(uri, filters={"chromosomes": "all"}), matrix_of(of.dosages, "plink2", "pairwise"))
     of.chromosomes = ["38" if one == "1" else one for one in of.chromosomes]  # of dogs 26 is one
     used = ~np.isin(of.chromosomes, ["X"])
     assert_decomposes(run(write_plink(of, "x")), matrix_of(of.dosages, "plink2", "pairwise", used=used))
+
+
+def test_regions_of_which_everybody_has_two_copies_are_used_as_plink2_does(capsys):
+    of = cohort()
+    of.chromosomes = [{"2": "25", "3": "PAR1", "4": "0"}.get(one, one) for one in of.chromosomes]
+    of.chromosomes[:50], of.chromosomes[50:100] = ["XY"] * 50, ["23"] * 50
+    uri = write_plink(of, "x")
+    for how, names in (({}, ("23",)), ({"convention": "smartpca", "missing": "mean"}, ("XY", "23", "25", "PAR1", "0"))):
+        used = ~np.isin(of.chromosomes, names)
+        convention, missing = how.get("convention", "plink2"), how.get("missing", "pairwise")
+        assert_decomposes(run(uri, **how), matrix_of(of.dosages, convention, missing, used=used))
+        assert (
+            f"variants of chromosomes {', '.join(names)} were left out, as {convention} does" in capsys.readouterr().err
+        )
+
+
+def test_positions_as_r_writes_them(capsys):
+    of = cohort(special=False, n_chromosomes=1)
+    uri = write_plink(of, "x")
+    expected = run(uri, filters={"min_distance": 300})["scores"][...]
+    of.positions = [f"{at:.0e}" if at % 1000 == 0 else f"{at}.0" for at in of.positions]
+    assert "1e+03" in of.positions
+    np.testing.assert_array_equal(run(write_plink(of, "x"), filters={"min_distance": 300})["scores"][...], expected)
+    for wrong in ("1.5", "1e", "nan", "1e+99"):
+        of.positions[7] = wrong
+        run(write_plink(of, "x"), filters={"min_distance": 300}, code=2)
+        assert f"x.bim: {wrong!r} is no position in base pairs" in capsys.readouterr().err
+
+
+def test_a_person_without_a_call_is_named(capsys):
+    of = cohort()
+    of.dosages[:, [7, 20]] = -1
+    run(write_plink(of, "x"), code=2)
+    assert (
+        "x.bed: sample 7 (i7), sample 20 (i20): without any value in the 799 features that are used"
+        in capsys.readouterr().err
+    )
 
 
 def test_frequencies_of_founders(capsys):

@@ -325,7 +325,7 @@ def test_pairwise_without_missing_values_is_the_gram_matrix():
 def test_pairs_of_samples_without_a_feature_in_common():
     x = np.ones((3, 4))
     x[0, :2], x[1, 2:], x[2] = np.nan, np.nan, np.arange(4)
-    with pytest.raises(DataError, match="samples 0 and 1 have no feature in common"):
+    with pytest.raises(DataError, match="sample 0 and sample 1 have no feature in common"):
         decompose_array(x, 1, rules=Rules(missing="pairwise"))
 
 
