@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from dpca.numerics.accumulators.factors import F64
 from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
-from dpca.sources.coordinate import difference
+from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
@@ -345,17 +345,30 @@ def _check_same_samples(results: tuple[Result, ...]) -> None:
                 "Results beside each other have the same samples.",
                 key="from",
             )
-        ours, theirs = first.coordinate(first.dims.sample), other.coordinate(other.dims.sample)
-        if ours is None or theirs is None:
-            continue
-        differ = difference(theirs, ours)
-        if differ is not None or dict(theirs.attributes).get("units") != dict(ours.attributes).get("units"):
-            what = (
-                "units of time are others"
-                if differ is None
-                else (f"sample {differ.index} is {differ.found!r}, but {differ.expected!r} in {first.name}")
-            )
-            raise InputError(f"{other.name}: {what}", "Results beside each other have the same samples.", key="from")
+        for ours, theirs in (
+            (first.coordinate(first.dims.sample), other.coordinate(other.dims.sample)),
+            *_texts_beside(first, other),
+        ):
+            if ours is None or theirs is None:
+                continue
+            differ = difference(theirs, ours)
+            if differ is not None or dict(theirs.attributes).get("units") != dict(ours.attributes).get("units"):
+                what = (
+                    "units of time are others"
+                    if differ is None
+                    else (f"sample {differ.index} is {differ.found!r}, but {differ.expected!r} in {first.name}")
+                )
+                raise InputError(
+                    f"{other.name}: {what}", "Results beside each other have the same samples.", key="from"
+                )
+
+
+def _texts_beside(first: Result, other: Result) -> Iterator[tuple[Coordinate, Coordinate]]:
+    """Pairs of names of samples that are no index, such as the subject of each. Numbers may be of the values, and differ."""
+    found = {one.name: one for dims, one in other.auxiliaries() if dims == (other.dims.sample,)}
+    for dims, one in first.auxiliaries():
+        if dims == (first.dims.sample,) and one.name in found and one.text:
+            yield one, found[one.name]
 
 
 def _gram_of(result: Result) -> GramMatrix:

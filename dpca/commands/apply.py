@@ -344,8 +344,8 @@ def reconstruct_samples(
         _running(place) as (executor, progress, keep_to_plan),
         building(Path(out), overwrite, [fit.place, *_training_path(fit, training)]) as aside,
     ):
-        coordinates = {name: found for one in each for name, found in _coordinates_of(one, chosen)}
-        held = held_to_copy(coordinates)
+        coordinates = {found.name: (along, found) for one in each for along, found in _coordinates_of(one, chosen)}
+        held = held_to_copy({name: found for name, (_, found) in coordinates.items()})
         plans = [restorer.plan(executor.workers(place.memory), held) for restorer in restorers]
         keep_to_plan(side_by_side(plans))
         what = {"command": "reconstruct", "fit": fit.run, "samples": samples, "n_components": k, "case": kernel_case}
@@ -354,8 +354,9 @@ def reconstruct_samples(
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
-        for dim, coordinate in coordinates.items():
-            outputs.write_coordinate(dim, coordinate)
+        for name, (along, coordinate) in coordinates.items():
+            outputs.write_coordinate(name, coordinate, *along)
+        outputs.name_coordinates([name for name, (along, _) in coordinates.items() if along != (name,)])
         for one, restorer in zip(each, restorers, strict=True):
             restorer.restore(outputs, one.dims.placed(one.samples_axis), Runner(executor, progress, ledger))
         with forgetting(aside):
@@ -367,20 +368,22 @@ def reconstruct_samples(
     return Applied(Path(out), shape, tuple(notes))
 
 
-def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[str, Coordinate]]:
-    """The coordinates of a result by dimension; along the samples, those of the chosen ones."""
-    for dim in fit.dims.placed(fit.samples_axis):
-        found = fit.coordinate(dim)
-        if found is not None and dim == fit.dims.sample:
+def _coordinates_of(fit: Result, chosen: NDArray[np.int64]) -> Iterator[tuple[tuple[str, ...], Coordinate]]:
+    """The coordinates of a result, with the names of their axes; along the samples, those of the chosen ones."""
+    dims = fit.dims.placed(fit.samples_axis)
+    indexes = [((dim,), found) for dim in dims if (found := fit.coordinate(dim)) is not None]
+    for along, found in [*indexes, *fit.auxiliaries()]:
+        if fit.dims.sample in along:
             stored = found.values
 
             def rows(piece: slice, stored: Stored = stored) -> NDArray[Any]:
                 return stored.rows(chosen[piece])
 
             chunks = replace(found.parts, chunk=1)  # of which a piece may need as many as are in hand at a time
-            found = replace(found, values=Vector(dim, (len(chosen),), stored.dtype, rows, chunks), parts=chunks)
-        if found is not None:
-            yield dim, found
+            values = Vector(found.name, (len(chosen),), stored.dtype, rows, chunks)
+            yield along, replace(found, values=values, parts=chunks)
+        elif {*along} <= {*dims}:
+            yield along, found
 
 
 def _projector(

@@ -79,6 +79,13 @@ def _shared(fit: Result, reader: Reader, axis: int) -> Iterator[tuple[Coordinate
         theirs, ours = reader.coordinate(number), fit.coordinate(expected)
         if theirs is not None and ours is not None and theirs.name == fit.dims.plain(expected):
             yield theirs, ours
+    features = dict(zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True))
+    kept = {(dims, ours.name): ours for dims, ours in fit.auxiliaries()}
+    for one in reader.auxiliaries():
+        along = tuple(features[number] for number in one.axes if number in features)
+        ours = kept.get((along, fit.dims.of_coordinate(one.coordinate.name)))
+        if one.axes and len(along) == len(one.axes) and ours is not None:
+            yield one.coordinate, ours
 
 
 def _axes_without(layout: Layout, axis: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from dpca.errors import ConfigError, DataError, InputError, StorageError
 from dpca.methods.record import changes_of, fields_of
 from dpca.sources import expanded
 from dpca.sources.base import Layout, Reader, Region, Source
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import without_credentials, without_secrets
 from dpca.sources.groups import alone
 from dpca.store.arrays import REGRESSION, REGRESSORS
@@ -39,6 +39,14 @@ class _RecordedReader(Reader):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         return self._result.coordinate(str(self.layout.dims[axis]))
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        dims = self.layout.dims
+        return [
+            Auxiliary(tuple(map(dims.index, along)), one)
+            for along, one in self._result.auxiliaries()
+            if {*along} <= {*dims}
+        ]
 
 
 class RecordedSource(Source):

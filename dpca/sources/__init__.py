@@ -21,7 +21,7 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import without_credentials
 from dpca.sources.joined_coordinates import Gaps
 from dpca.sources.missing import as_stored
@@ -338,14 +338,15 @@ def as_source(data: Any) -> Source:
     _check_array(data)
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}
+    auxiliaries: tuple[Auxiliary, ...] = ()
     if is_data_array(data):
         from dpca.sources.xarray_labels import labels_of
 
-        (dims, coordinates), data = labels_of(data), data.data
+        (dims, coordinates, auxiliaries), data = labels_of(data), data.data
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
 
-        return DaskSource(data, dims, coordinates=coordinates)
+        return DaskSource(data, dims, coordinates=coordinates, auxiliaries=auxiliaries)
     if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Array):
         from dpca.sources.zarr_array import ZarrSource
 
@@ -357,4 +358,4 @@ def as_source(data: Any) -> Source:
     from dpca.sources.memory import MemorySource
 
     values = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    return MemorySource(values, dims, coordinates=coordinates)
+    return MemorySource(values, dims, coordinates=coordinates, auxiliaries=auxiliaries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
-from dpca.sources.coordinate import Coordinate, Vector
+from dpca.sources.coordinate import Auxiliary, Coordinate, Vector
 from dpca.sources.genotypes import COPIES, DIMS, MISSING, ROUNDING, Variants, numbered, plain_chromosome, whole
 from dpca.sources.missing import EVERY
 from dpca.sources.view import View, ViewReader
@@ -237,3 +237,6 @@ class _AlignedReader(ViewReader):
     def coordinate(self, axis: int) -> Coordinate | None:
         ids = self._source.variants.ids
         return Coordinate(DIMS[1], ids, ids.parts) if axis == 1 else self._reader.coordinate(axis)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        return [one for one in self._reader.auxiliaries() if 1 not in one.axes]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError, NotSeenError, StorageError
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.credentials import Secrets
 from dpca.sources.missing import EVERY, is_marked
 from dpca.sources.retries import tried_again
@@ -224,9 +224,14 @@ class Reader(ABC):
     """An open source, for one thread at a time; every task opens its own."""
 
     def __init__(
-        self, layout: Layout, secrets: Secrets | None = None, coordinates: Mapping[int, Coordinate] | None = None
+        self,
+        layout: Layout,
+        secrets: Secrets | None = None,
+        coordinates: Mapping[int, Coordinate] | None = None,
+        auxiliaries: Sequence[Auxiliary] = (),
     ) -> None:
-        self.layout, self._secrets, self._coordinates = layout, secrets or Secrets(), coordinates or {}
+        self.layout, self._secrets = layout, secrets or Secrets()
+        self._coordinates, self._auxiliaries = coordinates or {}, auxiliaries
         self.absent_chunks = 0
         """Number of chunks so far that were never written, and were read as the fill value."""
         self.retries = 0
@@ -284,6 +289,10 @@ class Reader(ABC):
         """The coordinate along an axis, if the source has one."""
         return self._coordinates.get(axis)
 
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        """Coordinates that are no index."""
+        return self._auxiliaries
+
     def _chunks_in(self, region: Region) -> Iterator[tuple[tuple[int, ...], Region]]:
         """Index and region of each chunk that a region touches, clipped to the region."""
         axes = []
@@ -340,6 +349,14 @@ class Reader(ABC):
             else "The stored chunk is damaged, truncated or of a codec that is not installed. Restore it from its "
             "source, or delete it to have it read as the fill value.",
         )
+
+
+def same_auxiliaries(first: Reader, other: Reader) -> Iterator[tuple[Auxiliary, Auxiliary]]:
+    """Pairs of coordinates that are no index, of one name and along the same axes, of two arrays with the same axes."""
+    found = {(one.coordinate.name, one.axes): one for one in other.auxiliaries()}
+    for one in first.auxiliaries():
+        if (same := found.get((one.coordinate.name, one.axes))) is not None:
+            yield one, same
 
 
 class Source(ABC):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import EllipsisType
-from typing import Any
+from types import EllipsisType, MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,12 @@ class Parts:
         width = TEXT_BYTES if dtype.kind in "OT" else max(1, int(dtype.itemsize))
         return cls(width, chunk, chunk * width)
 
+    @classmethod
+    def of_rows(cls, dtype: Any, shape: Sequence[int], chunk: int = 1) -> Parts:
+        """The parts for an array of one axis or more, which is read in rows along the first, `chunk` of which are decoded together."""
+        width = cls.of(dtype).width * math.prod(shape[1:])
+        return cls(width, chunk, chunk * width)
+
 
 @dataclass(frozen=True)
 class Vector:
@@ -72,7 +79,7 @@ class Vector:
                 "It is damaged, truncated or of a codec that is not installed. Restore it from its source.",
             )
 
-        start, stop, _ = (slice(None) if piece is ... else piece).indices(self.shape[0])
+        start, stop, _ = (slice(None) if piece is ... else piece).indices(self.shape[0] if self.shape else 1)
         return np.asarray(tried_again(lambda: self.read(slice(start, stop)), explain, self.secrets))
 
     @staticmethod
@@ -140,11 +147,31 @@ class Coordinate:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How the values of two coordinates of one length differ."""
+class Auxiliary:
+    """A coordinate that is no index, along one axis or several: the latitudes of a grid (y, x), the subject of each sample.
 
-    index: int
-    """The first that differs."""
+    An auxiliary coordinate variable of the CF conventions (1.11, section 5).
+    """
+
+    axes: tuple[int, ...]
+    """The axes of the data that it lies along, in the order of its own; none for one of all values, such as a height."""
+    coordinate: Coordinate
+    """Its values have the shape of these axes; a piece has whole rows along the first of them."""
+
+    @classmethod
+    def of(
+        cls, axes: Sequence[int], name: str, values: Any, attributes: Mapping[str, Any] = MappingProxyType({})
+    ) -> Self:
+        """Of values in memory."""
+        return cls(tuple(axes), Coordinate(name, values, Parts.of_rows(values.dtype, values.shape), attributes))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the values of two coordinates of one shape differ."""
+
+    index: int | tuple[int, ...]
+    """The first that differs; a number along one axis, several along several."""
     found: Any
     expected: Any
     count: int
@@ -152,19 +179,46 @@ class Difference:
 
 
 def difference(theirs: Coordinate, ours: Coordinate) -> Difference | None:
-    """The difference of two coordinates of one length, which are read in pieces; None if they are equal, NaN as NaN."""
-    length, first, count = min(theirs.piece, ours.piece), (0, None, None), 0
+    """The difference of two coordinates of one shape, which are read in pieces; None if they are equal, NaN as NaN.
+
+    Numbers are equal if they differ by rounding alone, of single precision where one side has no more digits, or by a
+    thousandth of the smallest step between values: no two values of a coordinate are as close as that.
+    """
+    length, count = min(theirs.piece, ours.piece), 0
+    first: tuple[Any, Any, Any] = (0, None, None)
     for (piece, found), (_, expected) in zip(theirs.pieces(length), ours.pieces(length), strict=True):
         if theirs.text or ours.text:
-            found, expected = found.astype(object), expected.astype(object)
-        wrong = found != expected
-        if not (theirs.text or ours.text):
-            wrong &= ~(np.isnan(found) & np.isnan(expected))
+            wrong = np.asarray(found.astype(object) != expected.astype(object))
+        else:
+            wrong = _apart(found, expected)
         if wrong.any() and not count:
-            at = int(np.argmax(wrong))
-            first = (piece.start + at, _plain(found[at]), _plain(expected[at]))
+            at, *within = map(int, np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+            index = (piece.start + at, *within) if within else piece.start + at
+            first = (index, _plain(found[at, *within]), _plain(expected[at, *within]))
         count += int(wrong.sum())
     return Difference(*first, count) if count else None
+
+
+def _apart(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers differ by more than rounding."""
+    wrong = np.asarray((found != expected) & ~(np.isnan(found) & np.isnan(expected)))
+    if not wrong.any() or (found.dtype.kind != "f" and expected.dtype.kind != "f"):
+        return wrong
+    theirs, ours = found.astype(np.float64), expected.astype(np.float64)
+    values = np.unique(ours[np.isfinite(ours)])
+    step = np.diff(values).min(initial=np.inf)
+    size = np.maximum(np.abs(theirs), np.abs(ours))
+    allowed = np.maximum(4 * np.finfo(np.float64).eps * size, 1e-3 * step if np.isfinite(step) else 0.0)
+    if _in_single(theirs) or _in_single(ours):
+        allowed = np.maximum(allowed, np.minimum(2 * np.finfo(np.float32).eps * size, step / 4))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(wrong & ~(np.abs(theirs - ours) <= allowed))
+
+
+def _in_single(values: NDArray[np.float64]) -> bool:
+    """Whether float32 holds every value."""
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(values.astype(np.float32), values, equal_nan=True))
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, product
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageError
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of, within
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.dask_graph import Futures, Graph, computed, graph_of, is_future, needed, objects_in
 from dpca.sources.missing import keeps_values, type_of_masked, unmasked
 from dpca.sources.zarr_witness import Witness, made_absolute
@@ -58,7 +58,7 @@ class _Stores:
 
 class _DaskReader(Reader):
     def __init__(self, source: DaskSource) -> None:
-        super().__init__(source.layout, coordinates=source.coordinates)
+        super().__init__(source.layout, coordinates=source.coordinates, auxiliaries=source.auxiliaries)
         self._source = source
 
     def _read(self, region: Region) -> NDArray[Any]:
@@ -156,6 +156,7 @@ class DaskSource(Source):
         dims: tuple[str | None, ...] = (),
         name: str = "the Dask array",
         coordinates: Mapping[int, Coordinate] = MappingProxyType({}),
+        auxiliaries: Sequence[Auxiliary] = (),
     ) -> None:
         if any(np.isnan(size) for sizes in array.chunks for size in sizes):
             raise InputError(
@@ -164,7 +165,8 @@ class DaskSource(Source):
         self.dtype = check_dtype(name, array.dtype)
         kept = type_of_masked(self.dtype) if isinstance(array._meta, np.ma.MaskedArray) else self.dtype
         self.layout = Layout(name, array.shape, kept, array.chunks, dims=dims)
-        self.coordinates, self._name, self._n_blocks = coordinates, array.name, array.npartitions
+        self.coordinates, self.auxiliaries = coordinates, auxiliaries
+        self._name, self._n_blocks = array.name, array.npartitions
         self._ends = tuple(tuple(accumulate(sizes)) for sizes in array.chunks)
         self._graph, self._futures = graph_of(array, name)
         self._check_futures()
@@ -234,7 +236,7 @@ class DaskSource(Source):
 
     def _with(self, graph: Graph, futures: Futures) -> Self:
         part = object.__new__(type(self))
-        part.__dict__ = {**self.__dict__, "coordinates": {}, "_graph": graph, "_futures": futures}
+        part.__dict__ = {**self.__dict__, "coordinates": {}, "auxiliaries": (), "_graph": graph, "_futures": futures}
         return part
 
     @property
@@ -248,7 +250,7 @@ class DaskSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         # Futures travel as inputs of the task, and Dask replaces them by their blocks.
-        return {**self.__dict__, "_futures": {}, "coordinates": {}}
+        return {**self.__dict__, "_futures": {}, "coordinates": {}, "auxiliaries": ()}
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         # Dask computes blocks and joins them; intermediate values of the graph are not counted.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.view import View, ViewReader
 
 KEY = "input.feature_shape"
@@ -144,3 +144,8 @@ class _FoldedReader(ViewReader):
     def coordinate(self, axis: int) -> Coordinate | None:
         folded = self._source.axis <= axis < self._source.folds.stop
         return None if folded else self._reader.coordinate(1 - self._source.axis)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        """Those of the axis that is not folded."""
+        behind, here = 1 - self._source.axis, 0 if self._source.axis else self._source.folds.stop
+        return [Auxiliary((here,), one.coordinate) for one in self._reader.auxiliaries() if one.axes == (behind,)]

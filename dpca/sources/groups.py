@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Source
+from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.calendars import as_names, is_time
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Coordinate, difference
 from dpca.sources.weights import FeatureWeights
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ def check_same_samples(groups: Sequence[FeatureGroup]) -> None:
     named_ones = [group for group in groups if has_names(group)]
     for other in named_ones[1:]:
         _check_names(named_ones[0], other)
+    told = dict[str, FeatureGroup]()
+    for group in groups:
+        for name in _beside(group):
+            if told.setdefault(name, group) is not group:
+                _check_names(told[name], group, name)
 
 
 def has_names(group: FeatureGroup) -> bool:
@@ -132,11 +137,29 @@ def has_names(group: FeatureGroup) -> bool:
         return reader.coordinate(group.samples_axis) is not None
 
 
-def _check_names(first: FeatureGroup, other: FeatureGroup) -> None:
+def _beside(group: FeatureGroup) -> list[str]:
+    """Names of the coordinates of samples that are no index, such as the subject of each."""
+    with group.source.open() as reader:
+        return [one.coordinate.name for one in reader.auxiliaries() if one.axes == (group.samples_axis,)]
+
+
+def _told(reader: Reader, axis: int, name: str | None) -> Coordinate:
+    """The coordinate of samples of that name that is no index; the index for None."""
+    found = reader.coordinate(axis)
+    if name is not None:
+        found = next(
+            one.coordinate for one in reader.auxiliaries() if one.axes == (axis,) and one.coordinate.name == name
+        )
+    assert found is not None
+    return found
+
+
+def _check_names(first: FeatureGroup, other: FeatureGroup, beside: str | None = None) -> None:
     with first.source.open() as one, other.source.open() as two:
-        names, others = one.coordinate(first.samples_axis), two.coordinate(other.samples_axis)
-        assert names is not None
-        assert others is not None
+        names, others = _told(one, first.samples_axis, beside), _told(two, other.samples_axis, beside)
+        numbers = not any(coordinate.text or is_time(coordinate.attributes) for coordinate in (names, others))
+        if numbers and (difference(others, names) is None or (beside and not _in_another_order(names, others))):
+            return
         for number, (name, found) in enumerate(zip(_names_of(names), _names_of(others), strict=True)):
             if name == found:
                 continue
@@ -148,6 +171,12 @@ def _check_names(first: FeatureGroup, other: FeatureGroup) -> None:
                 "Choose the same samples, in the same order, with samples in both.",
                 key="input",
             )
+
+
+def _in_another_order(one: Coordinate, other: Coordinate) -> bool:
+    """Whether numbers are the same ones in another order. Others need not be of other samples: each input may have its counts."""
+    ours, theirs = (np.sort(np.asarray(of.values[...], np.float64)) for of in (one, other))
+    return np.array_equal(ours, theirs, equal_nan=True)
 
 
 def _names_of(coordinate: Coordinate) -> Iterator[Any]:

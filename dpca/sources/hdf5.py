@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, beside_others, chosen, names_beside, without_parts
+from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import cf_attributes, coordinate_of, text_of
-from dpca.sources.coordinate import TEXT_BYTES, Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.coordinate import TEXT_BYTES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.selection import SelectedSource
@@ -99,8 +100,8 @@ class _Hdf5Reader(Reader):
         name, scale = _scale(self.dataset, axis)
         if not isinstance(scale, h5py.Dataset) or _elsewhere(scale):
             return None
-        text = h5py.check_string_dtype(scale.dtype) is not None
-        if scale.shape != (self.layout.shape[axis],) or not (text or scale.dtype.kind in "biuf"):
+        characters = scale.dtype == CHARACTERS and scale.ndim == 2
+        if scale.shape[: 1 + (not characters)] != (self.layout.shape[axis],) or not _is_readable(scale):
             return None
         if bytes(scale.attrs.get("NAME", b"")).startswith(_NETCDF_NO_VARIABLE):
             return None
@@ -109,7 +110,19 @@ class _Hdf5Reader(Reader):
         except VectorTooLarge as cause:
             self.left_out.append(str(cause))
             return None
-        return coordinate_of(name, values, scale.attrs)
+        return coordinate_of(name, of_characters(values) if characters else values, scale.attrs)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        group = self.dataset.parent
+
+        def beside(name: str) -> Beside | None:
+            dataset = _node(group, name)
+            if not isinstance(dataset, h5py.Dataset) or not _is_readable(dataset):
+                return None
+            dims = [_dimension(dataset, axis) for axis in range(dataset.ndim)]
+            return Beside(dims, _vector_of(dataset, f"{self.layout.name}, coordinate {name}"), dataset.attrs)
+
+        return list(auxiliaries_of(self.layout, [self.dataset.attrs, group.attrs], beside, self.left_out))
 
 
 class Hdf5Source(Source):
@@ -322,7 +335,7 @@ def _labels(path: str, array: str) -> Vector | None:
         dataset = _node(file, array)
         if not isinstance(dataset, h5py.Dataset):
             return None
-        if h5py.check_string_dtype(dataset.dtype) is None and dataset.dtype.kind not in "biuf":
+        if not _is_readable(dataset):
             return None
     return read_vector(path, array)
 
@@ -558,6 +571,11 @@ def read_vector(path: str, array: str) -> Vector | None:
     return replace(described, read=read)
 
 
+def _is_readable(dataset: h5py.Dataset) -> bool:
+    """Whether values are numbers or text."""
+    return h5py.check_string_dtype(dataset.dtype) is not None or dataset.dtype.kind in "biuf"
+
+
 def _elsewhere(dataset: h5py.Dataset) -> bool:
     """Whether values lie in other files, which could be any file."""
     return bool(dataset.is_virtual or dataset.external)
@@ -570,14 +588,16 @@ def _vector_of(dataset: h5py.Dataset, name: str) -> Vector:
     values, checks = dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset, Checks(dataset)
 
     def read(piece: slice) -> Any:
-        checks.check((piece,))
-        return values[piece]
+        checks.check((piece,) * min(1, dataset.ndim))
+        return values[piece if dataset.ndim else ()]
 
     return Vector(name, dataset.shape, values.dtype, read, parts)
 
 
 def _parts_of(dataset: h5py.Dataset) -> Parts:
-    """The parts in which a dataset of one axis can be read."""
+    """The parts in which a dataset can be read along its first axis."""
+    if dataset.ndim > 1:
+        return Parts.of_rows(dataset.dtype, dataset.shape, (dataset.chunks or (1,))[0])
     chunk = math.prod(dataset.chunks or ())
     string = h5py.check_string_dtype(dataset.dtype)
     if string is not None and string.length is None:

@@ -22,7 +22,7 @@ from dpca.errors import StorageError
 from dpca.slabs import placed, split
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
-from dpca.sources.coordinate import Coordinate, Parts, Vector
+from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.genotypes import Variants
 
 KEPT_OPEN, KEPT_BYTES = 128, 2**27
@@ -142,6 +142,10 @@ class _JoinedReader(Reader):
         name, dtype, parts = self._along.name, self._along.dtype, self._along.parts
         shape = (self.layout.shape[axis],)
         return Coordinate(name, Vector(name, shape, dtype, self._samples, parts), parts, self._along.attributes)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        with self._opened(0, keep=True) as reader:
+            return [one for one in reader.auxiliaries() if self._axis not in one.axes]
 
     def _samples(self, samples: slice) -> NDArray[Any]:
         """A part of the coordinate of all samples."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources.base import Layout, Reader, Source
+from dpca.sources.base import Layout, Reader, Source, same_auxiliaries
 from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.joined import Along
@@ -74,13 +74,20 @@ def _check_features(first: Reader, reader: Reader, axis: int) -> None:
                 REMEDY,
                 key="input.uri",
             )
-        if differ := difference(theirs, ours):
-            raise InputError(
-                f"{reader.layout.name}: feature {differ.index} along {ours.name!r} is {differ.found!r}, but {first.layout.name} "
-                f"has {differ.expected!r} there ({differ.count} differ)",
-                REMEDY,
-                key="input.uri",
-            )
+        _check_equal(first, ours, reader, theirs)
+    for own, same in same_auxiliaries(first, reader):
+        if own.axes and axis not in own.axes:
+            _check_equal(first, own.coordinate, reader, same.coordinate)
+
+
+def _check_equal(first: Reader, ours: Coordinate, reader: Reader, theirs: Coordinate) -> None:
+    if differ := difference(theirs, ours):
+        raise InputError(
+            f"{reader.layout.name}: feature {differ.index} along {ours.name!r} is {differ.found!r}, but {first.layout.name} "
+            f"has {differ.expected!r} there ({differ.count} differ)",
+            REMEDY,
+            key="input.uri",
+        )
 
 
 @dataclass(frozen=True)

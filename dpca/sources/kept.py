@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Reader, Region, Source
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 
 BLOCK_BYTES = 2**28
 """Size of the allocated blocks: so large, the system clears them in huge pages, which takes a tenth of the time."""
@@ -125,3 +125,6 @@ class _KeptReader(Reader):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         return self._reader.coordinate(axis)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        return self._reader.auxiliaries()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.missing import type_of_masked, unmasked
 
 
@@ -21,8 +21,9 @@ class _MemoryReader(Reader):
         array: NDArray[Any],
         offset: tuple[int, ...],
         coordinates: Mapping[int, Coordinate],
+        auxiliaries: Sequence[Auxiliary],
     ) -> None:
-        super().__init__(layout, coordinates=coordinates)
+        super().__init__(layout, coordinates=coordinates, auxiliaries=auxiliaries)
         self._array, self._offset = array, offset
 
     def _read(self, region: Region) -> NDArray[Any]:
@@ -39,17 +40,19 @@ class MemorySource(Source):
         dims: tuple[str | None, ...] = (),
         name: str = "the NumPy array",
         coordinates: Mapping[int, Coordinate] = {},
+        auxiliaries: Sequence[Auxiliary] = (),
     ) -> None:
         dtype = check_dtype(name, array.dtype)
         dtype = type_of_masked(dtype) if isinstance(array, np.ma.MaskedArray) else dtype
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         self.layout = Layout(name, array.shape, dtype, (1,) * array.ndim, order="F" if fortran else "C", dims=dims)
-        self._array, self._coordinates = array, coordinates
+        self._array, self._coordinates, self._auxiliaries = array, coordinates, auxiliaries
         self._offset = (0,) * array.ndim
 
     def copied(self) -> MemorySource:
         """The same source over a copy of the array."""
-        return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, self._coordinates)
+        labels = self._coordinates, self._auxiliaries
+        return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, *labels)
 
     @property
     def in_memory(self) -> bool:
@@ -57,7 +60,7 @@ class MemorySource(Source):
 
     def restrict(self, region: Region) -> Self:
         part = object.__new__(type(self))
-        part.layout, part._coordinates = self.layout, {}
+        part.layout, part._coordinates, part._auxiliaries = self.layout, {}, ()
         part._array = self._array[shifted(region, self._offset)]
         part._offset = tuple(piece.start for piece in region)
         return part
@@ -69,7 +72,7 @@ class MemorySource(Source):
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        yield _MemoryReader(self.layout, self._array, self._offset, self._coordinates)
+        yield _MemoryReader(self.layout, self._array, self._offset, self._coordinates, self._auxiliaries)
 
     def stored_bytes(self) -> int | None:
         return self.layout.bytes

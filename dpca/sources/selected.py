@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self, TypeVar
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpca.slabs import Cuts
 from dpca.sources.base import Layout, Reader, Region, Source, size_of
-from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.coordinate import Auxiliary, Coordinate, Parts
 from dpca.sources.view import View, ViewReader
 
 T = TypeVar("T")
@@ -258,10 +258,18 @@ class _SelectedReader(ViewReader):
         coordinate = self._reader.coordinate(axis)
         if axis != self._source.axis:
             return coordinate
-        chosen, dim = self._source.chosen, str(self.layout.dims[axis])
-        assert chosen is not None
         if coordinate is None:  # their numbers in storage say which they are
+            chosen, dim = self._source.chosen, str(self.layout.dims[axis])
+            assert chosen is not None
             return Coordinate(dim, chosen, Parts.of(chosen.dtype))
-        values = np.asarray(coordinate.values[...])[chosen]
+        return self._chosen_of(coordinate)
+
+    def _chosen_of(self, coordinate: Coordinate) -> Coordinate:
+        values = np.asarray(coordinate.values[...])[self._source.chosen]
         parts = Parts.of(values.dtype, coordinate.values.shape[0])  # all of them are read, to take some
         return replace(coordinate, values=values, parts=parts)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        axis, found = self._source.axis, self._reader.auxiliaries()
+        of_samples = [Auxiliary(one.axes, self._chosen_of(one.coordinate)) for one in found if one.axes == (axis,)]
+        return [one for one in found if axis not in one.axes] + of_samples

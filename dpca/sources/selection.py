@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpca.errors import InputError
 from dpca.slabs import Cuts, grow, placed
 from dpca.sources.base import Layout, Reader, Region, Source, size_of, within
-from dpca.sources.coordinate import PIECE_VALUES, Coordinate, Vector
+from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Vector
 
 PART_BYTES = 8 * 2**20
 """Size of the parts in which a region is read, unless a chunk is larger."""
@@ -171,6 +171,13 @@ class _SelectedReader(Reader):
         found = self._reader.coordinate(axis)
         self.left_out = self._reader.left_out
         return self._selection.coordinate(found) if axis == self._selection.axis else found
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        axis, found = self._selection.axis, self._reader.auxiliaries()
+        chosen = [(one, self._selection.coordinate(one.coordinate)) for one in found if one.axes == (axis,)]
+        return [one for one in found if axis not in one.axes] + [
+            Auxiliary(one.axes, coordinate) for one, coordinate in chosen if coordinate is not None
+        ]
 
 
 def _cuts(layout: Layout) -> tuple[Cuts, ...]:

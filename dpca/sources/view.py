@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.sources.base import Layout, Reader, Region, Source
-from dpca.sources.coordinate import Coordinate
+from dpca.sources.coordinate import Auxiliary, Coordinate
 
 if TYPE_CHECKING:
     from dpca.sources.genotypes import Variants
@@ -42,6 +42,9 @@ class ViewReader(Reader):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         return self._reader.coordinate(axis)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        return self._reader.auxiliaries()
 
 
 class View(Source):

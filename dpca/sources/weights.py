@@ -208,9 +208,16 @@ def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str
     """
     of_features = [axis for axis in range(len(source.layout.shape)) if axis != samples_axis]
     with source.open() as data, field.source.open() as reader:
-        for axis, own in zip(of_features, field.axes, strict=True):
-            ours, theirs = data.coordinate(axis), None if own is None else reader.coordinate(own)
-            if ours is None or theirs is None or ours.name != theirs.name:
+        places = dict(zip(of_features, field.axes, strict=True))
+        pairs = [
+            (data.coordinate(axis), None if own is None else reader.coordinate(own)) for axis, own in places.items()
+        ]
+        beside = {(one.coordinate.name, one.axes): one.coordinate for one in reader.auxiliaries()}
+        for one in data.auxiliaries():
+            along = tuple(own for axis in one.axes if (own := places.get(axis)) is not None)
+            pairs += [(one.coordinate, beside.get((one.coordinate.name, along)))] if one.axes else []
+        for ours, theirs in pairs:
+            if ours is None or theirs is None or ours.name != theirs.name or ours.values.shape != theirs.values.shape:
                 continue
             if (differs := difference(theirs, ours)) is not None:
                 raise InputError(

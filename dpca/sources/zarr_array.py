@@ -23,10 +23,11 @@ from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
+from dpca.sources.auxiliary import CHARACTERS, Beside, as_text, auxiliaries_of, of_characters
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
-from dpca.sources.coordinate import PIECE_VALUES, Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.credentials import Secrets, without_credentials
 from dpca.sources.genotypes import CALLS, Multiallelic
 from dpca.sources.npy import file_state
@@ -53,6 +54,8 @@ from dpca.sources.zarr_store import (
 )
 from dpca.sources.zarr_witness import Witness, anywhere
 
+READ_KINDS = "biufSUT"
+"""Kinds of dtypes of coordinates: numbers and text."""
 TOGETHER_BYTES = 2**20
 """Chunks smaller than this are read together in one call, since a call costs as much as such a chunk."""
 LISTED_CHUNKS = 100_000
@@ -196,9 +199,26 @@ class _ZarrReader(Reader):
             return None
         except (FileNotFoundError, *BAD_METADATA):
             return None
-        if values.shape != (self.layout.shape[axis],) or getattr(values.dtype, "kind", "O") not in "biufUT":
+        if getattr(values.dtype, "kind", "O") not in READ_KINDS:
             return None
-        return coordinate_of(dim, values, attributes_of(array))
+        values = of_characters(values) if values.dtype == CHARACTERS and len(values.shape) == 2 else as_text(values)
+        return coordinate_of(dim, values, attributes_of(array)) if values.shape == (self.layout.shape[axis],) else None
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        if not (path := self._array.path):
+            return ()
+        group = path.rpartition("/")[0]
+
+        def beside(name: str) -> Beside | None:
+            array = _node(self._bare, f"{group}/{name}".lstrip("/"))
+            if not isinstance(array, zarr.Array) or getattr(array.dtype, "kind", "O") not in READ_KINDS:
+                return None
+            values = vector_of(array, f"{self.layout.name}, coordinate {name}", self._secrets)
+            return Beside(named_axes(array) or (), values, attributes_of(array))
+
+        of_group = _node(self._bare, group)
+        described = [attributes_of(self._array), {} if of_group is None else dict(of_group.attrs)]
+        return list(auxiliaries_of(self.layout, described, beside, self.left_out))
 
 
 class ZarrSource(Source):
@@ -228,8 +248,8 @@ class ZarrSource(Source):
         self._witness: Witness | None = None
         dtype = check_dtype(name, array.dtype)
         attributes = attributes_of(array)
-        names: Any = getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
-        if not (isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)):
+        names = named_axes(array)
+        if names is None:
             beside = _names_beside(array.store, array.path)
             names = tuple(beside.get(axis, (None,))[0] for axis in range(array.ndim))
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
@@ -243,7 +263,7 @@ class ZarrSource(Source):
             divisible=codecs_of(array) == [],
             codec=_codec(array),
             order=order_of(array),
-            dims=tuple(names),
+            dims=names,
             **cf_attributes(name, attributes, dtype),
         )
 
@@ -457,11 +477,7 @@ def _beside(store: Store, group: str, shown: str, secrets: Secrets, name: str) -
     array = _node(store, f"{group}/{name}".lstrip("/"))
     if not isinstance(array, zarr.Array):
         return None
-    if array.ndim == 1:
-        return vector_of(array, f"{shown}:{name}", secrets)
-    watching, _ = watched(array)
-    parts = Parts.of(array.dtype, math.prod(array.chunks))
-    return Vector(f"{shown}:{name}", array.shape, array.dtype, lambda piece: watching[piece], parts, secrets)
+    return vector_of(array, f"{shown}:{name}", secrets)
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
@@ -475,16 +491,21 @@ def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None)
     watching, store = watched(array)
     parts = parts_of(array, store)
     Vector.check(name, parts)
-    return Vector(name, array.shape, array.dtype, lambda piece: watching[piece], parts, secrets or Secrets())
+    whole = array.ndim == 0
+    return Vector(
+        name, array.shape, array.dtype, lambda piece: watching[... if whole else piece], parts, secrets or Secrets()
+    )
 
 
 def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
-    """The parts in which an array of one axis can be read; large chunks of text state their own size.
+    """The parts in which an array can be read along its first axis; large chunks of text state their own size.
 
     Parameters
     ----------
     store : the store of its chunks
     """
+    if array.ndim > 1:
+        return Parts.of_rows(array.dtype, array.shape, (array.shards or array.chunks)[0])
     parts = Parts.of(array.dtype, math.prod(array.shards or array.chunks))
     if array.dtype.kind not in "OT" or parts.chunk <= PIECE_VALUES or array.shards:
         return parts
@@ -538,6 +559,13 @@ def attributes_of(array: zarr.Array[Any]) -> dict[str, Any]:
     """Attributes of an array; empty if its metadata hold something else in their place."""
     attributes: Any = array.metadata.attributes
     return dict(attributes) if isinstance(attributes, Mapping) else {}
+
+
+def named_axes(array: zarr.Array[Any]) -> tuple[str | None, ...] | None:
+    """The names of the axes of an array; None where its metadata have none."""
+    names: Any = getattr(array.metadata, "dimension_names", None) or attributes_of(array).get("_ARRAY_DIMENSIONS")
+    named = isinstance(names, list | tuple) and len(names) == array.ndim and _are_names(names)
+    return tuple(names) if named else None
 
 
 def _are_names(names: Sequence[Any]) -> bool:

@@ -77,6 +77,10 @@ class Dims:
         """The name of an axis without that of the group."""
         return name.removeprefix(f"{self.group}_") if self.group and name in self.features else name
 
+    def of_coordinate(self, name: str) -> str:
+        """The name of a coordinate of features that is no index."""
+        return f"{self.group}_{name}" if self.group else name
+
     @property
     def sample_b(self) -> str:
         """The name of the second axis of an array with two axes of samples."""
@@ -169,6 +173,10 @@ def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mappi
     with source.open() as reader:
         for name, coordinate in _coordinates_of(reader, dims, names):
             outputs.write_coordinate(name, coordinate)
+        others = list(_auxiliaries_of(reader, dims, names))
+        for name, along, coordinate in others:
+            outputs.write_coordinate(name, coordinate, *along)
+        outputs.name_coordinates([name for name, *_ in others])
 
 
 def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:
@@ -178,12 +186,31 @@ def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Ite
             yield name, coordinate
 
 
+def _auxiliaries_of(
+    reader: Reader, dims: Dims, names: Mapping[int, str]
+) -> Iterator[tuple[str, tuple[str, ...], Coordinate]]:
+    """The coordinates that are no index, with the names of their axes; one along samples and features at once is none of either."""
+    for one in reader.auxiliaries():
+        along = tuple(names[axis] for axis in one.axes if axis in names)
+        if len(along) < len(one.axes) or (dims.sample in along and len(along) > 1):
+            continue
+        name = one.coordinate.name if along == (dims.sample,) else dims.of_coordinate(one.coordinate.name)
+        if _usable(name, "") and name not in names.values() and not _is_of_array(name, dims.group):
+            yield name, along, one.coordinate
+
+
+def _is_of_array(name: str, group: str) -> bool:
+    """Whether a result has, or may have, an array of this name that is no coordinate."""
+    return name in (FAMILY, *OF_VARIANTS) or any(name == of_group(reserved, group) for reserved in RESERVED_DIMS)
+
+
 def coordinates_to_copy(source: Source, dims: Dims, names: Mapping[int, str]) -> tuple[dict[str, int], tuple[str, ...]]:
     """The memory that `write_coordinates` takes for each coordinate in turn, labelled; and which it omits, and why."""
     if not any(source.layout.dims[axis] for axis in names):
-        return {}, ()
+        return {}, ()  # need not be opened for this
     with source.open() as reader:
-        held = held_to_copy(dict(_coordinates_of(reader, dims, names)))
+        found = dict(_coordinates_of(reader, dims, names))
+        held = held_to_copy(found | {name: coordinate for name, _, coordinate in _auxiliaries_of(reader, dims, names)})
         return held, tuple(reader.left_out)
 
 

@@ -31,7 +31,7 @@ from dpca.sources.base import describe
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
-from dpca.store.stored import LABELS, Stored, chunks_in, described
+from dpca.store.stored import COORDINATES, LABELS, Stored, chunks_in, described
 from dpca.system import durable
 
 FORMAT_VERSION = 2
@@ -397,7 +397,7 @@ class Outputs:
             When a part of it is missing or damaged.
         """
         if stored.text:
-            self.write_coordinate(name, stored.as_coordinate, stored.dims[0])
+            self.write_coordinate(name, stored.as_coordinate, *stored.dims)
             return
         self.remove(name)
         self.create_array(name, stored.shape, stored.chunks, stored.dtype, stored.dims, stored.fill, stored.attributes)
@@ -415,22 +415,30 @@ class Outputs:
         """Write a label for each sample, (n_samples,), along their dimension."""
         self.write_coordinate(LABELS, Coordinate(LABELS, labels, Parts.of(labels.dtype)), dim)
 
-    def write_coordinate(self, name: str, coordinate: Coordinate, dim: str | None = None) -> None:
-        """Copy a coordinate under the name of its dimension, or another array along the dimension `dim`."""
+    def write_coordinate(self, name: str, coordinate: Coordinate, *dims: str) -> None:
+        """Copy a coordinate under the name of its dimension, or another array along these dimensions."""
+        shape = coordinate.values.shape
         target = zarr.create_array(
             self.store,
             name=name,
             overwrite=True,
-            shape=coordinate.values.shape,
-            chunks=(max(1, min(coordinate.piece, coordinate.values.shape[0])),),
+            shape=shape,
+            chunks=tuple(max(1, min(coordinate.piece, n) if axis == 0 else n) for axis, n in enumerate(shape)),
             dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
             compressors=CHECKED,
-            dimension_names=(dim or name,),
+            dimension_names=dims or ((name,) if shape else ()),
             attributes=dict(coordinate.attributes),
         )
         target = target.with_config(WRITTEN_WHEN_EMPTY)
-        for piece, values in coordinate.pieces():
+        for piece, values in coordinate.pieces() if shape else [(..., np.asarray(coordinate.values[...]))]:
             target[piece] = values.astype(np.dtypes.StringDType()) if coordinate.text else values
+
+    def name_coordinates(self, names: Sequence[str]) -> None:
+        """Say which arrays are coordinates that are no index, as xarray says it, beside those that are said already."""
+        if names:
+            group = zarr.open_group(self.store, mode="a")
+            said = str(group.attrs.get(COORDINATES, "")).split()
+            group.attrs.put({**group.attrs, COORDINATES: " ".join(dict.fromkeys([*said, *names]))})
 
     def array(self, name: str) -> zarr.Array[Any]:
         """An array of the group, opened.

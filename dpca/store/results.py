@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from dpca.store.arrays import GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
-from dpca.store.stored import LABELS, RESTORE, Arrays, Stored
+from dpca.store.stored import COORDINATES, LABELS, RESTORE, Arrays, Stored
 from dpca.store.synced import SyncedStore
 from dpca.system import durable
 
@@ -248,6 +248,12 @@ class Result:
         if name not in self.arrays:
             return None
         return self.arrays[name].as_coordinate
+
+    def auxiliaries(self) -> Iterator[tuple[tuple[str, ...], Coordinate]]:
+        """The coordinates that are no index, with the names of their axes."""
+        for name in str(self.arrays.attributes.get(COORDINATES, "")).split():
+            if name in self.arrays:
+                yield self.arrays[name].dims, self.arrays[name].as_coordinate
 
 
 def open_result(path: str | Path, name: str | None = None) -> Result:

@@ -22,6 +22,8 @@ from dpca.sources.zarr_array import parts_of
 from dpca.sources.zarr_store import BAD_METADATA, Directory, watched
 
 LABELS = "labels"
+COORDINATES = "coordinates"
+"""The attribute of a result that names coordinates that are no index, separated by spaces."""
 RESERVED_DIMS = frozenset(
     {"sample", "sample_b", "component", "eigenvalue", "kernel_case", "group"}
     | {"scores", "components", "mean", "scale", "weights", "alpha", "gram", "eigenvalues", "singular_values"}
@@ -120,7 +122,7 @@ class Stored:
 
     @property
     def as_coordinate(self) -> Coordinate:
-        """This array, which has one axis, as a coordinate that is copied and compared piece by piece."""
+        """This array as a coordinate that is copied and compared piece by piece."""
         return Coordinate(self.name, self, parts_of(self._array, self._store), self.attributes)
 
     def __getitem__(self, region: Any) -> Any:
