@@ -36,9 +36,9 @@ lint: $(READY)
 looks: $(VENV)/.looks
 	$(BIN)/python -m pytest -m looks
 
-## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader (two minutes, with the installation; needs plink2 and eigensoft)
+## peers: derived analyses and weighted EOFs against xeofs, eofs, PyDMD, PySPOD, scikit-bio, statsmodels and scikit-learn; genotypes against plink2, smartpca, vcf2zarr and bed-reader; tables of polars and pyarrow (two minutes, with the installation; needs plink2 and eigensoft)
 peers: $(PEERS)/.ready
-	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py tests/genotypes/test_peers.py
+	DPCA_NEEDS_PEERS=1 $(PEERS)/bin/python -m pytest tests/derived/test_peers.py tests/methods/test_xeofs.py tests/genotypes/test_peers.py tests/estimators/test_estimator.py::test_tables_with_columns_in_another_order_or_of_other_names_are_refused
 
 ## bench: dpca beside its peers and the floor of this machine, case by case (some hours, most of them for those of block Krylov; needs 45 GB of disk)
 bench: $(VENV)/.benchmarks

@@ -51,6 +51,21 @@ def test_output_can_be_a_table_with_names():
         found.transform(x[list("dcba")])
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_tables_with_columns_in_another_order_or_of_other_names_are_refused(library):
+    """Of libraries that are not of the extra test by make peers."""
+    module = pytest.importorskip(library, reason=f"{library} is not installed (make peers)")
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}[library]
+    values = dict(zip("abcd", np.random.default_rng(0).normal(size=(4, 20)), strict=True))
+    table = getattr(module, make)(values)
+    found = PCA(2).fit(table)
+    assert list(found.feature_names_in_) == list("abcd")
+    np.testing.assert_allclose(found.transform(table), found.transform(np.array([*values.values()]).T))
+    for names in ("dcba", "abce"):
+        with pytest.raises(ValueError, match="feature names should match"):
+            found.transform(getattr(module, make)({name: values.get(name, values["d"]) for name in names}))
+
+
 @pytest.mark.parametrize(("n", "d", "k"), [(200, 8, 3), (200, 8, 8), (30, 100, 5), (12, 40, 1)])
 def test_likelihood_covariance_and_precision_are_scikit_learns(n, d, k):
     x = np.random.default_rng(0).normal(size=(n, d)) * np.linspace(0.5, 2, d)
