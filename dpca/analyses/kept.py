@@ -54,6 +54,8 @@ class Part:
         """Names of its axes."""
         dims = self.result.dims
         plain = replace(dims, features=tuple(map(dims.plain, dims.features)), group="")
+        if self.name and self.name == self.result.group:
+            return dims  # of groups of one result, which may share axes
         return plain.of_features(self.name) if self.name else plain
 
     @property

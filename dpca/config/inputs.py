@@ -167,7 +167,7 @@ class Input(Section):
         Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | None,
         Field(
             description="The name of this input in a list, with which the names of its arrays end, components_NAME, and those of its "
-            "feature axes begin; letters, digits, - and _."
+            "feature axes begin, unless all inputs with an axis of that name have the same along it; letters, digits, - and _."
         ),
     ] = None
     uri: Annotated[

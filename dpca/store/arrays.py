@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from dpca.errors import ConfigError
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
 from dpca.sources.base import Reader, Source
-from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.groups import Groups, names_of_sums
 from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.stored import RESERVED_DIMS
@@ -69,9 +69,10 @@ class Dims:
         taken = {sample, f"{sample}_b"} & set(names)
         return cls(SAMPLE if taken or f"{sample}_b" in RESERVED_DIMS else sample, tuple(names))
 
-    def of_features(self, group: str) -> Dims:
-        """The names for one of several groups of features: NAME_latitude, NAME_longitude."""
-        return replace(self, features=tuple(f"{group}_{name}" for name in self.features), group=group)
+    def of_features(self, group: str, shared: Collection[str] = ()) -> Dims:
+        """The names for one of several groups of features: NAME_latitude, NAME_longitude, but for those that groups share."""
+        names = (name if name in shared else f"{group}_{name}" for name in self.features)
+        return replace(self, features=tuple(names), group=group)
 
     def plain(self, name: str) -> str:
         """The name of an axis without that of the group."""
@@ -102,22 +103,56 @@ Names = dict[int, str]
 def dims_of(groups: Groups) -> tuple[tuple[Dims, ...], tuple[Names, ...]]:
     """The names of the axes of a result with these groups of features, for each, and the axes whose coordinates it gives.
 
-    The samples' axis and its coordinate are those of the first group that has a name for it.
+    The samples' axis and its coordinate are those of the first group that has a name for it. Feature axes of one name are the
+    same, and keep it, if they have one length and the same coordinate in every group; else each has that of its group before it.
     """
     given = [Dims.of(group.layout.dims, group.samples_axis) for group in groups]
     if len(groups) == 1:
         return (given[0],), (dict(enumerate(given[0].placed(groups[0].samples_axis))),)
     named = next((n for n, group in enumerate(groups) if group.layout.dims[group.samples_axis]), 0)
-    found, names = [], []
+    shared = _shared(groups, given)
+    found, names, written = [], [], set[str]()
     for number, (group, dims) in enumerate(zip(groups, given, strict=True)):
-        own = replace(dims, sample=given[named].sample).of_features(group.name)
+        own = replace(dims, sample=given[named].sample).of_features(group.name, shared)
         axes = dict(enumerate(own.placed(group.samples_axis)))
         if number != named:
             del axes[group.samples_axis]
         found.append(own)
-        names.append(axes)
+        names.append({axis: name for axis, name in axes.items() if name not in written})
+        written |= shared.intersection(axes.values())
     _check_distinct(found)
     return tuple(found), tuple(names)
+
+
+def _shared(groups: Groups, dims: Sequence[Dims]) -> set[str]:
+    """The names of feature axes that several groups have, and that are the same in all of them."""
+    places: dict[str, list[tuple[Source, int]]] = {}
+    for group, own in zip(groups, dims, strict=True):
+        for axis, name in enumerate(own.placed(group.samples_axis)):
+            if axis != group.samples_axis:
+                places.setdefault(name, []).append((group.source, axis))
+    prefixes = tuple(f"{group.name}_" for group in groups)
+    return {
+        name
+        for name, (first, *others) in places.items()
+        if others and not name.startswith(prefixes) and all(_is_same_axis(name, first, other) for other in others)
+    }
+
+
+def _is_same_axis(name: str, first: tuple[Source, int], other: tuple[Source, int]) -> bool:
+    """Whether two axes have this name in their files, the same length, and the same coordinate, if any."""
+    (source, axis), (second, beside) = first, other
+    layouts = source.layout, second.layout
+    if [layouts[0].dims[axis], layouts[1].dims[beside]] != [name, name] or (
+        layouts[0].shape[axis] != layouts[1].shape[beside]
+    ):
+        return False
+    with source.open() as one, second.open() as two:
+        ours, theirs = one.coordinate(axis), two.coordinate(beside)
+        if ours is None or theirs is None:
+            return ours is theirs
+        same_units = ours.attributes.get("units") == theirs.attributes.get("units")
+        return same_units and difference(theirs, ours) is None
 
 
 def _check_distinct(dims: Sequence[Dims]) -> None:
@@ -127,7 +162,9 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
         for one in dims
         for name in ("mean", "scale", "weights", "components", "rotated_components", REGRESSION)
     ]
-    taken = [dims[0].sample, dims[0].sample_b, *arrays, *(name for one in dims for name in one.features)]
+    shared = {name for one in dims for name in one.features if one.plain(name) == name}
+    own = [name for one in dims for name in one.features if name not in shared]
+    taken = [dims[0].sample, dims[0].sample_b, *arrays, *shared, *own]
     double = next((name for name in taken if taken.count(name) > 1), None)
     if double is not None:
         raise ConfigError(

@@ -116,6 +116,23 @@ def test_a_dataset_comes_back_as_one():
     assert one.components_.shape == (2, 5, 6)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_variables_on_one_grid_share_its_dimensions(turned):
+    xr = pytest.importorskip("xarray")
+    grid = {"lat": np.linspace(-60, 60, 5), "lon": np.arange(0, 360, 60.0)}
+    one, two = (xr.DataArray(random_array(n, (N, 5, 6), "f8"), coords={"time": range(N), **grid}) for n in range(2))
+    other = two.isel(lat=slice(None, None, -1)) if turned else two
+    found = PCA(2, samples_axis="time").fit({"one": one, "two": other}).to_xarray()
+    lats = ("one_lat", "two_lat") if turned else ("lat", "lat")
+    for name, lat in zip(("one", "two"), lats, strict=True):
+        assert found[f"components_{name}"].dims == ("component", lat, "lon")
+        np.testing.assert_array_equal(found[lat], {"one": one, "two": other}[name]["lat"])
+    product = found.mean_one * found.mean_two
+    assert product.ndim == (3 if turned else 2)
+    if not turned:
+        np.testing.assert_allclose(product, one.mean("time") * two.mean("time"), atol=1e-14)
+
+
 def test_the_components_of_a_loaded_fit_have_the_coordinates_of_a_dataset(tmp_path):
     xr = pytest.importorskip("xarray")
     data = xr.Dataset(
