@@ -23,6 +23,7 @@ from dpca.execution.watching import keep_to, vitals_of
 from dpca.methods.alleles import found_shares, shrinkage_of, variants_of
 from dpca.methods.features import check_coordinates, check_features, coordinates_to_compare
 from dpca.methods.projectors import (
+    Absent,
     ByComponents,
     ByKernel,
     ByMatrix,
@@ -149,7 +150,11 @@ def transform(
         outputs = Outputs(SyncedStore(aside.arrays))
         uris = [without_secrets(where.uri) for where in wheres]
         outputs.create({"result": str(result), "input": uris if len(uris) > 1 else uris[0]})
-        written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated)
+        missing = Absent(groups[0].n_samples)
+        written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated, missing=missing)
+        for projector in projectors:
+            if isinstance(projector, ByComponents | ByKernel):
+                projector.receive_measured = missing.of(projector.name)
         written.create(groups[0].n_samples, plans[0], dims.sample, fit.is_whitened)
         write_coordinates(outputs, of_names.source, dims, axis)
         said = _shrinkage(fit, groups[0].source, outputs)
@@ -165,7 +170,17 @@ def transform(
     notes = [note for group in groups for note in group.source.notes]
     notes += [f"coordinate left out: {reason}" for reason in left_out]
     shape = groups[0].n_samples, projectors[0].n_components
-    return Applied(Path(out), shape, (*dict.fromkeys(notes), *said, *_of_no_value(sorted(written.zero))))
+    return Applied(
+        Path(out),
+        shape,
+        (
+            *dict.fromkeys(notes),
+            *said,
+            *missing.on_samples_without_values(),
+            *missing.on_replaced_values(),
+            *_of_no_value(sorted(written.zero)),
+        ),
+    )
 
 
 def _project(projectors: Sequence[Projector], written: _WrittenScores, runner: Runner) -> None:
@@ -248,6 +263,8 @@ class _WrittenScores:
     name: str = "scores"
     to_rotated: NDArray[np.float64] | None = None
     """The matrix that makes rotated scores of these; None where there are none."""
+    missing: Absent | None = None
+    """Of the samples; None for the part of one of several inputs."""
     zero: set[int] = field(default_factory=set)
     """Numbers of the samples whose scores are all 0."""
 
@@ -288,8 +305,10 @@ class _WrittenScores:
 
     def receive(self, group: slice, scores: NDArray[np.float64]) -> None:
         """Write the scores of a group of samples, not whitened."""
-        self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
         scores = scores / self.whitening
+        if self.missing is not None:
+            scores[self.missing.everywhere[group]] = np.nan
+        self.zero.update(group.start + int(i) for i in np.flatnonzero(~scores.any(axis=1)))
         self.outputs.write_part(self.name, (group, slice(0, len(self.whitening))), scores)
         if self.to_rotated is not None:
             self.outputs.write_part(ROTATED, (group, slice(0, self.to_rotated.shape[1])), scores @ self.to_rotated)
@@ -302,8 +321,8 @@ def _of_no_value(samples: list[int]) -> tuple[str, ...]:
     named = ", ".join(map(str, samples[:5])) + (f" and {len(samples) - 5} more" if len(samples) > 5 else "")
     one = len(samples) == 1
     return (
-        f"sample{'' if one else 's'} {named}: all scores are 0, since {'it has' if one else 'they have'} no value, or no value "
-        "other than the fit's mean",
+        f"sample{'' if one else 's'} {named}: all scores are 0, since {'it has' if one else 'they have'} no value other than the "
+        "fit's mean",
     )
 
 

@@ -193,7 +193,8 @@ class Analysis(Draws):
 
         Returns
         -------
-        NumPy array (n_samples, n_components) float64; a DataArray for a DataArray
+        NumPy array (n_samples, n_components) float64; a DataArray for a DataArray. Missing values as by `dpca.PCA.transform`: a sample
+        without any value is NaN
 
         Raises
         ------

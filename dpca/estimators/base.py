@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 import uuid
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
+from dpca.methods.projectors import Absent
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Convention, Missing, Rules, Spread
@@ -569,6 +571,13 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _scratch(self) -> Scratch:
         return scratch_beside(self.store)
+
+
+def say_of_new_samples(missing: Absent, rule: Missing) -> None:
+    """Warn of new samples without any value; and of values that were filled, where the rule of the fit does not say it."""
+    filled = missing.on_replaced_values() if rule == "drop" else []
+    for sentence in (*missing.on_samples_without_values(), *filled):
+        warnings.warn(sentence, UserWarning, stacklevel=4)
 
 
 def memory_bytes(given: Any) -> int | None:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpca.config.model import Model
 from dpca.errors import ConfigError
-from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python
+from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
@@ -26,7 +26,16 @@ from dpca.kernels.kernel import USES, Kernels
 from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
-from dpca.methods.projectors import ByKernel, ByMatrix, FromTraining, KernelFit, Projector, Training, training_of
+from dpca.methods.projectors import (
+    Absent,
+    ByKernel,
+    ByMatrix,
+    FromTraining,
+    KernelFit,
+    Projector,
+    Training,
+    training_of,
+)
 from dpca.methods.recorded import input_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
@@ -182,7 +191,8 @@ class KernelPCA(Streaming):
 
         Returns
         -------
-        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples
+        NumPy array; for a DataArray a DataArray, of dimensions (the samples', component), with the coordinates of the samples.
+        Missing values as by `PCA.transform`: a sample without any value is NaN
 
         Raises
         ------
@@ -458,7 +468,12 @@ class KernelPCA(Streaming):
         fit = self._result  # of dpca run, if a regression was subtracted: then dates of new samples are needed
         regressors = fit.regressors, regressors_of(fit, alone(new, axis), None)
         projector = ByKernel(self._features, self._rules(), self._kernel, self._training, new, axis, regressors)
-        return self._gathered(projector, new.layout.shape[axis])
+        missing = Absent(new.layout.shape[axis])
+        projector.receive_measured = missing.of("")
+        scores = self._gathered(projector, new.layout.shape[axis])
+        scores[missing.everywhere] = np.nan
+        say_of_new_samples(missing, self.missing)
+        return scores
 
     def _gathered(self, projector: Projector, n_samples: int) -> NDArray[np.float64]:
         """All scores that a projector gives."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +19,16 @@ from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_map
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
 from dpca.errors import InputError, OverBudgetError
-from dpca.estimators.base import in_python, memory_bytes, new_directory, scratch_beside
+from dpca.estimators.base import in_python, memory_bytes, new_directory, say_of_new_samples, scratch_beside
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner, changed
 from dpca.kernels.kernel import Inner
+from dpca.methods.applying import Measured
 from dpca.methods.dataset import Dataset
 from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.features import check_coordinates, check_features
-from dpca.methods.projectors import ByComponents
+from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.regressed import asked_of, columns_in, regressors_of
 from dpca.methods.stages import Stages
 from dpca.methods.training import cross, plan_cross
@@ -164,11 +165,12 @@ def scores_on(
     with in_python(), opened.connected() as executor:
         workers, runner = opened.workers(executor), Runner(executor, Progress())
         regressors = [_regressors(part, groups, covariates) for part in kept.parts]
+        missing = Absent(len(scores))
         if made is not None:
             for part, new, own, factor in zip(kept.parts, groups, regressors, factors, strict=True):
                 if factor:
-                    scores += factor * _by_components(part, made.of(part), new, own, workers, runner)
-            return scores
+                    scores += factor * _by_components(part, made.of(part), new, own, workers, runner, missing)
+            return _of_those_with_values(scores, missing, kept)
         data, (dtype, _) = kept.open(), precisions([answer], kept.working_dtype)
         for part, old, new, own, factor in zip(kept.parts, data, groups, regressors, factors, strict=True):
             if not factor:
@@ -178,12 +180,28 @@ def scores_on(
             beside = plan_cross(*places, dtype, workers, n_regressors=p)
             found = np.empty_like(scores)
 
-            def receive(samples: slice, inner: Inner, found: NDArray[np.float64] = found) -> None:
+            take_note = missing.of(part.name)
+
+            def receive(
+                samples: slice,
+                inner: Inner,
+                measured: Measured,
+                found: NDArray[np.float64] = found,
+                take_note: Callable[[slice, Measured], None] = take_note,
+            ) -> None:
                 found[samples] = inner.products @ coefficients
+                take_note(samples, measured)
 
             cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive, both)
             scores += factor**2 * found
     _check_unchanged(kept, data)
+    return _of_those_with_values(scores, missing, kept)
+
+
+def _of_those_with_values(scores: NDArray[np.float64], missing: Absent, kept: Kept) -> NDArray[np.float64]:
+    """Scores, NaN for new samples without any value, with a warning."""
+    scores[missing.everywhere] = np.nan
+    say_of_new_samples(missing, kept.parts[0].result.rules.missing)
     return scores
 
 
@@ -202,6 +220,7 @@ def _by_components(
     regressors: NDArray[np.float64] | None,
     workers: Workers,
     runner: Runner,
+    missing: Absent,
 ) -> NDArray[np.float64]:
     """X_c W of new samples, by W; these alone are read."""
     fitted = replace(part.fitted, components=components)
@@ -210,7 +229,10 @@ def _by_components(
     def receive(samples: slice, found: NDArray[np.float64]) -> None:
         scores[samples] = found
 
-    projector = ByComponents(fitted, part.result.rules, new.source, new.samples_axis, regressors=regressors)
+    where = new.source, new.samples_axis
+    projector = ByComponents(
+        fitted, part.result.rules, *where, regressors=regressors, receive_measured=missing.of(part.name)
+    )
     projector.plan(workers)
     projector.project(runner, receive)
     return scores

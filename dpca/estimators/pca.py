@@ -20,13 +20,14 @@ from dpca.config.rotation import Rotation
 from dpca.config.schema import N_FOLDS, BlockKrylov, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
-from dpca.estimators.base import CHOICES, Streaming, by_group, in_python
+from dpca.estimators.base import CHOICES, Streaming, by_group, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
+from dpca.methods.applying import Measured
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
-from dpca.methods.projectors import ByComponents
+from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
@@ -242,21 +243,23 @@ class PCA(Streaming):
         Returns
         -------
         NumPy array; for a DataArray or Dataset a DataArray, of dimensions (the samples', component), with the coordinates of
-        the samples
+        the samples. A missing value counts as the feature's mean in the fit, unless it is refused (missing="error"); a sample
+        without any value is NaN, with a warning, as is said where missing="drop" would leave a value out
 
         Raises
         ------
         InputError
             When X has other features than the fit, or a date or covariates that `regress_out` needs are not there.
         """
-        scores, _ = self._projected(X, covariates)
+        scores, _, missing = self._projected(X, covariates)
+        scores[missing.everywhere] = np.nan
         scores = scores / self._whitening if self.whiten else scores
         return self._labelled(X, scores if self._to_rotated is None else scores @ self._to_rotated, "scores")
 
     def score_samples(self, X: Any, covariates: Any = None) -> Any:
         """Log-likelihood of each sample under probabilistic PCA, (n_samples,); one read of them. Labelled as by `transform`.
 
-        NaN for a sample so far away that rounding of its square leaves less than two digits.
+        NaN for a sample so far away that rounding of its square leaves less than two digits, and for one without any value.
 
         With P = noise_variance_ and lambda_j = explained_variance_, the covariance is W diag(lambda - P) W' + P I
         (`dpca.numerics.uncertain` has the formula and its sources).
@@ -273,7 +276,7 @@ class PCA(Streaming):
                 f"the likelihood of {d} features is not defined with {k} components and no variance beside them",
                 "Keep fewer components, so that the others' variance is the noise.",
             )
-        scores, squares = self._projected(X, covariates)
+        scores, squares, missing = self._projected(X, covariates)
         # Stored components are orthonormal to the digits of their dtype, and what is outside may be much less than the rest.
         inside = np.einsum("nk,nk->n", scores, np.linalg.lstsq(self._overlap(), scores.T, rcond=None)[0].T)
         squared = scores**2
@@ -281,6 +284,7 @@ class PCA(Streaming):
         likelihood = log_likelihood(self.explained_variance_[kept], noise, d, squared[:, kept], outside)
         if noise > 0:  # what rounding of |x|^2 leaves of the distance
             likelihood[SMALLEST * squares / noise > 2 * RELIABLE * np.abs(likelihood)] = np.nan
+        likelihood[missing.everywhere] = np.nan
         return self._labelled(X, likelihood, "log_likelihood")
 
     def score(self, X: Any, y: Any = None, covariates: Any = None) -> float:
@@ -364,8 +368,8 @@ class PCA(Streaming):
         covariance[np.diag_indices(d)] += diagonal
         return covariance
 
-    def _projected(self, X: Any, covariates: Any = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Scores, not whitened, and squared distances from the mean, of new samples."""
+    def _projected(self, X: Any, covariates: Any = None) -> tuple[NDArray[np.float64], NDArray[np.float64], Absent]:
+        """Scores, not whitened, squared distances from the mean, and what is missing, of new samples."""
         check_is_fitted(self)
         sources = self._sources_of(X, reset=False)
         with in_python(), on_client(self.client) as executor:
@@ -382,15 +386,21 @@ class PCA(Streaming):
             names = asked.covariates.columns if asked is not None and asked.covariates is not None else None
             given = None if covariates is None else columns_in(covariates, n, names)
             regressors = regressors_of(self._result, groups, given)
-            scores, squares = np.zeros((n, self.n_components_)), np.zeros(n)
+            scores, squares, missing = np.zeros((n, self.n_components_)), np.zeros(n), Absent(n)
             for one, group in zip(self._result.each, groups, strict=True):
-                part, distances = self._part_of(one, group, executor, regressors)
+                part, distances = self._part_of(one, group, executor, regressors, missing)
                 scores += part
                 squares += distances
-            return scores, squares
+        say_of_new_samples(missing, self.missing)
+        return scores, squares, missing
 
     def _part_of(
-        self, one: Result, group: FeatureGroup, executor: Executor, regressors: NDArray[np.float64] | None
+        self,
+        one: Result,
+        group: FeatureGroup,
+        executor: Executor,
+        regressors: NDArray[np.float64] | None,
+        missing: Absent,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The part of a group of features in the scores and squared distances of new samples."""
         scores, squares = np.empty((group.n_samples, self.n_components_)), np.empty(group.n_samples)
@@ -398,8 +408,11 @@ class PCA(Streaming):
         def receive_scores(samples: slice, found: NDArray[np.float64]) -> None:
             scores[samples] = found
 
-        def receive_squares(samples: slice, found: NDArray[np.float64]) -> None:
-            squares[samples] = found
+        take_note = missing.of(one.group)
+
+        def receive_measured(samples: slice, measured: Measured) -> None:
+            squares[samples] = measured.squares
+            take_note(samples, measured)
 
         projector = ByComponents(
             self._fitted_of(one),
@@ -407,7 +420,7 @@ class PCA(Streaming):
             group.source,
             group.samples_axis,
             regressors=regressors,
-            receive_squares=receive_squares,
+            receive_measured=receive_measured,
         )
         projector.plan(executor.workers(self._memory_bytes()))
         projector.project(Runner(executor, Progress()), receive_scores)

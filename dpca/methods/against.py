@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from dpca.errors import PrecisionError
 from dpca.execution.progress import Report
 from dpca.kernels.kernel import Inner
+from dpca.methods.applying import Measured
 from dpca.methods.passes import Pass, damage_of, located_panels
+from dpca.numerics.feature_panels import counting
 from dpca.numerics.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, Source, within
@@ -92,23 +94,32 @@ class Cross:
     row_mean_product: F64
     """Products of the new samples with the mean, (m,); `column_mean_product` has those of the fit, (n,)."""
     column_mean_product: F64
+    kept: F64
+    """As in `Measured`, of the new samples, (m,); so is `absent`."""
+    absent: F64
     mean_norm2: float = 0.0
 
     @classmethod
     def empty(cls, m: int, n: int) -> Self:
         """An empty sum: no features yet."""
-        return cls(np.zeros((m, n)), np.zeros(m), np.zeros(n), np.zeros(m), np.zeros(n))
+        return cls(np.zeros((m, n)), np.zeros(m), np.zeros(n), np.zeros(m), np.zeros(n), np.zeros(m), np.zeros(m))
 
     def add(self, other: Cross) -> Self:
         """Add the sums of another span, in place."""
-        for name in ("products", "rows", "columns", "row_mean_product", "column_mean_product", "mean_norm2"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
         return self
 
     @property
     def inner(self) -> Inner:
         """The same sums in the form that kernels take."""
-        return Inner(**vars(self))
+        sums = {name: value for name, value in vars(self).items() if name not in ("kept", "absent")}
+        return Inner(**sums)
+
+    @property
+    def measured(self) -> Measured:
+        """What belongs to the scores of the new samples."""
+        return Measured(self.rows, self.kept, self.absent)
 
 
 def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cross:
@@ -134,11 +145,11 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
                 of_slab = None if coefficients is None else coefficients[(slice(None), *inside)]
                 region, beside = work.plan.region(slab), placed(work.new.plan.region(slab), axis, samples)
                 raw, other = old.read(region), new.read(beside)
+                sums.kept += np.count_nonzero(counting(mean, divisor))
+                theirs = new_panels.applied(other, mean, divisor, work.new.fit(of_slab), sums.absent)
                 for x, y in zip(
                     located_panels(work, raw, region, old_panels.applied(raw, mean, divisor, work.fit(of_slab))),
-                    located_panels(
-                        work.new, other, beside, new_panels.applied(other, mean, divisor, work.new.fit(of_slab))
-                    ),
+                    located_panels(work.new, other, beside, theirs),
                     strict=True,
                 ):
                     sums.products += _product(y.matrix, x.matrix, product)

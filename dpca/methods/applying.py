@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpca.execution.progress import Report
 from dpca.methods.passes import Pass, Sweep, damage_of, located_panels
+from dpca.numerics.feature_panels import counting
 from dpca.numerics.preprocess import F64
 from dpca.slabs import Box, Cuts, placed
 from dpca.sources.base import Region, within
@@ -45,16 +46,32 @@ class Projection(Pass):
         return (placed(region, self.plan.samples_axis, self.groups[group]) for region in super().slab_regions(span))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What belongs to the scores of new samples, (samples,) each."""
+
+    squares: F64
+    """Squared distances from the mean."""
+    kept: F64
+    """Number of features that the fit kept and that have a weight, the same for all."""
+    absent: F64
+    """Number of values of these that are missing."""
+
+
+N_MEASURED = len(fields(Measured))
+
+
 def projection_span(work: Projection, fitted: Fitted, part: int, report: Report) -> F64:
-    """Scores ((Y - 1 m') diag(t)) W of a group of new samples over a span's features, and the samples' squared norms.
+    """Scores ((Y - 1 m') diag(t)) W of a group of new samples over a span's features, and what belongs to them.
 
     Returns
     -------
-    (samples of the group, n_components + 1); the last column holds the squared norms
+    (samples of the group, n_components + N_MEASURED); the last columns are those of `Measured`
     """
     group, span = divmod(part, work.plan.n_spans)
     samples = work.groups[group]
-    scores = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + 1))
+    sums = np.zeros((samples.stop - samples.start, fitted.components.shape[0] + N_MEASURED))
+    scores, (squares, kept, absent) = sums[:, :-N_MEASURED], sums[:, -N_MEASURED:].T
     standardizer = work.feature_panels()
     with work.reading(part) as reader:
         for tile in work.tiles(span):
@@ -64,12 +81,13 @@ def projection_span(work: Projection, fitted: Fitted, part: int, report: Report)
                 raw = reader.read(region)
                 inside = within(slab, tile)
                 mean, scale, components = fitted_tile.flat(inside)
-                panels = standardizer.apply(raw, mean, scale, work.fit(fitted_tile.regressed(inside)))
+                panels = standardizer.apply(raw, mean, scale, work.fit(fitted_tile.regressed(inside)), absent)
+                kept += np.count_nonzero(counting(mean, scale))
                 for start, stop, block in located_panels(work, raw, region, panels):
-                    scores[:, :-1] += block @ components[:, start:stop].T
-                    scores[:, -1] += np.einsum("nf,nf->n", block, block)
+                    scores += block @ components[:, start:stop].T
+                    squares += np.einsum("nf,nf->n", block, block)
                 report(raw.nbytes)
-    return scores
+    return sums
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from dpca.execution.stage import Runner, Stage
 from dpca.methods.applying import (
+    N_MEASURED,
     RECONSTRUCTION,
+    Measured,
     Projection,
     Reconstruction,
     Scores,
@@ -65,7 +67,7 @@ def plan_projection(
     def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:
         plan = run_plan.plan
         tile = n_components * plan.tile_width * itemsize
-        scores = 8 * plan.n_samples * (n_components + 1)
+        scores = 8 * plan.n_samples * (n_components + N_MEASURED)
         task = {
             **held_to_read(run_plan, source),
             **preprocess.held_to_apply(plan),
@@ -124,11 +126,11 @@ def project(
     rules: Rules,
     run_plan: RunPlan,
     runner: Runner,
-    receive: Callable[[slice, F64, F64], None],
+    receive: Callable[[slice, F64, Measured], None],
     name: str = "transform",
     regressors: F64 | None = None,
 ) -> None:
-    """Scores of new samples, ((Y - 1 m') diag(t)) W, and their squared distances from the mean, in one pass.
+    """Scores of new samples, ((Y - 1 m') diag(t)) W, and what belongs to them, in one pass.
 
     Parameters
     ----------
@@ -137,12 +139,12 @@ def project(
     rules : preprocessing of the fit
     regressors : of the new samples, (samples, p), if the fit subtracts a regression
     receive : called for each group of samples, in order, with the group, its scores (samples, n_components), not
-        whitened, and its squared norms (samples,), both float64. It may be called again with the same group
+        whitened, and what belongs to them, all float64. It may be called again with the same group
     """
     assert run_plan.groups is not None
 
     def split(group: slice, sums: F64) -> None:
-        receive(group, sums[:, :-1], sums[:, -1])
+        receive(group, sums[:, :-N_MEASURED], Measured(*sums[:, -N_MEASURED:].T))
 
     runner.run(
         Stage(

@@ -18,7 +18,7 @@ from dpca.execution.stage import Runner
 from dpca.kernels.kernel import Centering, Inner, Kernel
 from dpca.kernels.preimages import held_to_find, is_flat, weights_of
 from dpca.methods.against import Combinations
-from dpca.methods.applying import Scores
+from dpca.methods.applying import Measured, Scores
 from dpca.methods.kernel_matrix import check_columns, kernel_rows
 from dpca.methods.projection import plan_projection, plan_reconstruction, project, reconstruct
 from dpca.methods.record import changes_of
@@ -76,6 +76,51 @@ class Projector(Protocol):
         ...
 
 
+class Absent:
+    """The missing values of new samples, of all inputs: where one is missing, a sample counts as the mean of the fit."""
+
+    def __init__(self, n_samples: int) -> None:
+        self._n_samples = n_samples
+        self._kept: dict[str, F64] = {}
+        self._absent: dict[str, F64] = {}
+
+    def of(self, name: str) -> Callable[[slice, Measured], None]:
+        """What takes note of the samples of an input, by the name of its stage."""
+        kept, absent = (found.setdefault(name, np.zeros(self._n_samples)) for found in (self._kept, self._absent))
+
+        def receive(group: slice, measured: Measured) -> None:
+            kept[group], absent[group] = measured.kept, measured.absent
+
+        return receive
+
+    @property
+    def everywhere(self) -> NDArray[np.bool_]:
+        """Mask of the samples without any value of a feature that the fit kept, (n_samples,): of them nothing is known."""
+        kept, absent = (sum(found.values(), np.zeros(self._n_samples)) for found in (self._kept, self._absent))
+        return np.asarray((absent == kept) & (kept > 0))
+
+    def on_samples_without_values(self) -> list[str]:
+        """The note on samples without any value; empty where there are none."""
+        found = np.flatnonzero(self.everywhere)
+        if not found.size:
+            return []
+        named = ", ".join(map(str, found[:5])) + (f" and {found.size - 5} more" if found.size > 5 else "")
+        return [
+            f"sample{'s' * (found.size > 1)} {named}: no value of a feature that the fit kept, and NaN in the result"
+        ]
+
+    def on_replaced_values(self) -> list[str]:
+        """The note on missing values of other samples; empty where there are none."""
+        absent = np.where(self.everywhere, 0, sum(self._absent.values(), np.zeros(self._n_samples)))
+        if not absent.any():
+            return []
+        n, n_samples, worst = int(absent.sum()), int(np.count_nonzero(absent)), int(absent.argmax())
+        return [
+            f"{n:,} missing value{'s' * (n > 1)} of {n_samples:,} new sample{'s' * (n_samples > 1)}, most of sample {worst} "
+            f"({int(absent[worst]):,}), counted as what the fit expects there, so that scores are closer to 0 than with values"
+        ]
+
+
 @dataclass
 class ByComponents:
     """Scores of new samples by components; the samples are read once."""
@@ -88,8 +133,8 @@ class ByComponents:
     """The name of the stage."""
     regressors: F64 | None = None
     """Of the samples, (samples, p), if the fit subtracts a regression."""
-    receive_squares: Callable[[slice, F64], None] | None = None
-    """Called with each group, too, and the squared distances of its samples from the mean."""
+    receive_measured: Callable[[slice, Measured], None] | None = None
+    """Called with each group before its scores, and with what belongs to them."""
     run_plan: RunPlan = field(init=False)
 
     @property
@@ -105,10 +150,10 @@ class ByComponents:
         return self.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
-        def of_group(group: slice, scores: F64, squares: F64) -> None:
+        def of_group(group: slice, scores: F64, measured: Measured) -> None:
+            if self.receive_measured is not None:
+                self.receive_measured(group, measured)
             receive(group, scores)
-            if self.receive_squares is not None:
-                self.receive_squares(group, squares)
 
         project(self.source, self.fitted, self.rules, self.run_plan, runner, of_group, self.name, self.regressors)
 
@@ -348,6 +393,8 @@ class ByKernel:
     axis: int
     regressors: tuple[F64 | None, F64 | None] = (None, None)
     """Of the training samples and of the new ones, if the fit subtracts a regression."""
+    receive_measured: Callable[[slice, Measured], None] | None = None
+    """As in `ByComponents`."""
     beside: Beside = field(init=False)
     name: ClassVar[str] = "transform"
 
@@ -366,7 +413,9 @@ class ByKernel:
         return self.beside.run_plan
 
     def project(self, runner: Runner, receive: Receive) -> None:
-        def of_group(group: slice, inner: Inner) -> None:
+        def of_group(group: slice, inner: Inner, measured: Measured) -> None:
+            if self.receive_measured is not None:
+                self.receive_measured(group, measured)
             eps = float(np.finfo(self.kernel.rung.dtype).eps)
             receive(group, self.kernel.project(self.kernel.kernel.of_new(inner, eps)))
 

@@ -20,6 +20,7 @@ from dpca.errors import writing
 from dpca.execution.stage import Runner, Stage
 from dpca.kernels.kernel import Inner
 from dpca.methods.against import PREIMAGE, Against, Combinations, Cross, cross_span, preimage_span
+from dpca.methods.applying import Measured
 from dpca.methods.passes import Pass
 from dpca.methods.projection import Groups
 from dpca.numerics import preprocess
@@ -167,7 +168,7 @@ def cross(
     dtype: np.dtype[Any],
     beside: Beside,
     runner: Runner,
-    receive: Callable[[slice, Inner], None],
+    receive: Callable[[slice, Inner, Measured], None],
     regressors: tuple[F64 | None, F64 | None] = (None, None),
 ) -> None:
     """Inner products of new samples with the samples of a fit, less its means and divided by its scales, in one pass.
@@ -178,12 +179,17 @@ def cross(
     fitted : means and divisors of the fit
     rules : of the fit
     dtype : of the products
-    receive : called for each group of new samples, in order. It may be called again with the same group
+    receive : called for each group of new samples, in order, with what belongs to them. It may be called again with the
+        same group
     regressors : of the samples of the fit, (n, p), and of the new ones, if it subtracts a regression
     """
     run_plan = beside.run_plan
     assert run_plan.groups is not None
     empty = Cross.empty(0, run_plan.plan.n_samples)
+
+    def receive_sums(group: slice, sums: Cross) -> None:
+        receive(group, sums.inner, sums.measured)
+
     runner.run(
         Stage(
             name="transform",
@@ -198,7 +204,7 @@ def cross(
                 new=Pass(new, beside.new, rules, dtype, regressors=regressors[1]),
             ),
             shared=(fitted,),
-            empty=Groups.of(run_plan, empty, Cross.add, lambda group, sums: receive(group, sums.inner)),
+            empty=Groups.of(run_plan, empty, Cross.add, receive_sums),
             merge=Groups.add,
             like=empty,
             concurrency=run_plan.concurrency,

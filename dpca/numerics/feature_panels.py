@@ -160,7 +160,12 @@ class FeaturePanels(Standardizer):
             yield start, stop, self._in_blocks(start, piece, given).matrix if matrix is None else matrix
 
     def apply(
-        self, raw: NDArray[Any], mean: F64, divisor: F64, fit: tuple[F64, F64] | None = None
+        self,
+        raw: NDArray[Any],
+        mean: F64,
+        divisor: F64,
+        fit: tuple[F64, F64] | None = None,
+        absent: F64 | None = None,
     ) -> Iterator[tuple[int, int, F64]]:
         """Preprocess a slab of new samples by given means and divisors.
 
@@ -171,6 +176,8 @@ class FeaturePanels(Standardizer):
             weight is 0. A missing value becomes 0, which is the mean (or the fit), and so does a feature that the fit left out
         fit : regressors of the samples, (samples, p), and their coefficients for the slab's features, (p, features), whose
             product is subtracted, too; None for none
+        absent : to which the number of missing values of each sample is added, (n_samples,), of features that count
+            (`counting`)
 
         Yields
         ------
@@ -189,16 +196,23 @@ class FeaturePanels(Standardizer):
                 if not self._rules.center:
                     raise NotFinite  # without centring, the training means that would fill it are not stored
                 cleared(block, missing)
+                if absent is not None:
+                    absent += missing[:, counting(mean[start:stop], divisor[start:stop])].sum(axis=1)
             yield start, stop, block
 
     def applied(
-        self, raw: NDArray[Any], mean: F64, divisor: F64, fit: tuple[F64, F64] | None = None
+        self,
+        raw: NDArray[Any],
+        mean: F64,
+        divisor: F64,
+        fit: tuple[F64, F64] | None = None,
+        absent: F64 | None = None,
     ) -> Iterator[AppliedPanel]:
         """Preprocess a slab by given means and divisors, as panels in working precision.
 
         Parameters
         ----------
-        raw, mean, divisor, fit : as for `apply`
+        raw, mean, divisor, fit, absent : as for `apply`
         """
         rows = raw.shape[self._plan.samples_axis]
         reduced = np.nan_to_num(mean / divisor)
@@ -209,7 +223,7 @@ class FeaturePanels(Standardizer):
             )
             along = slice(start, panel.stop)
             of_piece = None if fit is None else (fit[0], fit[1][:, along])
-            for first, last, block in self.apply(piece, mean[along], divisor[along], of_piece):
+            for first, last, block in self.apply(piece, mean[along], divisor[along], of_piece, absent):
                 with np.errstate(over="ignore"):  # the product detects infinite values
                     panel.matrix[:, first:last] = block
                 level = reduced[start + first : start + last]
@@ -384,6 +398,11 @@ class FeaturePanels(Standardizer):
                 centred /= divisor
         centred[:, gone] = 0.0
         return divisor, counts, gone
+
+
+def counting(mean: F64, divisor: F64) -> NDArray[np.bool_]:
+    """Mask of the features that the scores of new samples depend on: those that the fit kept, of a weight that is not 0."""
+    return np.isfinite(mean) & np.isfinite(divisor)
 
 
 def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:

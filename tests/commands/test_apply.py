@@ -12,6 +12,7 @@ import zarr
 
 from dpca import PCA
 from dpca.sources.dask_array import DaskSource
+from dpca.store.results import open_result
 from tests.commands.calls import X, dpca, dpca_process
 from tests.made import made
 from tests.stores import counted, random_array
@@ -430,7 +431,19 @@ def test_new_samples_without_any_value_are_named(config, capsys):
     np.save("new.npy", new)
     capsys.readouterr()
     assert dpca("transform", "out/r", "new.npy", "--out", "s.zarr") == 0
-    assert "note: sample 3: all scores are 0, since it has no value" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "note: sample 3: no value of a feature that the fit kept, and NaN in the result" in said
+    assert (
+        "note: 30 missing values of 1 new sample, most of sample 5 (30), counted as what the fit expects there" in said
+    )
+    scores = zarr.open_array("s.zarr/scores")[...]
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(scores).all(axis=1)), [3])
+    assert np.isfinite(np.delete(scores, 3, axis=0)).all()
+    assert "all scores are 0" not in said
+    np.save("new.npy", np.repeat(open_result("out/r").arrays["mean"][...][None], 2, axis=0))
+    assert dpca("transform", "out/r", "new.npy", "--out", "m.zarr") == 0
+    said = capsys.readouterr().err
+    assert "samples 0, 1: all scores are 0, since they have no value other than the fit's mean" in said
     np.save("none.npy", X[:0])
     assert dpca("transform", "out/r", "none.npy", "--out", "t.zarr") == 2
     assert "none.npy: has no samples along axis 0 of shape (0, 20, 30)" in capsys.readouterr().err

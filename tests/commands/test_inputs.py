@@ -309,3 +309,17 @@ def test_times_in_other_units_are_the_same_samples(capsys):
     zarr.open_group("b.zarr")["time"].attrs["units"] = "hours since 2000-01-03"
     assert dpca("run", "c.yaml", "--overwrite") == 2
     assert "input b: sample 0 of b.zarr:x is 2000-01-02" in capsys.readouterr().err
+
+
+def test_new_samples_without_any_value_of_any_input_are_nan(arrays, small, capsys):
+    made(run, write, "preprocess.missing=mean")
+    wind, sites = random_array(3, (4, *WIND), "f4"), random_array(4, (4, SITES), "f8")
+    wind[[1, 2]], sites[[1, 3]] = np.nan, np.nan
+    np.save("wind.npy", wind)
+    np.save("sites.npy", sites)
+    Path("new.yaml").write_text("- {name: sites, uri: sites.npy}\n- {name: wind, uri: wind.npy}\n")
+    assert dpca("transform", "r", "new.yaml", "--out", "t.zarr") == 0
+    assert "note: sample 1: no value of a feature that the fit kept, and NaN in the result" in capsys.readouterr().err
+    scores = zarr.open_group("t.zarr")["scores"][:]
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [1]
+    assert np.isfinite(np.delete(scores, 1, axis=0)).all()

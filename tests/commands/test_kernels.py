@@ -373,3 +373,15 @@ def test_center_decides_what_a_kernel_sees():
         assert dpca("transform", path, "new.zarr", "--out", f"{path}.zarr") == 0
         found = zarr.open_array(f"{path}.zarr/scores", mode="r")[...]
         np.testing.assert_allclose(found, expected.transform(NEW), atol=1e-9 * np.abs(found).max())
+
+
+def test_new_samples_without_any_value_are_nan(capsys):
+    made(make, ONE, "--set", "preprocess.missing=mean")
+    new = NEW.copy()
+    new[2] = np.nan
+    np.save("new.npy", new)
+    assert dpca("transform", "r", "new.npy", "--out", "t.zarr") == 0
+    assert "note: sample 2: no value of a feature that the fit kept, and NaN in the result" in capsys.readouterr().err
+    scores = zarr.open_group("t.zarr")["scores"][:]
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [2]
+    np.testing.assert_allclose(np.delete(scores, 2, 0), KernelPCA.load("r").transform(np.delete(NEW, 2, 0)), atol=1e-9)

@@ -73,6 +73,7 @@ def results(tmp_path_factory):
         "south": run("south", [south]),
         "north": run("north", [north]),
         "both": run("both", [south, north]),
+        "filled": run("filled", [south, north], {"missing": "mean"}),
         "regressed": run("regressed", [FIELD], {"regress_out": {"seasonal_cycle": "month", "trend": 1}}),
         "single": run("single", [seasonal]),
         "double": run("double", [seasonal], precision="double"),
@@ -373,6 +374,20 @@ def test_new_samples_lose_what_the_run_has_regressed_out(results):
     assert_close(found.rest().values, (left[~LATER] - left[LATER].mean(0)) @ maps.T, 1e-9)
     assert_close(by_products.values, found.rest().values, 1e-9)
     assert_close(found.transform(FIELD[~LATER]).values, found.rest().values, 1e-9)
+
+
+def test_new_samples_without_values_are_nan_by_products_as_by_components(results):
+    new = {name: part.values[:5].copy() for name, part in (("a", FIELD[:, :4]), ("b", FIELD[:, 4:]))}
+    new["a"][[1, 2]], new["b"][[1, 3]] = np.nan, np.nan
+    found = dpca.open_gram(results["filled"]).pca(2)
+    for _ in range(2):  # by products with the data, and by components
+        with pytest.warns(UserWarning, match=r"sample 1: no value of a feature that the fit kept, and NaN in the"):
+            scores = found.transform(new)
+        assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [1]
+        mean = X.mean(axis=0)
+        filled = np.hstack([new["a"].reshape(5, -1), new["b"].reshape(5, -1)]) - mean
+        maps = np.hstack([part.values.reshape(2, -1) for part in found.components().values()])
+        assert_close(np.delete(scores, 1, 0), np.delete(np.nan_to_num(filled) @ maps.T, 1, 0), 1e-9)
 
 
 def test_new_samples_without_names(gram):

@@ -483,3 +483,17 @@ def test_clone_and_pickle(tmp_path):
     np.testing.assert_array_equal(again.transform(x), fit.transform(x))
     assert clone(fit).get_params() == fit.get_params()
     assert fit.gamma_ > 0
+
+
+@pytest.mark.filterwarnings("ignore:.* missing values? of .* new sample:UserWarning")
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "cosine"])
+def test_new_samples_without_any_value_are_nan(kernel, missing):
+    x, new = random_array(0, (20, 30), "f8"), random_array(1, (4, 30), "f8")
+    x[3, 7], new[1], new[2, :5] = np.nan, np.nan, np.nan
+    fitted = KernelPCA(3, kernel=kernel, missing=missing).fit(x)
+    with pytest.warns(UserWarning, match="sample 1: no value of a feature that the fit kept, and NaN in the result"):
+        scores = fitted.transform(new)
+    filled = np.where(np.isnan(new), np.nan_to_num(fitted.mean_), new)
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [1]
+    np.testing.assert_allclose(np.delete(scores, 1, 0), np.delete(fitted.transform(filled), 1, 0), atol=1e-9)

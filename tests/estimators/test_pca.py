@@ -1,5 +1,6 @@
 import math
 import pickle
+import warnings
 
 import dask.array as da
 import h5py
@@ -161,6 +162,49 @@ def test_a_feature_without_any_value_is_nan_in_the_result_and_harmless():
     reference = SklearnPCA(3, svd_solver="full").fit(np.delete(x, 4, axis=1))
     np.testing.assert_allclose(fitted.singular_values_, reference.singular_values_)
     assert np.isfinite(fitted.transform(x)).all()
+
+
+@pytest.mark.filterwarnings("ignore:.* missing values? of .* new sample:UserWarning")
+@pytest.mark.parametrize("missing", ["mean", "drop", "pairwise"])
+@pytest.mark.parametrize("several", [False, True])
+def test_new_samples_with_missing_values(missing, several):
+    x = random_array(0, (20, 30), "f8")
+    x[3, 7] = np.nan
+    new = random_array(1, (5, 30), "f8")
+    new[1], new[2, :12], new[4, 7] = np.nan, np.nan, np.nan
+    new[3] = np.where(np.arange(30) == 7, 1.0, np.nan)  # under drop that is no value of a feature that is used
+    parts = (lambda of: {"a": of[:, :12], "b": of[:, 12:]}) if several else (lambda of: of)
+    fitted = PCA(3, missing=missing, weights={"a": None, "b": None} if several else None).fit(parts(x))
+    lacks = [1, 3] if missing == "drop" else [1]
+    said = r"samples? 1.*: no value of a feature that the fit kept, and NaN in the result"
+    with pytest.warns(UserWarning, match=said):
+        scores, likelihood = fitted.transform(parts(new)), fitted.score_samples(parts(new))
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == lacks
+    assert np.flatnonzero(np.isnan(likelihood)).tolist() == lacks
+    mean, components = (
+        np.concatenate([one[name] for name in "ab"], axis=-1) if several else one
+        for one in (fitted.mean_, fitted.components_)
+    )
+    expected = np.nan_to_num(new - mean) @ np.nan_to_num(components).T
+    np.testing.assert_allclose(np.delete(scores, lacks, 0), np.delete(expected, lacks, 0), atol=1e-9)
+    few = parts(new[[0, 2]])
+    if missing == "drop":
+        with pytest.warns(
+            UserWarning, match=r"1[12] missing values of 1 new sample, most of sample 1 \(1[12]\), counted as"
+        ):
+            fitted.transform(few)
+    else:
+        with warnings.catch_warnings(action="error"):
+            fitted.transform(few)
+
+
+def test_a_value_of_a_feature_without_weight_is_no_value():
+    weights = np.ones(6)
+    weights[2] = 0
+    fitted = PCA(2, missing="mean", weights=weights).fit(random_array(0, (20, 6), "f8"))
+    new = np.where(np.arange(6) == 2, 5.0, np.nan)[None]
+    with pytest.warns(UserWarning, match="sample 0: no value of a feature"):
+        assert np.isnan(fitted.transform(new)).all()
 
 
 @pytest.mark.parametrize(("n", "d"), [(2, 1), (2, 50), (7, 7), (30, 8)])
