@@ -21,7 +21,7 @@ from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_secrets
 from dpca.sources.groups import alone
-from dpca.sources.weights import latitudes_of
+from dpca.sources.latitudes import latitudes_of
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory, of_stored
 
@@ -74,7 +74,7 @@ def inspect(
         n_stored : number of samples in storage, if some of them were chosen; else null
         values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
             stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
-        latitudes : name of the feature axis that has latitudes, null if there is none, or more than one
+        latitudes : name of the latitudes of the features, null if there are none, or more than one array of them
         samples_a_year : of samples along time, over two years or more; else null
         genotypes : whether features are variants, of which it is known where they lie
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
@@ -203,9 +203,9 @@ def _samples_a_year(source: Source, axis: int) -> float | None:
 
 
 def _latitudes(source: Source, axis: int) -> str | None:
-    """The name of the one feature axis with latitudes; None if there is none, or more than one."""
+    """The name of the latitudes of the features; None if there are none, or more than one array of them."""
     found = latitudes_of(source, axis)
-    return source.layout.dims[found[0][0]] if len(found) == 1 else None
+    return found[0].name if len(found) == 1 else None
 
 
 def guess_samples_axis(layout: Layout) -> tuple[int, str]:

@@ -496,6 +496,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """X, after scikit-learn's checks of tables: names and number of features, complex and text data; sparse ones as CSR or CSC."""
         kinds = ("__arrow_c_stream__", "__dataframe__", "iloc", "tocsr")  # tables of any library; sparse matrices
         table = isinstance(X, np.ndarray | list | tuple) or any(hasattr(X, kind) for kind in kinds)
+        table &= not is_data_array(X)
         # scikit-learn would use masked entries as values.
         if not table or self.samples_axis != 0 or np.ndim(X) > 2 or isinstance(X, np.ma.MaskedArray):
             return X

@@ -88,7 +88,7 @@ class PCA(Streaming):
         deviation is at most 4 eps of its mean) is not divided.
     weights : array, "sqrt_cos_lat" or None
         What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
-        axes; or the square root of the cosine of the latitudes of an xarray.DataArray.
+        axes; or the square root of the cosine of the latitudes of an xarray.DataArray: a coordinate of an axis, or of several.
     missing : "error", "mean", "drop" or "pairwise"
         What to do with NaN and masked values: raise an error, fill in the feature's mean, leave out features that have
         one, or divide each entry of the Gram matrix by the number of features that both samples have, and multiply it by

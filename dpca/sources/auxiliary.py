@@ -51,11 +51,27 @@ def auxiliaries_of(
         dims, values = tuple(found.dims), found.values
         if values.dtype.kind in "OSU" and dims and dims[-1] not in layout.dims:
             dims, values = dims[:-1], of_characters(values)
-        if None in dims or not {*dims} <= {*layout.dims} or len({*dims}) < len(dims):
+        axes = _axes_of(dims, layout)
+        if axes is None:
             continue
-        axes = tuple(layout.dims.index(dim) for dim in dims)
         if values.shape == tuple(layout.shape[axis] for axis in axes):
             yield Auxiliary(axes, coordinate_of(name, as_text(values), found.attributes))
+
+
+def _axes_of(dims: Sequence[str | None], layout: Layout) -> tuple[int, ...] | None:
+    """The axes of the data with these names; where neither has names, the last ones, as NumPy broadcasts. None if there are none."""
+    if not any(dims) and not any(layout.dims):
+        return (
+            tuple(range(len(layout.shape) - len(dims), len(layout.shape))) if len(dims) <= len(layout.shape) else None
+        )
+    found = tuple(layout.dims.index(dim) for dim in dims if dim in layout.dims and dim is not None)
+    return found if len({*found}) == len(dims) else None
+
+
+def paths_beside(array: str, name: str) -> list[str]:
+    """Where an array that another one names may be: beside it, or in a group further out; the nearest first (CF 1.11, section 2.7)."""
+    above = array.strip("/").split("/")[:-1]
+    return ["/".join((*above[:level], name.strip("/"))) for level in reversed(range(len(above) + 1))]
 
 
 def as_text(vector: Vector) -> Vector:

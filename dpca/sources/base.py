@@ -388,6 +388,10 @@ class Source(ABC):
         """This source restricted to `region`, for a task that reads no more; it is addressed like the whole."""
         return self
 
+    def beside(self, name: str) -> Source:
+        """A coordinate that is no index (`Reader.auxiliaries`), as a source, which is not read here."""
+        raise AssertionError(f"no source has a coordinate {name}")
+
     def stored_bytes(self) -> int | None:
         """Bytes in storage, if they can be known cheaply."""
         return None

@@ -21,6 +21,7 @@ from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageE
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of, within
 from dpca.sources.coordinate import Auxiliary, Coordinate
 from dpca.sources.dask_graph import Futures, Graph, computed, graph_of, is_future, needed, objects_in
+from dpca.sources.memory import of_auxiliary
 from dpca.sources.missing import keeps_values, type_of_masked, unmasked
 from dpca.sources.zarr_witness import Witness, made_absolute
 
@@ -261,6 +262,9 @@ class DaskSource(Source):
     def open(self) -> Iterator[Reader]:
         self._stores.check(self.layout.name)
         yield _DaskReader(self)
+
+    def beside(self, name: str) -> Source:
+        return of_auxiliary(name, self.layout, self.auxiliaries)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "dask", "name": self._name, "shape": list(self.layout.shape)}

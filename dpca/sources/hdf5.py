@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, beside_others, chosen, names_beside, without_parts
-from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters
+from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import cf_attributes, coordinate_of, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
@@ -116,8 +116,8 @@ class _Hdf5Reader(Reader):
         group = self.dataset.parent
 
         def beside(name: str) -> Beside | None:
-            dataset = _node(group, name)
-            if not isinstance(dataset, h5py.Dataset) or not _is_readable(dataset):
+            dataset = _beside(self.dataset, name)
+            if dataset is None or not _is_readable(dataset):
                 return None
             dims = [_dimension(dataset, axis) for axis in range(dataset.ndim)]
             return Beside(dims, _vector_of(dataset, f"{self.layout.name}, coordinate {name}"), dataset.attrs)
@@ -218,6 +218,12 @@ class Hdf5Source(Source):
             return
         with _opened(self._path) as file:
             yield _Hdf5Reader(self.layout, file[self._array], self._fill)
+
+    def beside(self, name: str) -> Source:
+        with self.open() as reader:
+            found = _beside(cast(_Hdf5Reader, reader).dataset, name)
+            assert found is not None
+            return Hdf5Source(self._path, found.name) if self._open is None else Hdf5Source.of(found)
 
     def stored_bytes(self) -> int | None:
         with self.open() as reader:
@@ -569,6 +575,12 @@ def read_vector(path: str, array: str) -> Vector | None:
             return _vector_of(file[array], described.name)[piece]
 
     return replace(described, read=read)
+
+
+def _beside(dataset: h5py.Dataset, name: str) -> h5py.Dataset | None:
+    """The dataset of that name in the nearest group of another one; None where there is none."""
+    nodes = (_node(dataset.file, path) for path in paths_beside(dataset.name, name))
+    return next((node for node in nodes if isinstance(node, h5py.Dataset)), None)
 
 
 def _is_readable(dataset: h5py.Dataset) -> bool:

@@ -207,6 +207,10 @@ class JoinedSource(Source):
         with ExitStack() as stack:
             yield _JoinedReader(self.layout, self._axis, self._members, self._along, n_open, stack)
 
+    def beside(self, name: str) -> Source:
+        """That of the first file, as are the coordinates of features."""
+        return self._members[0].source.beside(name)
+
     def stored_bytes(self) -> int | None:
         sizes = [member.source.stored_bytes() for member in self._members]
         known = [size for size in sizes if size is not None]

@@ -88,6 +88,9 @@ class KeptSource(Source):
         with self._source.open() as reader:
             yield _KeptReader(reader, self._slabs)
 
+    def beside(self, name: str) -> Source:
+        return self._source.beside(name)
+
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()
 

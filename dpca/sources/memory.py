@@ -74,8 +74,18 @@ class MemorySource(Source):
     def open(self) -> Iterator[Reader]:
         yield _MemoryReader(self.layout, self._array, self._offset, self._coordinates, self._auxiliaries)
 
+    def beside(self, name: str) -> Source:
+        return of_auxiliary(name, self.layout, self._auxiliaries)
+
     def stored_bytes(self) -> int | None:
         return self.layout.bytes
 
     def fingerprint(self) -> dict[str, Any]:
         return {"kind": "numpy", "shape": list(self.layout.shape), "dtype": np.dtype(self.layout.dtype).str}
+
+
+def of_auxiliary(name: str, layout: Layout, auxiliaries: Sequence[Auxiliary]) -> MemorySource:
+    """The coordinate of that name, which is in memory, as a source."""
+    one = next(one for one in auxiliaries if one.coordinate.name == name)
+    dims = tuple(layout.dims[axis] for axis in one.axes)
+    return MemorySource(np.asarray(one.coordinate.values), dims, f"{layout.name}, coordinate {name}")

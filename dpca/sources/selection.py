@@ -17,6 +17,7 @@ from dpca.errors import InputError
 from dpca.slabs import Cuts, grow, placed
 from dpca.sources.base import Layout, Reader, Region, Source, size_of, within
 from dpca.sources.coordinate import PIECE_VALUES, Auxiliary, Coordinate, Vector
+from dpca.sources.memory import of_auxiliary
 
 PART_BYTES = 8 * 2**20
 """Size of the parts in which a region is read, unless a chunk is larger."""
@@ -131,6 +132,15 @@ class SelectedSource(Source):
     def open(self) -> Iterator[Reader]:
         with self._source.open() as reader:
             yield _SelectedReader(self.layout, reader, self._selection)
+
+    def beside(self, name: str) -> Source:
+        with self.open() as reader:
+            auxiliaries = [
+                Auxiliary.of(one.axes, name, np.asarray(one.coordinate.values[...]))
+                for one in reader.auxiliaries()
+                if one.coordinate.name == name
+            ]
+        return of_auxiliary(name, self.layout, auxiliaries)
 
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()

@@ -97,6 +97,9 @@ class View(Source):
     def families(self) -> NDArray[Any] | None:
         return self._source.families
 
+    def beside(self, name: str) -> Source:
+        return self._source.beside(name)
+
     def stored_bytes(self) -> int | None:
         return self._source.stored_bytes()
 

@@ -14,14 +14,10 @@ from dpca.errors import DataError, InputError
 from dpca.slabs import Box
 from dpca.sources.base import Layout, Reader, Region, Source, describe
 from dpca.sources.coordinate import difference
+from dpca.sources.latitudes import sqrt_cos_lat
 from dpca.sources.memory import MemorySource
 
 F64 = NDArray[np.float64]
-
-LATITUDES = ("lat", "latitude", "nav_lat", "rlat")
-"""Names of a coordinate of latitudes, where neither its standard_name nor its units tell."""
-DEGREES_NORTH = ("degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn")
-"""Units of latitudes (CF conventions 1.11, section 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -232,57 +228,6 @@ def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str
 def equal_weights() -> Iterator[Callable[[Box], F64 | None]]:
     """As `FeatureWeights.open`, where every feature has the weight 1."""
     yield lambda _: None
-
-
-def sqrt_cos_lat(source: Source, samples_axis: int) -> Source:
-    """The square root of the cosine of the latitude, so that products of features are weighted by their area.
-
-    Raises
-    ------
-    InputError
-        When no axis, or more than one, has latitudes as its coordinate, or when these are not in degrees.
-    """
-    layout, found = source.layout, latitudes_of(source, samples_axis)
-    if len(found) != 1:
-        named = ", ".join(repr(dim) for axis, dim in enumerate(layout.dims) if dim and axis != samples_axis)
-        raise InputError(
-            f"{layout.name}: weights are sqrt_cos_lat, but {'no axis' if not found else 'more than one axis'} has latitudes "
-            f"(a coordinate with units degrees_north, or named lat or latitude); its feature axes are {named or 'without names'}",
-            "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
-            key="preprocess.weights",
-        )
-    ((axis, latitudes),) = found
-    wrong = ~(np.abs(latitudes) <= 90.001)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        raise InputError(
-            f"{layout.name}: latitude {first} is {latitudes[first]:g}, but -90 to 90 degrees are allowed",
-            "Name an array of weights: preprocess.weights: {uri: weights.npy}.",
-            key="preprocess.weights",
-        )
-    weights = np.sqrt(np.clip(np.cos(np.radians(latitudes)), 0.0, 1.0))
-    others = [number for number in range(len(layout.shape)) if number != samples_axis]
-    shape = [len(weights) if number == axis else 1 for number in others]
-    return MemorySource(weights.reshape(shape), name="sqrt_cos_lat")
-
-
-def latitudes_of(source: Source, samples_axis: int) -> list[tuple[int, F64]]:
-    """The feature axes along which the source has latitudes, with these in degrees."""
-    found = []
-    with source.open() as reader:
-        for axis in range(len(source.layout.shape)):
-            coordinate = None if axis == samples_axis else reader.coordinate(axis)
-            if coordinate is not None and not coordinate.text and is_latitude(coordinate.name, coordinate.attributes):
-                values = np.asarray(coordinate.values[...], np.float64)
-                radians = str(coordinate.attributes.get("units", "")).lower().startswith("rad")
-                found.append((axis, np.degrees(values) if radians else values))
-    return found
-
-
-def is_latitude(name: str, attributes: Any) -> bool:
-    """Whether a coordinate holds latitudes, by its standard_name, its units or its name."""
-    units = str(attributes.get("units", "")).lower().replace(" ", "_")
-    return attributes.get("standard_name") == "latitude" or units in DEGREES_NORTH or name.lower() in LATITUDES
 
 
 def _no_broadcast(layout: Layout, shape: Sequence[int], dims: Sequence[str | None], key: str) -> InputError:

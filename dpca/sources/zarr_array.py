@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources.anndata_layout import Sparse, chosen, names_beside
-from dpca.sources.auxiliary import CHARACTERS, Beside, as_text, auxiliaries_of, of_characters
+from dpca.sources.auxiliary import CHARACTERS, Beside, as_text, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.bounded import HEAD_BYTES, UNTOLD, claimed_by
 from dpca.sources.cf import cf_attributes, coordinate_of
@@ -210,8 +210,8 @@ class _ZarrReader(Reader):
         group = path.rpartition("/")[0]
 
         def beside(name: str) -> Beside | None:
-            array = _node(self._bare, f"{group}/{name}".lstrip("/"))
-            if not isinstance(array, zarr.Array) or getattr(array.dtype, "kind", "O") not in READ_KINDS:
+            array = _array_beside(self._bare, path, name)
+            if array is None or getattr(array.dtype, "kind", "O") not in READ_KINDS:
                 return None
             values = vector_of(array, f"{self.layout.name}, coordinate {name}", self._secrets)
             return Beside(named_axes(array) or (), values, attributes_of(array))
@@ -312,6 +312,11 @@ class ZarrSource(Source):
             yield reader
         finally:
             reader.close()
+
+    def beside(self, name: str) -> Source:
+        found = _array_beside(self._array.store, self._array.path, name)
+        assert found is not None
+        return ZarrSource(found, f"{self.layout.name}, coordinate {name}", secrets=self._secrets)
 
     def stored_bytes(self) -> int | None:
         # The store has to be listed, which is slow for a million chunks or over a network.
@@ -545,6 +550,12 @@ def _names_beside(store: Store, path: str) -> dict[int, tuple[str, Any]]:
     """`names_beside` for an array in a store, with the arrays in place of their paths."""
     node = partial(_node, store)
     return {axis: (name, node(at)) for axis, (name, at) in names_beside(path, node).items()}
+
+
+def _array_beside(store: Store, path: str, name: str) -> zarr.Array[Any] | None:
+    """The array of that name in the nearest group of another one; None where there is none."""
+    nodes = (_node(store, at) for at in paths_beside(path, name))
+    return next((node for node in nodes if isinstance(node, zarr.Array)), None)
 
 
 def _node(store: Store, path: str) -> zarr.Array[Any] | zarr.Group | None:

@@ -51,6 +51,7 @@ def test_output_can_be_a_table_with_names():
         found.transform(x[list("dcba")])
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_tables_with_columns_in_another_order_or_of_other_names_are_refused(library):
     """Of libraries that are not of the extra test by make peers."""
