@@ -39,15 +39,21 @@ class Slabs:
         self._tried_bytes = tried_bytes
         self._reading = self._keeping = 0.0
         self._bytes = 0
-        self._found: dict[tuple[tuple[int, int], ...], NDArray[Any]] = {}
+        self._found: dict[tuple[tuple[int, int], ...], tuple[NDArray[Any], int]] = {}
         self._free: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._lock = threading.Lock()
 
-    def get(self, region: Region) -> NDArray[Any] | None:
+    def get(self, region: Region) -> tuple[NDArray[Any], int] | None:
+        """The values of a region, and how many absent chunks were met when they were read; None if they are not kept."""
         return self._found.get(_key(region))
 
-    def keep(self, region: Region, values: NDArray[Any], read_seconds: float) -> NDArray[Any]:
-        """Keep a copy of values that took `read_seconds` to read, and return it; or return the values, without keeping them."""
+    def keep(self, region: Region, values: NDArray[Any], read_seconds: float, absent_chunks: int = 0) -> NDArray[Any]:
+        """Keep a copy of values that took `read_seconds` to read, and return it; or return the values, without keeping them.
+
+        Parameters
+        ----------
+        absent_chunks : how many were met: they belong to what each pass counts, whether it reads them or not
+        """
         if self._bytes > self._tried_bytes and self._keeping > self._reading:
             return values
         began, size = time.perf_counter(), -(-values.nbytes // 64) * 64
@@ -58,7 +64,7 @@ class Slabs:
         order = "F" if values.flags.f_contiguous and not values.flags.c_contiguous else "C"
         kept: NDArray[Any] = memory[: values.nbytes].view(values.dtype).reshape(values.shape, order=order)  # type: ignore[call-overload]
         kept[...] = values
-        self._found[_key(region)] = kept
+        self._found[_key(region)] = kept, absent_chunks
         with self._lock:
             self._bytes += values.nbytes
             self._reading += read_seconds
@@ -111,13 +117,16 @@ class _KeptReader(Reader):
         self._reader, self._slabs = reader, slabs
 
     def read(self, region: Region) -> NDArray[Any]:
-        kept = self._slabs.get(region)
-        if kept is None:
-            began = time.perf_counter()
+        found = self._slabs.get(region)
+        if found is not None:
+            kept, absent = found
+        else:
+            before, began = self._reader.absent_chunks, time.perf_counter()
             values = self._reader.read(region)
-            kept = self._slabs.keep(region, values, time.perf_counter() - began)
-            self.absent_chunks, self.retries = self._reader.absent_chunks, self._reader.retries
-            self.bytes_read = self._reader.bytes_read
+            absent = self._reader.absent_chunks - before
+            kept = self._slabs.keep(region, values, time.perf_counter() - began, absent)
+            self.retries, self.bytes_read = self._reader.retries, self._reader.bytes_read
+        self.absent_chunks += absent
         return kept
 
     def will_read(self, regions: Iterable[Region]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import PCA
+from dpca import PCA, KernelPCA
 from dpca.sources import open_source
 from dpca.sources.kept import KeptSource, Slabs
 from tests.commands.calls import dpca
@@ -82,3 +82,47 @@ def test_the_estimator_reads_a_store_once():
     with h5py.File("x.h5", "w") as file:
         file.create_dataset("x", data=X, chunks=(20, 1000), compression="gzip")
         np.testing.assert_array_equal(PCA(3).fit(file["x"]).components_, fit.components_)
+
+
+def test_absent_chunks_are_counted_each_time_that_a_region_is_lent():
+    zarr.create_array("x.zarr", shape=(20, 4000), chunks=(20, 1000), dtype="f4")[:, 2000:] = X[:, :2000]
+    source, regions = KeptSource(open_source("x.zarr")), [np.s_[0:20, 0:3000], np.s_[0:20, 3000:4000]]
+    for _ in range(2):
+        with source.open() as reader:
+            for region in regions:
+                reader.read(region)
+            assert reader.absent_chunks == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "tall"), [("zarr", False), ("zarr", True), ("hdf5", False)])
+def test_chunks_that_were_never_written_are_counted_whichever_passes_read_them(kind, tall, monkeypatch):
+    """As many by each solver and precision, from memory as from files; a climb reads kept slabs again."""
+    n, d = (600, 40) if tall else (40, 600)
+    u, _, vt = np.linalg.svd(random_array(0, (n, d), "f8"), full_matrices=False)
+    x = (u * np.geomspace(1, 1e-9, len(vt))) @ vt  # single precision does not do
+    x[:20, 20:40] = 0
+    if kind == "zarr":
+        stored = zarr.create_array("x.zarr", shape=x.shape, dtype="f8", chunks=(20, 20), fill_value=0)
+        stored[...] = x
+    else:
+        stored = h5py.File("x.h5", "w").create_dataset("x", x.shape, "f8", chunks=(20, 20))
+        for rows in range(0, n, 20):
+            for columns in range(0, d, 20):
+                if (rows, columns) != (0, 20):
+                    stored[rows : rows + 20, columns : columns + 20] = x[rows : rows + 20, columns : columns + 20]
+    ways = [(solver, precision) for solver in ("auto", "gram_eigh", "block_krylov") for precision in ("auto", "double")]
+    for kept in (True, False):
+        if not kept:
+            monkeypatch.setattr("dpca.planning.search._keeping_data", lambda made, source: made)
+        for missing in ("error", "mean"):
+            for solver, precision in [*ways, ("tsqr", "double")]:
+                if solver == "block_krylov" and missing == "mean":
+                    continue
+                fitted = PCA(12, svd_solver=solver, precision=precision, missing=missing).fit(stored)
+                manifest = fitted._result.manifest
+                assert manifest["keeps_data"] == kept
+                assert (manifest["counts"]["absent_chunks"], solver, precision) == (1, solver, precision)
+            for precision in ("auto", "double"):
+                fitted = KernelPCA(5, precision=precision, missing=missing).fit(stored)
+                assert fitted._result.manifest["counts"]["absent_chunks"] == 1
