@@ -41,6 +41,7 @@ from dpca.system import durable
 from tests.commands.calls import dpca
 from tests.genotypes.cohorts import cohort, write_plink
 from tests.made import made
+from tests.sources.test_netcdf3 import netcdf3
 from tests.stores import random_array
 
 X = random_array(0, (6, 40), "f8")
@@ -1176,6 +1177,7 @@ def inputs_of_every_kind():
     zarr.create_group("x.zarr").create_array("x", data=X)
     with h5py.File("x.h5", "w") as file:
         file["x"] = X
+    netcdf3("x.nc", 1, {"time": None, "x": 40}, {"x": (("time", "x"), X, {})}, len(X))
     Path("names.txt").write_text("".join(f"{row}\n" for row in "abcdef"))
     Path("table.csv").write_text("id,value\n" + "".join(f"{row},{at}\n" for at, row in enumerate("abcdef")))
     Path("samples.txt").write_text("0\n1\n2\n3\n")
@@ -1192,6 +1194,7 @@ BED = ("input.uri=g.bed", "preprocess={scale: {binomial: plink2}}")
 NAMED: dict[str, tuple[str, ...]] = {
     "x.npy": (),
     "x.h5": ("input.uri=x.h5",),
+    "x.nc": ("input.uri=x.nc",),
     "x.zarr/zarr.json": ("input={uri: x.zarr, array: x}",),
     "x.zarr/x/zarr.json": ("input={uri: x.zarr, array: x}",),
     "x.zarr/x/c/0/0": ("input={uri: x.zarr, array: x}",),

@@ -27,7 +27,19 @@ from dpca.units import by, describe_bytes, describe_memory, of_stored
 
 FORMAT_VERSION = 1
 SAMPLE_NAMES = frozenset(
-    {"sample", "samples", "time", "t", "subject", "subjects", "individual", "individuals", "participant", "patient"}
+    {
+        "sample",
+        "samples",
+        "time",
+        "time_counter",
+        "t",
+        "subject",
+        "subjects",
+        "individual",
+        "individuals",
+        "participant",
+        "patient",
+    }
     | {"snapshot", "snapshots", "observation", "observations", "obs", "obs_names", "member", "realization", "ensemble"}
 )
 MARKS_OF_MISSING = frozenset(

@@ -174,7 +174,7 @@ class Input(Section):
         Text | Annotated[list[Text], Field(min_length=1)],
         AfterValidator(_found),
         Field(
-            description="Zarr, HDF5, .npy, a VCF Zarr or a .bed of PLINK: a path, or any URL that zarr opens. Files that follow each other along the samples, "
+            description="Zarr, HDF5, netCDF, .npy, a VCF Zarr or a .bed of PLINK: a path, or any URL that zarr opens. Files that follow each other along the samples, "
             "such as one a year, are joined: a list of them, or a pattern, data/sst_*.nc, whose files are sorted by name, as text "
             "(sst_10 is before sst_9)."
         ),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
+from dpca.sources import netcdf3
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -47,7 +48,11 @@ __all__ = [
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
 _BED_MAGIC = b"\x6c\x1b"
-_CONVERT = {".npz": "numpy.load({!r})['NAME']", ".csv": "numpy.loadtxt({!r}, delimiter=',')"}
+_CONVERT = {
+    ".npz": "numpy.load({!r})['NAME']",
+    ".csv": "numpy.loadtxt({!r}, delimiter=',')",
+    ".mat": "scipy.io.loadmat({!r})['NAME']",
+}
 
 
 MOST_FILES = 100_000
@@ -154,18 +159,20 @@ def open_source(
 
         source: Source = open_zarr(uri, array, absent_chunks, storage_options, library, column, multiallelic)
         return _marked(source, missing_values, read_seconds)
-    if kind in ("npy", "bed"):
-        if array is not None:
-            raise InputError(
-                f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
-            )
-        if column is not None:
-            raise InputError(
-                f"{uri}: is no AnnData container, so no table has column {column!r}",
-                "Leave input.features out.",
-                key="input.features",
-            )
+    if kind in _ALONE and array is not None:
+        raise InputError(
+            f"{uri}: is itself an array, so it has no array {array!r}", "Leave input.array out.", key="input.array"
+        )
+    if kind != "hdf5" and column is not None:
+        raise InputError(
+            f"{uri}: is no AnnData container, so no table has column {column!r}",
+            "Leave input.features out.",
+            key="input.features",
+        )
+    if kind in _ALONE:
         return _marked(_ALONE[kind](uri), missing_values, read_seconds)
+    if kind == "netcdf3":
+        return _marked(netcdf3.Netcdf3Source(uri, array), missing_values, read_seconds)
     from dpca.sources.hdf5 import open_hdf5
 
     return _marked(open_hdf5(uri, array, absent_chunks, column), missing_values, read_seconds)
@@ -196,7 +203,7 @@ def _marked(source: Source, markers: Sequence[float], read_seconds: float) -> So
 
 
 def _kind(uri: str) -> str:
-    """The format at a path or URL: zarr, npy, bed or hdf5."""
+    """The format at a path or URL: zarr, npy, bed, netcdf3 or hdf5."""
     remote = "://" in uri
     if not remote and not os.path.exists(uri):
         for parent in Path(uri).parents:
@@ -235,19 +242,28 @@ def _kind(uri: str) -> str:
         return "npy"
     if head.startswith(_BED_MAGIC) or uri.endswith(".bed"):
         return "bed"
-    # A user block may precede the signature of HDF5, which is then at byte 512, 1024, ...
-    if head == _HDF5_MAGIC or uri.endswith((".h5", ".hdf5", ".nc")):
-        if head.startswith(b"CDF"):
-            raise InputError(f"{uri}: is a classic netCDF file", "Convert it: nccopy -k nc4 IN OUT.")
+    if head.startswith(netcdf3.MAGICS):
+        return "netcdf3"
+    if is_hdf5(uri, head) or uri.endswith((".h5", ".hdf5", ".nc")):
         return "hdf5"
     convert = _CONVERT.get(os.path.splitext(uri)[1])
     raise InputError(
-        f"{uri}: is neither Zarr nor HDF5 nor .npy nor .bed",
+        f"{uri}: is neither Zarr nor HDF5 nor netCDF nor .npy nor .bed",
         f"Convert it in Python: numpy.save('x.npy', {convert.format(uri)})."
         if convert
         else "Convert it to one of them.",
         key="input.uri",
     )
+
+
+def is_hdf5(path: str, head: bytes) -> bool:
+    """Whether a regular file that begins with `head` is HDF5, whose signature may also follow a block of another program's
+    own, as in .mat files of MATLAB 7.3 (HDF5 File Format Specification, "Superblock")."""
+    if head.startswith(_HDF5_MAGIC):
+        return True
+    import h5py
+
+    return bool(h5py.is_hdf5(path))
 
 
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -269,6 +285,8 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
         from dpca.sources.hdf5 import list_datasets
 
         arrays = list_datasets(uri)
+    elif kind == "netcdf3":
+        arrays = netcdf3.list_variables(uri)
     else:
         arrays = []
     return [

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpca.errors import InputError
-from dpca.sources.cf import described_by
+from dpca.sources.cf import described_by, text_of
 
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
 """Names of the axes of such a matrix: AnnData's own words for the labels along them."""
 _MATRIX = re.compile(r"(?P<root>|.*?/)(?:X|layers/[^/]+|(?P<raw>raw/)X)")
 _MATRICES = re.compile(r"(?P<root>|.*?/)(?:X|(?P<beside>layers|raw|obs|var|obsm|varm|obsp|varp|uns)/.*)")
 """What an AnnData container holds; all but X stands beside X."""
-_BOUNDS = re.compile(r"(.*)_(?:bnds|bounds|vertices)", re.IGNORECASE)
-"""Customary names of bounds of cells, where no coordinate says that they are its own."""
+_BOUNDS = re.compile(r"(?P<group>|.*/)(?:(?P<of>[^/]+)_(?:bnds|bounds|vertices)|bounds_(?P<name>[^/]+))", re.IGNORECASE)
+"""Customary names of bounds of cells, where no coordinate says that they are its own; bounds_lon of NEMO is of nav_lon."""
+_PLACES = re.compile(r"degrees?_?(north|east|n|e)", re.IGNORECASE)
+"""Units of latitudes and longitudes (CF conventions 1.11, sections 4.1 and 4.2)."""
 SPARSE = ("csr_matrix", "csc_matrix")
 """The encodings of sparse matrices: by rows, by columns."""
 CONTAINERS = ("anndata", "MuData")
@@ -113,21 +115,41 @@ def without_parts(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def beside_others(arrays: Mapping[str, Any], node: Callable[[str], Any]) -> set[str]:
     """Paths of the arrays that stand beside another one, and are not meant unless they are named.
 
-    These are bounds, coordinates and the like, by CF attributes of the other or by their names; and in an AnnData container
-    layers and raw beside its X, and all of obs, var, obsm, varm, obsp, varp and uns.
+    These are bounds, coordinates and the like, by CF attributes of the other, by their units or by their names; texts; and in
+    an AnnData container layers and raw beside its X, and all of obs, var, obsm, varm, obsp, varp and uns. Where nothing else
+    has two axes, coordinates and texts may be meant.
 
     Parameters
     ----------
     arrays, node : as for `chosen`
     """
     described = set[str]().union(*(described_by(getattr(item, "attrs", {})) for item in arrays.values()))
-    return {
+    of_x = {path for path in arrays if _beside_x(path, arrays, node)}
+    describing = {
         path
-        for path in arrays
-        if path.rpartition("/")[2] in described
-        or ((bounds := _BOUNDS.fullmatch(path)) is not None and bounds[1] in arrays)
-        or _beside_x(path, arrays, node)
+        for path, item in arrays.items()
+        if path.rpartition("/")[2] in described or _are_bounds(path, arrays) or _is_text(item) or _has_places(item)
     }
+    data = {path for path, item in arrays.items() if len(item.shape) > 1} - of_x - describing
+    return of_x | describing if data else of_x
+
+
+def _are_bounds(path: str, arrays: Mapping[str, Any]) -> bool:
+    """Whether an array is called as bounds of another one are."""
+    if (match := _BOUNDS.fullmatch(path)) is None:
+        return False
+    name = match["of"] or match["name"]
+    return any(f"{match['group']}{start}{name}" in arrays for start in ("", "nav_"))
+
+
+def _is_text(item: Any) -> bool:
+    return getattr(item.dtype, "kind", "") in "SUT"
+
+
+def _has_places(item: Any) -> bool:
+    """Whether the values of an array are latitudes or longitudes, by its units."""
+    units = text_of(getattr(item, "attrs", {}).get("units"))
+    return isinstance(units, str) and _PLACES.fullmatch(units) is not None
 
 
 def _beside_x(path: str, arrays: Mapping[str, Any], node: Callable[[str], Any]) -> bool:

@@ -16,8 +16,28 @@ from dpca.errors import InputError
 from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, Coordinate, Parts, Vector
 from dpca.sources.missing import EVERY, as_stored
 
+NETCDF_FILL: Mapping[str, float] = {
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+"""What netCDF stores where nothing was written and no _FillValue is given (netcdf.h, NC_FILL_...). Bytes are left out, since
+each may be a value of its own."""
 
-def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+
+def netcdf_fill(dtype: np.dtype[Any]) -> float | None:
+    """The fill value of netCDF for a type; None where it has none."""
+    return NETCDF_FILL.get(f"{dtype.kind}{dtype.itemsize}")
+
+
+def cf_attributes(
+    array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any], unwritten: float | None = None
+) -> dict[str, Any]:
     """Fields of a Layout that the attributes of an array determine.
 
     The CF conventions: scale_factor and add_offset (8.1), _FillValue, missing_value, valid_min, valid_max and
@@ -27,6 +47,8 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     Parameters
     ----------
     array : name of the array in error messages
+    unwritten : what stands where nothing was written; it marks missing values if it is the fill value of netCDF, and no
+        _FillValue is given (NetCDF Users Guide, "Fill values")
 
     Raises
     ------
@@ -36,6 +58,8 @@ def cf_attributes(array: str, attributes: Mapping[str, Any], dtype: np.dtype[Any
     given, units = _Attributes(array, attributes, dtype), text_of(attributes.get("units"))
     names = ("_FillValue", "missing_value")
     marks = [float(mark) for name in names for mark in given.as_meant(given.numbers(name))]
+    if unwritten is not None and unwritten == netcdf_fill(dtype) and names[0] not in attributes:
+        marks += map(float, given.as_meant(np.array([unwritten])))
     return {
         "dtype": given.meant,
         "stored_dtype": None if given.meant == dtype else dtype,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError
-from dpca.sources import list_arrays
+from dpca.sources import is_hdf5, list_arrays, netcdf3
 from dpca.sources.base import Source
 from dpca.sources.calendars import as_names
 from dpca.sources.columns import column_of, matched
@@ -180,8 +180,12 @@ def _open(place: Place, of: str) -> Vector:
         return Vector(
             uri, shape, dtype, lambda piece: np.load(uri, mmap_mode="r", allow_pickle=False)[piece], Parts.of(dtype)
         )
-    if head == b"\x89HDF\r\n\x1a\n":
-        from dpca.sources.hdf5 import read_vector
+    in_netcdf3 = head.startswith(netcdf3.MAGICS)
+    if in_netcdf3 or is_hdf5(uri, head):
+        if in_netcdf3:
+            read_vector = netcdf3.read_vector
+        else:
+            from dpca.sources.hdf5 import read_vector
 
         stored = None if array is None else read_vector(uri, array)
         if stored is None:

@@ -22,9 +22,19 @@ Region = tuple[slice, ...]
 LONG_RUN_BYTES = 2**16
 """Runs of this length are read by a call of their own; shorter ones are read together, and then copied into place."""
 TOGETHER_BYTES = 2**20
+SHORT_STEP_BYTES = 2**12
+"""Entries that lie no further apart are read with what is between them: the system reads pages of this size anyway."""
 
 
-def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, target: NDArray[Any], name: str) -> None:
+def read_block(
+    file: Any,
+    offset: int,
+    shape: Sequence[int],
+    region: Region,
+    target: NDArray[Any],
+    name: str,
+    step: int | None = None,
+) -> None:
     """Fill an array with a region of the C-ordered array in a file.
 
     Parameters
@@ -35,6 +45,8 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     region : the part of it to read
     target : array of the region's shape and the stored dtype, with any strides
     name : name of the file in error messages
+    step : bytes from an entry along the first axis to the next, where other values lie between, of an array of two axes or
+        more; None where there are none
 
     Raises
     ------
@@ -44,9 +56,14 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
     if not target.size:
         return
     strides = [math.prod(shape[axis + 1 :]) * target.itemsize for axis in range(len(shape))]
+    if step is not None:
+        strides[0] = step
+        if step <= SHORT_STEP_BYTES:
+            _read_with_gaps(file, offset, shape, strides, region, target, name)
+            return
     # Axes after `stored` are whole in the file, those after `placed` are also contiguous in the target.
-    stored = len(shape) - 1
-    while stored > 0 and region[stored] == slice(0, shape[stored]):
+    stored, first_whole = len(shape) - 1, 0 if step is None else 1
+    while stored > first_whole and region[stored] == slice(0, shape[stored]):
         stored -= 1
     placed = len(shape) - 1
     while placed > stored and target.strides[placed - 1] == target.strides[placed] * target.shape[placed]:
@@ -66,6 +83,26 @@ def read_block(file: Any, offset: int, shape: Sequence[int], region: Region, tar
             rows: NDArray[Any] = np.empty((min(step, len(block) - first), *block.shape[1:]), block.dtype)
             _fill(file, _bytes_of(rows), start + first * strides[last], name)
             block[first : first + len(rows)] = rows
+
+
+def _read_with_gaps(
+    file: Any,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    region: Region,
+    target: NDArray[Any],
+    name: str,
+) -> None:
+    """As `read_block`, of entries along the first axis that are read with what lies between them."""
+    entry = math.prod(shape[1:]) * target.itemsize
+    together = max(1, TOGETHER_BYTES // strides[0])
+    for first in range(0, len(target), together):
+        count = min(together, len(target) - first)
+        content: NDArray[Any] = np.empty((count - 1) * strides[0] + entry, np.uint8)
+        _fill(file, memoryview(content), offset + (region[0].start + first) * strides[0], name)  # type: ignore[arg-type]
+        entries: NDArray[Any] = np.ndarray((count, *shape[1:]), target.dtype, content, strides=strides)
+        target[first : first + count] = entries[(slice(None), *region[1:])]
 
 
 def _bytes_of(block: NDArray[Any]) -> memoryview:

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from dpca.sources import open_source
+from tests.sources.test_netcdf3 import netcdf3
 from tests.stores import random_array
 
 X = random_array(0, (12, 40), "f4")
@@ -36,6 +37,10 @@ def rewritten(kind):
     if kind == "npy":
         np.save("d/x.npy", X)
         return open_source("d/x.npy"), lambda: np.save("d/x.npy", X + 1)
+    if kind == "netcdf classic":
+        what = ("d/x.nc", 1, {"t": None, "x": 40})
+        netcdf3(*what, {"x": (("t", "x"), X, {})}, len(X))
+        return open_source("d/x.nc"), lambda: netcdf3(*what, {"x": (("t", "x"), X + 1, {})}, len(X))
     with h5py.File("d/x.h5", "w") as file:
         file.create_dataset("x", data=X, chunks=(12, 10))
     if kind == "hdf5, virtual":
@@ -51,7 +56,9 @@ def rewritten(kind):
     return open_source("d/v.h5" if "virtual" in kind else "d/x.h5"), write
 
 
-@pytest.mark.parametrize("kind", ["zarr", "zarr, sharded", "zarr, zip", "npy", "hdf5", "hdf5, virtual"])
+@pytest.mark.parametrize(
+    "kind", ["zarr", "zarr, sharded", "zarr, zip", "npy", "netcdf classic", "hdf5", "hdf5, virtual"]
+)
 def test_the_state_of_a_region_changes_when_it_is_rewritten(kind):
     source, write = rewritten(kind)
     before, beside = source.state(CHANGED), source.state(OTHER)
