@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import h5py
 import hdf5plugin  # noqa: F401  registers its filters with HDF5
+import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
@@ -37,44 +38,59 @@ _NETCDF_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
 class _Hdf5Reader(Reader):
-    def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool) -> None:
+    def __init__(self, layout: Layout, dataset: h5py.Dataset, fill: bool, beyond: NDArray[Any] | None) -> None:
         super().__init__(layout)
+        self._beyond = beyond
         self.dataset, self._fill, self._part = dataset, fill, Buffer()
         self._incomplete = _absent(dataset) > 0
         self._decoded = DecodedChunks.of(dataset)
         self._checks = Checks(dataset)
 
     def _read(self, region: Region) -> NDArray[Any]:
-        if self._incomplete:
-            self._count_absent(region)
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
-        if not out.size:
-            return out
+        stored = self._stored(region)
+        if stored != region:
+            out[...] = self._beyond
+        if all(piece.start < piece.stop for piece in stored):
+            self._read_stored(stored, region, out)
+        return out
+
+    def _stored(self, region: Region) -> Region:
+        """The part of a region that the dataset has: a netCDF variable may be shorter than its unlimited dimension."""
+        return tuple(
+            slice(min(piece.start, length), min(piece.stop, length))
+            for piece, length in zip(region, self.dataset.shape, strict=True)
+        )
+
+    def _read_stored(self, stored: Region, region: Region, out: NDArray[Any]) -> None:
+        """Read the part of a region that the dataset has, to its place in the array of the whole region."""
+        if self._incomplete:
+            self._count_absent(stored)
         if self._decoded is not None:
-            self._read_decoded(self._decoded, region, out)
-            return out
-        self._checks.check(region)
+            self._read_decoded(self._decoded, stored, region, out)
+            return
+        self._checks.check(stored)
         if _scattered(self.layout, out.shape):
-            for _, piece in self._chunks_in(region):
+            for _, piece in self._chunks_in(stored):
                 part = self._part.view([p.stop - p.start for p in piece], self.layout.in_storage)
                 self.dataset.read_direct(part, source_sel=piece)
                 out[within(piece, region)] = part
-            return out
-        for piece in self._calls(region) if self.dataset.chunks else [region]:
+            return
+        for piece in self._calls(stored) if self.dataset.chunks else [stored]:
             self.dataset.read_direct(out, source_sel=piece, dest_sel=within(piece, region))
-        return out
 
     def expect(self, region: Region) -> None:
-        if self._decoded is not None:
-            for index, _ in self._chunks_in(region):
+        stored = self._stored(region)
+        if self._decoded is not None and all(piece.start < piece.stop for piece in stored):
+            for index, _ in self._chunks_in(stored):
                 self._decoded.expect(self._corner(index))
 
     def _corner(self, index: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(number * length for number, length in zip(index, self.layout.chunk_shape, strict=True))
 
-    def _read_decoded(self, chunks: DecodedChunks, region: Region, out: NDArray[Any]) -> None:
+    def _read_decoded(self, chunks: DecodedChunks, stored: Region, region: Region, out: NDArray[Any]) -> None:
         """Read chunk by chunk, and decode without HDF5's lock."""
-        for index, piece in self._chunks_in(region):
+        for index, piece in self._chunks_in(stored):
             target = out[within(piece, region)]
             corner = self._corner(index)
             if not chunks.read(corner, shifted(piece, corner), target):
@@ -148,7 +164,7 @@ class Hdf5Source(Source):
             dataset = file[self._array]
             self._behind = files_behind(dataset)
             self._check_inside(dataset)
-            self.layout = self._describe(dataset)
+            self.layout = self._describe(dataset, _netcdf_shape(dataset))
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Hdf5Source:
@@ -157,7 +173,7 @@ class Hdf5Source(Source):
         source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
         source._open = dataset
         source._behind = files_behind(dataset)
-        source.layout = source._describe(dataset)
+        source.layout = source._describe(dataset, dataset.shape)
         return source
 
     def _check_inside(self, dataset: h5py.Dataset) -> None:
@@ -180,21 +196,43 @@ class Hdf5Source(Source):
                     key="input.uri",
                 )
 
-    def _describe(self, dataset: h5py.Dataset) -> Layout:
+    def _describe(self, dataset: h5py.Dataset, shape: tuple[int, ...]) -> Layout:
+        """The layout of a dataset, as an array of a shape that may be longer: what is beyond the dataset is missing.
+
+        Raises
+        ------
+        InputError
+            When its values are of a type that PCA is not defined for, or none of that type marks a missing value.
+        """
         name = f"{self._path}:{dataset.name.lstrip('/')}"
         check_dtype(name, dataset.dtype)
         chunks, divisible, codec = dataset.chunks, _divisible(dataset), _filters(dataset)
         if dataset.is_virtual:
             chunks, codec = _chunks_behind(dataset)
-        return Layout(
+        layout = Layout(
             name,
-            dataset.shape,
+            shape,
             chunks=chunks or (1,) * dataset.ndim,
             divisible=divisible,
             codec=codec,
             dims=tuple(_dimension(dataset, axis) for axis in range(dataset.ndim)),
-            **cf_attributes(name, dataset.attrs, dataset.dtype),
+            **cf_attributes(name, dataset.attrs, dataset.dtype, dataset.fillvalue),
         )
+        if shape == dataset.shape:
+            return layout
+        there = [
+            f"{length:,} of the {whole:,} entries along its unlimited dimension {layout.dims[axis] or axis!r}"
+            for axis, (length, whole) in enumerate(zip(dataset.shape, shape, strict=True))
+            if length < whole
+        ]
+        holds = f"it holds {' and '.join(there)}"
+        if _missing(layout) is None:
+            raise InputError(
+                f"{name}: {holds}, and has no _FillValue, so that nothing of type {dataset.dtype} can stand for the others",
+                "Write the others, or give it a _FillValue.",
+                key="input.array",
+            )
+        return replace(layout, remarks=(f"{holds}, and the others are missing",))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": None}
@@ -214,10 +252,13 @@ class Hdf5Source(Source):
     @contextmanager
     def open(self) -> Iterator[Reader]:
         if self._open is not None:
-            yield _Hdf5Reader(self.layout, self._open, self._fill)
+            yield self._reader(self._open)
             return
         with _opened(self._path) as file:
-            yield _Hdf5Reader(self.layout, file[self._array], self._fill)
+            yield self._reader(file[self._array])
+
+    def _reader(self, dataset: h5py.Dataset) -> Reader:
+        return _Hdf5Reader(self.layout, dataset, self._fill, _missing(self.layout))
 
     def beside(self, name: str) -> Source:
         with self.open() as reader:
@@ -241,6 +282,39 @@ class Hdf5Source(Source):
 
     def state(self, region: Region) -> str | None:
         return ", ".join(map(file_state, (self._path, *self._behind)))
+
+
+def _netcdf_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
+    """The shape of a netCDF variable, which along an unlimited dimension is that of the longest variable there.
+
+    Source: NetCDF-4 format specification, "Dimensions" (appendix of the NetCDF Users Guide).
+    """
+    shape: list[int] = list(dataset.shape)
+    for axis, most in enumerate(dataset.maxshape):
+        scales = dataset.dims[axis]
+        if most is None and len(scales) and scales[0].maxshape == (None,):
+            along = [(scales[0], 0), *_users(scales[0])]
+            shape[axis] = max(shape[axis], *(one.shape[number] for one, number in along))
+    return tuple(shape)
+
+
+def _users(scale: h5py.Dataset) -> Iterator[tuple[h5py.Dataset, int]]:
+    """The datasets that a dimension scale is attached to, and the axis of each."""
+    for reference, axis in scale.attrs.get("REFERENCE_LIST", ()):
+        user = scale.file[reference] if reference else None
+        if isinstance(user, h5py.Dataset) and 0 <= axis < user.ndim:
+            yield user, int(axis)
+
+
+def _missing(layout: Layout) -> NDArray[Any] | None:
+    """A missing value as it would be in storage; None where no value marks one."""
+    if layout.dtype.kind == "f":
+        return np.array(np.nan, layout.dtype)
+    limits = np.iinfo(layout.dtype) if layout.dtype.kind in "iu" else None
+    for mark in layout.missing_values:
+        if limits is not None and limits.min <= mark <= limits.max and mark == int(mark):
+            return np.array(int(mark), layout.dtype).view(layout.in_storage)
+    return None
 
 
 def _scattered(layout: Layout, shape: Sequence[int]) -> bool:

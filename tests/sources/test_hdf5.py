@@ -1,10 +1,17 @@
+import random
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
 
+from dpca import PCA
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources import as_source, open_source
+from dpca.sources.cf import netcdf_fill
+from tests.commands.calls import dpca
 from tests.sources.test_zarr_array import whole
+from tests.stores import random_array
 
 
 @pytest.fixture
@@ -166,3 +173,78 @@ def test_compressed_names_of_any_length_are_read():
         file["x"].dims[1].attach_scale(file["gene"])
     with open_source("n.h5", "x").open() as reader:
         assert list(reader.coordinate(1).values[40:60]) == names[40:60]
+
+
+def shorter(**how):
+    """A netCDF-4 file whose variable v ends after 10 of 15 times; its values, with NaN for the others."""
+    values = np.arange(60).reshape(10, 6)
+    with h5py.File("x.nc", "w") as file:
+        file.create_dataset("time", data=np.arange(15.0), maxshape=(None,), chunks=(8,))
+        file["time"].attrs["units"] = "days since 2000-01-01"
+        file["time"].make_scale("time")
+        attributes = how.pop("attributes", {})
+        for name, length in (("v", 10), ("w", 15)):
+            file.create_dataset(name, (length, 6), maxshape=(None, 6), **{"dtype": "f4", "chunks": (4, 5), **how})
+            file[name].dims[0].attach_scale(file["time"])
+            file[name].attrs.update(attributes)
+        file["v"][...] = values
+    return np.concatenate([values, np.full((5, 6), np.nan)])
+
+
+SHORTER = {
+    "not compressed": {},
+    "gzip": {"compression": "gzip"},
+    "scattered": {"chunks": (15, 1)},
+    "integers": {"dtype": "i2", "attributes": {"_FillValue": np.int16(-5)}},
+    "integers that netCDF fills": {"dtype": "i4", "fillvalue": -2147483647},
+    "packed": {"dtype": "i2", "attributes": {"_FillValue": np.int16(-5), "scale_factor": 1.0}},
+}
+
+
+@pytest.mark.parametrize("how", SHORTER)
+def test_a_variable_has_the_length_of_its_unlimited_dimension_and_what_is_beyond_is_missing(how):
+    expected, draw = shorter(**SHORTER[how]), random.Random(0)
+    source = open_source("x.nc", "v")
+    assert source.layout.shape == (15, 6)
+    with source.open() as reader:
+        np.testing.assert_array_equal(reader.coordinate(0).values[...], np.arange(15))
+        for _ in range(20):
+            region = tuple(slice(*sorted((draw.randint(0, n), draw.randint(0, n)))) for n in (15, 6))
+            reader.will_read([region])
+            found = reader.read(region).astype("f8")
+            found[source.layout.marked(found)] = np.nan
+            np.testing.assert_array_equal(found, expected[region])
+
+
+def test_a_variable_is_refused_where_nothing_can_stand_for_what_is_beyond_it(capsys):
+    shorter(dtype="i2")
+    with pytest.raises(
+        InputError, match=r"x\.nc:v: it holds 10 of the 15 entries along its unlimited dimension 'time', and"
+    ):
+        open_source("x.nc", "v")
+    expected = shorter()
+    assert dpca("inspect", "x.nc", "--array", "v") == 0
+    assert "it holds 10 of the 15 entries" in capsys.readouterr().out
+    Path("c.yaml").write_text("input: {uri: x.nc, array: v}\nmodel: {n_components: 2}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") != 0
+    assert "missing" in capsys.readouterr().err
+    # A dataset in Python is as long as it says.
+    with h5py.File("x.nc") as file:
+        np.testing.assert_array_equal(whole(as_source(file["v"]))[0], expected[:10])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i4"])
+def test_chunks_that_netcdf_never_wrote_are_missing(dtype, capsys):
+    """Where a file names no _FillValue, netCDF sets the fill value of HDF5 to its own (netcdf.h)."""
+    with h5py.File("x.nc", "w") as file:
+        data = file.create_dataset("v", (6, 40), dtype, chunks=(6, 20), fillvalue=netcdf_fill(np.dtype(dtype)))
+        data[:, :20] = random_array(0, (6, 20), dtype)
+        file["w"], file["w"].attrs["_FillValue"] = data[...], np.array([-9], dtype)
+    layout = open_source("x.nc", "v").layout
+    assert layout.marked(whole(open_source("x.nc", "v"))[0]).sum() == 120
+    assert not open_source("x.nc", "w").layout.marked(whole(open_source("x.nc", "w"))[0]).any()
+    Path("c.yaml").write_text("input: {uri: x.nc, array: v}\nmodel: {n_components: 2}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 2
+    assert "120 missing values" in capsys.readouterr().err
+    assert dpca("run", "c.yaml", "--overwrite", "--set", "preprocess.missing=mean") == 0
+    assert PCA.load("r").explained_variance_[0] < 1e6
