@@ -281,8 +281,11 @@ class Distributed(TaskExecutor):
     def _explained(self, error: BaseException) -> BaseException:
         """The error to raise for what a task has raised, or Dask in its place: those about files are made by the task."""
         name = type(error).__name__  # not all of Dask's classes are public
-        if isinstance(error, DpcaError):
-            return error
+        cause: BaseException | None = error
+        while cause is not None:  # Dask hides what a value says that can't be sent
+            if isinstance(cause, DpcaError):
+                return cause
+            cause = cause.__cause__ or cause.__context__
         if self.client.status != "running":
             return self._lost(error)
         if isinstance(error, CancelledError):

@@ -159,6 +159,8 @@ class Hdf5Source(Source):
     def __init__(self, path: str | Path, array: str | None = None, absent_chunks: str = "fill") -> None:
         self._path, self._fill = os.fspath(path), absent_chunks == "fill"
         self._open: h5py.Dataset | None = None
+        self._alone = ""
+        """The driver of a file that only this process can read."""
         with _opened(self._path) as file:
             self._array = _find(self._path, file, array)
             dataset = file[self._array]
@@ -168,10 +170,13 @@ class Hdf5Source(Source):
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> Hdf5Source:
-        """The source of a dataset that is already open; within this process that one is used."""
+        """The source of a dataset that is already open; within this process that one is used.
+
+        Other processes open its file by name, unless no file has this name and these bytes: then only this process reads it.
+        """
         source = object.__new__(cls)
         source._path, source._array, source._fill = dataset.file.filename, dataset.name, True
-        source._open = dataset
+        source._open, source._alone = dataset, "" if _has_file(dataset.file) else dataset.file.driver
         source._behind = files_behind(dataset)
         source.layout = source._describe(dataset, dataset.shape)
         return source
@@ -205,6 +210,14 @@ class Hdf5Source(Source):
             When its values are of a type that PCA is not defined for, or none of that type marks a missing value.
         """
         name = f"{self._path}:{dataset.name.lstrip('/')}"
+        if self._alone:
+            name = f"the h5py dataset {dataset.name}"
+        if dataset.shape is None:
+            raise InputError(
+                f"{name}: is an empty dataset (h5py.Empty), without any axis",
+                "PCA needs samples and features: name another one.",
+                key="input.array",
+            )
         check_dtype(name, dataset.dtype)
         chunks, divisible, codec = dataset.chunks, _divisible(dataset), _filters(dataset)
         if dataset.is_virtual:
@@ -235,6 +248,11 @@ class Hdf5Source(Source):
         return replace(layout, remarks=(f"{holds}, and the others are missing",))
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._alone:
+            raise InputError(
+                f"{self.layout.name}: its file is open in this process alone (driver {self._alone}), and workers can't open it",
+                "Write it to a file, open that with h5py.File(path), and fit its dataset; or fit without a client.",
+            )
         return {**self.__dict__, "_open": None}
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
@@ -272,16 +290,23 @@ class Hdf5Source(Source):
 
     @property
     def place(self) -> tuple[str, str | None] | None:
-        # The file of an open dataset may be in memory.
-        return (os.path.abspath(self._path), self._array.lstrip("/")) if os.path.isfile(self._path) else None
+        return None if self._alone else (os.path.abspath(self._path), self._array.lstrip("/"))
 
     def fingerprint(self) -> dict[str, Any]:
+        if self._alone:
+            return {"kind": "h5py", "array": self._array.strip("/"), "shape": list(self.layout.shape)}
         facts = {"kind": "hdf5", "uri": self._path, "array": self._array.strip("/"), **file_facts(self._path)}
         others = {path: file_facts(path) for path in self._behind if os.path.exists(path)}
         return {**facts, "files": others} if others else facts
 
     def state(self, region: Region) -> str | None:
-        return ", ".join(map(file_state, (self._path, *self._behind)))
+        return None if self._alone else ", ".join(map(file_state, (self._path, *self._behind)))
+
+
+def _has_file(file: h5py.File) -> bool:
+    """Whether a regular file has the name and the bytes of an open HDF5 file, which may be in memory or in several files."""
+    plain = file.driver in ("sec2", "stdio", "direct") or (file.driver == "core" and file.mode == "r")
+    return plain and os.path.isfile(file.filename)
 
 
 def _netcdf_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
@@ -289,8 +314,8 @@ def _netcdf_shape(dataset: h5py.Dataset) -> tuple[int, ...]:
 
     Source: NetCDF-4 format specification, "Dimensions" (appendix of the NetCDF Users Guide).
     """
-    shape: list[int] = list(dataset.shape)
-    for axis, most in enumerate(dataset.maxshape):
+    shape: list[int] = list(dataset.shape or ())
+    for axis, most in enumerate(dataset.maxshape or ()):
         scales = dataset.dims[axis]
         if most is None and len(scales) and scales[0].maxshape == (None,):
             along = [(scales[0], 0), *_users(scales[0])]
@@ -388,7 +413,8 @@ def _sparse(group: h5py.Group, matrix: Sparse, source: Callable[[str], Hdf5Sourc
                 f"{name}: is no sparse matrix: it has no array {part}", "Write it again.", key="input.array"
             )
     found = names_beside(group.name, node).items()
-    names = {axis: (dim, partial(_labels, path, at)) for axis, (dim, at) in found if node(at) is not None}
+    labels = partial(_labels, path) if _has_file(group.file) else partial(_labels_of, node)
+    names = {axis: (dim, partial(labels, at)) for axis, (dim, at) in found if node(at) is not None}
     return SparseSource(name, matrix, map(source, PARTS), names)
 
 
@@ -412,12 +438,17 @@ def _node(group: h5py.Group, path: str) -> Any:
 def _labels(path: str, array: str) -> Vector | None:
     """Labels along an axis; None where they are neither text nor numbers, or lie in other files."""
     with _opened(path) as file:
-        dataset = _node(file, array)
-        if not isinstance(dataset, h5py.Dataset):
-            return None
-        if not _is_readable(dataset):
+        if _labels_of(partial(_node, file), array) is None:
             return None
     return read_vector(path, array)
+
+
+def _labels_of(node: Callable[[str], Any], array: str) -> Vector | None:
+    """As `_labels`, of a file that is open."""
+    dataset = node(array)
+    if not isinstance(dataset, h5py.Dataset) or not _is_readable(dataset):
+        return None
+    return _vector_of(dataset, f"{dataset.file.filename}:{array}")
 
 
 def arrays_of(file: h5py.File) -> dict[str, h5py.Dataset | Sparse]:
@@ -642,6 +673,8 @@ def read_vector(path: str, array: str) -> Vector | None:
             return None
         if not os.path.samefile(dataset.file.filename, path) or _elsewhere(dataset):
             raise ValueError("its values lie in another file")
+        if dataset.shape is None:
+            raise ValueError("it is empty (h5py.Empty)")
         described = _vector_of(dataset, f"{path}:{array}")
 
     def read(piece: slice) -> Any:
@@ -659,7 +692,9 @@ def _beside(dataset: h5py.Dataset, name: str) -> h5py.Dataset | None:
 
 def _is_readable(dataset: h5py.Dataset) -> bool:
     """Whether values are numbers or text."""
-    return h5py.check_string_dtype(dataset.dtype) is not None or dataset.dtype.kind in "biuf"
+    return dataset.shape is not None and (
+        h5py.check_string_dtype(dataset.dtype) is not None or dataset.dtype.kind in "biuf"
+    )
 
 
 def _elsewhere(dataset: h5py.Dataset) -> bool:

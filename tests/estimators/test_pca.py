@@ -1,3 +1,4 @@
+import io
 import math
 import pickle
 import warnings
@@ -246,6 +247,8 @@ def test_it_runs_on_the_active_client_and_on_a_given_one(cluster, tmp_path):
             PCA(3, client=client, store=tmp_path / "kept.zarr").fit(x),
         ):
             np.testing.assert_allclose(np.asarray(fitted.components_), expected.components_, atol=1e-12)
+        with h5py.File(io.BytesIO(), "w") as file, pytest.raises(InputError, match="open in this process alone"):
+            PCA(3).fit(file.create_dataset("x", data=x))
     (place,) = (tmp_path / "kept.zarr").iterdir()
     assert zarr.open_array(place / "result.zarr" / "components", mode="r").shape == (3, 400)
 

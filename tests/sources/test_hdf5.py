@@ -1,11 +1,17 @@
+import io
+import pickle
 import random
 from pathlib import Path
 
+import anndata
+import fsspec
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 
-from dpca import PCA
+from dpca import PCA, KernelPCA
 from dpca.errors import DataError, InputError, StorageError
 from dpca.sources import as_source, open_source
 from dpca.sources.cf import netcdf_fill
@@ -248,3 +254,64 @@ def test_chunks_that_netcdf_never_wrote_are_missing(dtype, capsys):
     assert "120 missing values" in capsys.readouterr().err
     assert dpca("run", "c.yaml", "--overwrite", "--set", "preprocess.missing=mean") == 0
     assert PCA.load("r").explained_variance_[0] < 1e6
+
+
+X = random_array(0, (8, 300), "f8")
+WITHOUT_A_FILE = {
+    "in memory": lambda: h5py.File(io.BytesIO(), "w"),
+    "by the driver core": lambda: h5py.File("x.h5", "w", driver="core", backing_store=False),
+    "of another file's name": lambda: (Path("x.h5").write_bytes(b"mine"), h5py.File("x.h5", "w", driver="core", backing_store=False))[1],
+    "of fsspec": lambda: h5py.File(fsspec.open("memory://x.h5", "wb+").open(), "w"),
+    "in parts": lambda: h5py.File("x%d.h5", "w", driver="family", memb_size=4096),
+    "in two": lambda: h5py.File("x", "w", driver="split"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WITHOUT_A_FILE)
+@pytest.mark.parametrize("filters", [{}, {"chunks": (8, 100), "compression": "gzip"}])
+def test_an_open_dataset_needs_no_file_of_its_name(how, filters):
+    with WITHOUT_A_FILE[how]() as file:
+        dataset = file.create_dataset("x", data=X, **filters)
+        np.testing.assert_array_equal(whole(as_source(dataset))[0], X)
+        fitted = PCA(2).fit(dataset)
+        np.testing.assert_allclose(fitted.transform(dataset), PCA(2).fit_transform(X), atol=1e-8)
+        np.testing.assert_allclose(KernelPCA(2).fit(dataset).eigenvalues_[0], fitted.singular_values_[0] ** 2)
+        with pytest.raises(InputError, match=r"the h5py dataset /x: its file is open in this process alone"):
+            pickle.dumps(as_source(dataset))
+        fitted.save("r")
+    np.testing.assert_array_equal(PCA.load("r").singular_values_, fitted.singular_values_)
+
+
+def test_a_matrix_of_anndata_needs_no_file_either():
+    made = anndata.AnnData(scipy.sparse.csr_matrix(X), pd.DataFrame(index=[f"cell {number}" for number in range(8)]))
+    made.write_h5ad("x.h5ad")
+    with h5py.File(io.BytesIO(Path("x.h5ad").read_bytes())) as file, as_source(file["X"]).open() as reader:
+        assert reader.coordinate(0).values[1:2].tolist() == ["cell 1"]
+
+
+def test_an_empty_dataset_is_refused(capsys):
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = h5py.Empty("f4")
+        with pytest.raises(InputError, match=r"x\.h5:x: is an empty dataset \(h5py\.Empty\), without any axis"):
+            PCA(2).fit(file["x"])
+        file["y"] = X
+    assert dpca("inspect", "x.h5", "--array", "x") == 2
+    assert dpca("inspect", "x.h5") == 0
+    Path("c.yaml").write_text("input: {uri: x.h5}\nmodel: {labels: {uri: x.h5, array: x}}\noutput: {path: r}\n")
+    assert dpca("run", "c.yaml") == 2
+    assert "it is empty (h5py.Empty)" in capsys.readouterr().err
+
+
+def test_a_file_of_matlab_is_hdf5_behind_a_block_of_its_own(capsys):
+    with h5py.File("x.mat", "w", userblock_size=512) as file:
+        file["x"], file["names"] = X, np.arange(8.0)
+        file["x"].attrs["MATLAB_class"] = np.bytes_("double")
+    with open("x.mat", "r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Thu Nov 26".ljust(124) + b"\0\2IM")
+    assert dpca("inspect", "x.mat") == 0
+    assert "8 x 300 float64" in capsys.readouterr().out
+    Path("c.yaml").write_text(
+        "input: {uri: x.mat, array: x}\nmodel: {n_components: 2, labels: {uri: x.mat, array: names}}\noutput: {path: r}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    np.testing.assert_allclose(PCA.load("r").singular_values_, PCA(2).fit(X).singular_values_)
