@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.anndata_layout import beside_others, chosen
+from dpca.sources.auxiliary import Beside, auxiliaries_of
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
 from dpca.sources.cf import cf_attributes, coordinate_of, netcdf_fill
-from dpca.sources.coordinate import Coordinate, Parts, Vector, VectorTooLarge
+from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.runs import TOGETHER_BYTES, read_block
 from dpca.system import regular
@@ -203,9 +204,10 @@ def variables_of(path: str) -> dict[str, Variable]:
 
 
 class _Netcdf3Reader(Reader):
-    def __init__(self, layout: Layout, file: Any, path: str, variable: Variable, beside: dict[str, Variable]) -> None:
-        super().__init__(layout)
-        self._file, self._path, self._variable, self._beside = file, path, variable, beside
+    def __init__(self, source: Netcdf3Source, file: Any) -> None:
+        super().__init__(source.layout)
+        self._file, self._path, self._variable = file, source.path, source.variable
+        self._indexes, self._others = source.indexes, source.others
 
     def _read(self, region: Region) -> NDArray[Any]:
         out = self._buffer.view([piece.stop - piece.start for piece in region], self.layout.in_storage)
@@ -214,7 +216,7 @@ class _Netcdf3Reader(Reader):
 
     def coordinate(self, axis: int) -> Coordinate | None:
         dim = self._variable.dims[axis]
-        if (variable := self._beside.get(dim)) is None:
+        if (variable := self._indexes.get(dim)) is None:
             return None
         try:
             vector = _vector_of(self._path, variable, f"{self.layout.name}, coordinate {dim}")
@@ -222,6 +224,15 @@ class _Netcdf3Reader(Reader):
             self.left_out.append(str(cause))
             return None
         return coordinate_of(dim, vector, variable.attrs)
+
+    def auxiliaries(self) -> Sequence[Auxiliary]:
+        def beside(name: str) -> Beside | None:
+            if (variable := self._others.get(name)) is None:
+                return None
+            vector = _vector_of(self._path, variable, f"{self.layout.name}, coordinate {name}")
+            return Beside(variable.dims[: len(vector.shape)], vector, variable.attrs)
+
+        return list(auxiliaries_of(self.layout, [self._variable.attrs], beside, self.left_out))
 
 
 class Netcdf3Source(Source):
@@ -240,17 +251,20 @@ class Netcdf3Source(Source):
     """
 
     def __init__(self, path: str | Path, array: str | None = None) -> None:
-        self._path = os.fspath(path)
-        variables = variables_of(self._path)
-        self._array = chosen(self._path, variables, array, _no_node)
-        self._variable = variable = variables[self._array]
-        self._beside = {
+        self.path = os.fspath(path)
+        variables = variables_of(self.path)
+        self._array = chosen(self.path, variables, array, _no_node)
+        self.variable = variable = variables[self._array]
+        self.indexes = {
             dim: variables[dim] for dim in variable.dims if dim in variables and _is_coordinate(dim, variables[dim])
         }
         """The coordinates, by dimension."""
-        name = f"{self._path}:{self._array}"
+        said = str(variable.attrs.get("coordinates", "")).split()
+        self.others = {name: variables[name] for name in said if name in variables and name not in variable.dims}
+        """Those that are no index, by name."""
+        name = f"{self.path}:{self._array}"
         check_dtype(name, variable.dtype)
-        _check_whole(self._path, name, variable)
+        _check_whole(self.path, name, variable)
         self.layout = Layout(
             name,
             variable.shape,
@@ -261,25 +275,28 @@ class Netcdf3Source(Source):
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         slab = {"slab": size_of(shape, self.layout.dtype)}
-        return slab if self._variable.step is None else {**slab, "records that are read together": TOGETHER_BYTES}
+        return slab if self.variable.step is None else {**slab, "records that are read together": TOGETHER_BYTES}
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
-        with regular.opened(self._path) as file:
-            yield _Netcdf3Reader(self.layout, file, self._path, self._variable, self._beside)
+        with regular.opened(self.path) as file:
+            yield _Netcdf3Reader(self, file)
+
+    def beside(self, name: str) -> Source:
+        return Netcdf3Source(self.path, name)
 
     def stored_bytes(self) -> int | None:
         return self.layout.bytes
 
     @property
     def place(self) -> tuple[str, str | None] | None:
-        return os.path.abspath(self._path), self._array
+        return os.path.abspath(self.path), self._array
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"kind": "netcdf3", "uri": self._path, "array": self._array, **file_facts(self._path)}
+        return {"kind": "netcdf3", "uri": self.path, "array": self._array, **file_facts(self.path)}
 
     def state(self, region: Region) -> str | None:
-        return file_state(self._path)
+        return file_state(self.path)
 
 
 def _is_coordinate(dim: str, variable: Variable) -> bool:
@@ -336,12 +353,12 @@ def _vector_of(path: str, variable: Variable, name: str) -> Vector:
     length, text = math.prod(variable.shape[1:]), variable.dtype.kind == "S"
     dtype = np.dtype(f"U{max(1, length)}") if text else variable.dtype.newbyteorder("=")
     shape = variable.shape[:1] if text else variable.shape
-    parts = Parts.of(dtype)
+    parts = Parts.of_rows(dtype, shape)
     Vector.check(name, parts)
 
     def read(piece: slice) -> NDArray[Any]:
-        region = (piece, *(slice(0, size) for size in variable.shape[1:]))
-        stored: NDArray[Any] = np.empty((piece.stop - piece.start, *variable.shape[1:]), variable.dtype)
+        region = (piece, *(slice(0, size) for size in variable.shape[1:]))[: len(variable.shape)]
+        stored: NDArray[Any] = np.empty([part.stop - part.start for part in region], variable.dtype)
         with regular.opened(path) as file:
             variable.read(file, region, stored, name)
         if not text:

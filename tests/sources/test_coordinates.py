@@ -106,7 +106,8 @@ def written(data, path):
     if path.endswith(".zarr"):
         data.to_dataset().to_zarr(path, consolidated=False)
     else:
-        data.to_dataset().to_netcdf(path, engine="h5netcdf")
+        classic = path.endswith(".cdf")
+        data.to_dataset().to_netcdf(path, engine="scipy" if classic else "h5netcdf")
     return path
 
 
@@ -118,7 +119,7 @@ def config(path, uri, **more):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("ending", [".zarr", ".nc"])
+@pytest.mark.parametrize("ending", [".zarr", ".nc", ".cdf"])
 @pytest.mark.parametrize("kind", IN_FILES)
 def test_features_in_another_order_are_refused_of_files(kind, ending, capsys):
     if ending == ".nc" and kind == "bytes":
@@ -161,7 +162,7 @@ def test_names_of_characters_in_netcdf(index):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("ending", [".zarr", ".nc"])
+@pytest.mark.parametrize("ending", [".zarr", ".nc", ".cdf"])
 @pytest.mark.parametrize("kind", ["of each cell, no index", "of a grid, no index"])
 def test_results_of_commands_keep_them(kind, ending):
     data = KINDS[kind]().assign_coords(subject=("sample", [f"s{n}" for n in range(N)]))

@@ -61,12 +61,12 @@ def test_of_data_arrays(kind, stored):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", ["zarr2", "zarr3", "netcdf"])
+@pytest.mark.parametrize("form", ["zarr2", "zarr3", "netcdf", "netcdf classic"])
 def test_of_files(kind, form, capsys):
     data = KINDS[kind].to_dataset()
-    if form == "netcdf":
+    if form.startswith("netcdf"):
         uri = "x.nc"
-        data.to_netcdf(uri, engine="h5netcdf")
+        data.to_netcdf(uri, engine="h5netcdf" if form == "netcdf" else "scipy")
     else:
         uri = "x.zarr"
         data.to_zarr(uri, zarr_format=int(form[-1]), consolidated=False)

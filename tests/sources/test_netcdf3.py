@@ -175,9 +175,12 @@ def test_commands_take_a_file_as_xarray_does(version, capsys):
     keys = ("--set", "output.path=r", "--set", "preprocess.missing=mean", "--set", "model.n_components=3")
     assert dpca("plan", "c.yaml", *keys) == 0
     assert dpca("run", "c.yaml", *keys, "--set", "model.precision=double") == 0
-    fitted = PCA(3, samples_axis="time_counter", missing="mean", precision="double").fit(expected.tos)
+    assert "weights: sqrt_cos_lat" in text  # of nav_lat(y, x)
+    keys = {"missing": "mean", "weights": "sqrt_cos_lat", "precision": "double"}
+    fitted = PCA(3, samples_axis="time_counter", **keys).fit(expected.tos)
     found, of_xarray = PCA.load("r").to_xarray().load(), fitted.to_xarray()
-    np.testing.assert_array_equal(found.time_counter, expected.time_counter)
+    for name in ("time_counter", "time_centered", "nav_lat", "nav_lon"):
+        np.testing.assert_array_equal(found.coords[name], expected.coords[name])
     np.testing.assert_allclose(found.singular_values, of_xarray.singular_values, rtol=1e-6)
     np.testing.assert_allclose(found.components, of_xarray.components, atol=1e-5)
     assert dpca("transform", "r", "nemo.nc", "--out", "s.zarr") == 0
