@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 from dask._task_spec import DataNode
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from dpca.errors import DataError, DpcaError, InputError, NotSeenError, StorageError
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, describe, size_of, within
@@ -84,11 +85,11 @@ class _DaskReader(Reader):
                 slice(max(piece.start, at.start), min(piece.stop, at.stop))
                 for piece, at in zip(region, whole, strict=True)
             )
-            values[within(both, region)] = unmasked(block[within(both, whole)], self.layout.dtype)
+            values[within(both, region)] = unmasked(_dense(block, within(both, whole)), self.layout.dtype)
         return values
 
-    def _checked(self, block: Any, whole: Region) -> NDArray[Any]:
-        """A block, if it is what the array declares.
+    def _checked(self, block: Any, whole: Region) -> Any:
+        """A block, sparse or not, if it is what the array declares.
 
         Raises
         ------
@@ -96,14 +97,12 @@ class _DaskReader(Reader):
             When it is no array, has another shape, or a dtype whose values the declared one can't keep.
         """
         where, dtype = f"{self.layout.name}: the block of region {describe(whole)}", self._source.dtype
-        if not hasattr(block, "dtype") or hasattr(block, "toarray"):
+        if not hasattr(block, "dtype"):
             raise DataError(
-                f"{where} is a {type(block).__module__}.{type(block).__name__}, and no array of NumPy",
-                "Convert blocks: x.map_blocks(lambda block: block.toarray(), dtype=x.dtype, meta=numpy.empty((0, 0)))."
-                if hasattr(block, "toarray")
-                else "Have its function return arrays: numpy.asarray(...).",
+                f"{where} is a {type(block).__module__}.{type(block).__name__}, and no array of NumPy, nor a sparse one",
+                "Have its function return arrays: numpy.asarray(...).",
             )
-        values: NDArray[Any] = block if isinstance(block, np.ma.MaskedArray) else np.asarray(block)
+        values: Any = block if isinstance(block, np.ma.MaskedArray) or _is_sparse(block) else np.asarray(block)
         shape = tuple(piece.stop - piece.start for piece in whole)
         if values.shape != shape:
             raise DataError(
@@ -137,8 +136,25 @@ class _DaskReader(Reader):
         )
 
 
+def _is_sparse(block: Any) -> bool:
+    """Whether a block is a sparse matrix of SciPy, or a sparse array of the package sparse."""
+    return issparse(block) or type(block).__module__.split(".")[0] == "sparse"
+
+
+def _dense(block: Any, part: Region) -> NDArray[Any]:
+    """A part of a block, dense: of a sparse one that part alone."""
+    if not _is_sparse(block):
+        chosen: NDArray[Any] = block[part]
+        return chosen
+    whole = all(piece.stop - piece.start == length for piece, length in zip(part, block.shape, strict=True))
+    if not whole:
+        block = (block.tocsr() if issparse(block) else block)[part]
+    dense: NDArray[Any] = block.toarray() if issparse(block) else block.todense()
+    return dense
+
+
 class DaskSource(Source):
-    """A Dask array.
+    """A Dask array, of arrays of NumPy or of sparse blocks, which become dense one after the other.
 
     The graph is optimized once; each span has the part that its own blocks depend on, so that the data sent to a worker do
     not grow with the array. Blocks held by a cluster (`persist`) are passed to the span's task as inputs.
@@ -168,6 +184,7 @@ class DaskSource(Source):
         self.layout = Layout(name, array.shape, kept, array.chunks, dims=dims)
         self.coordinates, self.auxiliaries = coordinates, auxiliaries
         self._name, self._n_blocks = array.name, array.npartitions
+        self._sparse = _is_sparse(array._meta)
         self._ends = tuple(tuple(accumulate(sizes)) for sizes in array.chunks)
         self._graph, self._futures = graph_of(array, name)
         self._check_futures()
@@ -256,7 +273,13 @@ class DaskSource(Source):
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         # Dask computes blocks and joins them; intermediate values of the graph are not counted.
         size = size_of(shape, self.layout.dtype)
-        return {"slab": size, "blocks that Dask computes": size, "Dask's imports, shared by the tasks": IMPORTS_BYTES}
+        dense = {"a sparse block, made dense": size} if self._sparse else {}
+        return {
+            "slab": size,
+            "blocks that Dask computes": size,
+            **dense,
+            "Dask's imports, shared by the tasks": IMPORTS_BYTES,
+        }
 
     @contextmanager
     def open(self) -> Iterator[Reader]:

@@ -2,11 +2,13 @@ import pickle
 
 import dask
 import dask.array as da
+import h5py
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
-from dpca import PCA
+from dpca import PCA, KernelPCA
 from dpca.errors import DataError, InputError
 from dpca.slabs import make_plan
 from dpca.sources import as_source
@@ -73,7 +75,8 @@ BLOCKS = np.random.default_rng(0).normal(size=(2, 12, 50))
         (lambda block: block * 1j, "f8", "is of dtype complex128, but float64 is declared"),
         (lambda block: (block * 2**60).astype("i8"), "f8", "is of dtype int64, but float64 is declared"),
         (lambda block: (9 * block).astype("i4"), "f4", "is of dtype int32, but float32 is declared"),
-        (sparse.csr_array, "f8", r"is a scipy\.sparse\._csr\.csr_array, and no array"),
+        (lambda block: sparse.csr_array(block[:, :40]), "f8", r"has shape \(12, 40\), but \(12, 50\) is declared"),
+        (lambda block: sparse.csr_array(9 * block), "i4", "is of dtype float64, but int32 is declared"),
         (np.ndarray.tolist, "f8", r"is a builtins\.list, and no array"),
     ],
 )
@@ -88,6 +91,42 @@ def test_a_block_of_a_narrower_dtype_keeps_its_values(made, dtype):
     x = declared(lambda block: (9 * block).astype(made), dtype)
     found, expected = PCA(2).fit(x), PCA(2).fit(np.hstack([(9 * block).astype(made).astype(dtype) for block in BLOCKS]))
     np.testing.assert_array_equal(found.singular_values_, expected.singular_values_)
+
+
+SPARSE = sparse.random(60, 90, 0.1, random_state=0, format="csr")
+
+
+def in_blocks(kind, meta):
+    """`SPARSE` in blocks of a format, some of fewer samples and features, as `meta` declares them."""
+    dense = da.from_array(SPARSE.toarray(), chunks=((25, 20, 15), (50, 40)))
+    return dense.map_blocks(kind, dtype="f8", meta=meta)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix, sparse.coo_matrix])
+@pytest.mark.parametrize("meta", [np.empty((0, 0)), sparse.csr_matrix((0, 0))])
+def test_sparse_blocks_are_made_dense(kind, meta):
+    x, dense = in_blocks(kind, meta), SPARSE.toarray()
+    for model in (PCA(3, scale="std"), KernelPCA(3, kernel="rbf", gamma=0.1)):
+        found, expected = clone(model).fit(x), clone(model).fit(dense)
+        np.testing.assert_allclose(found.transform(x), expected.transform(dense), atol=1e-9)
+        if kind is not sparse.coo_matrix:  # of which SciPy takes no part
+            np.testing.assert_allclose(found.transform(x[5:33]), expected.transform(dense[5:33]), atol=1e-9)
+
+
+def test_a_part_of_a_sparse_block_is_read():
+    source = as_source(in_blocks(sparse.coo_matrix, np.empty((0, 0))))
+    with source.open() as reader:
+        for region in (np.s_[0:60, 0:90], np.s_[3:47, 10:70], np.s_[24:26, 49:51]):
+            np.testing.assert_array_equal(reader.read(region), SPARSE.toarray()[region])
+
+
+def test_the_lazy_matrix_of_anndata(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    anndata.AnnData(SPARSE.astype("f4")).write_h5ad(tmp_path / "a.h5ad")
+    with h5py.File(tmp_path / "a.h5ad") as file:
+        lazy = anndata.experimental.read_elem_lazy(file["X"], chunks=(16, 90))
+        found = PCA(3).fit(lazy)
+    np.testing.assert_allclose(found.singular_values_, PCA(3).fit(SPARSE.astype("f4").toarray()).singular_values_)
 
 
 def declared(make, dtype):
