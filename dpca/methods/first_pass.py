@@ -54,6 +54,8 @@ class Summary:
     """Where features are kept: their means and divisors; else of no features."""
     factors: BlockFactors = field(default_factory=lambda: BlockFactors(np.ones(1)))
     """What the features of each input are multiplied by."""
+    divided: bool = False
+    """Whether entries of K were divided by other numbers of features than the one of all: some pair of samples lacks some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,10 @@ class FirstPass:
                 one.tally.sketch -= mean_of(one.tally.sketch, self._shares)
             if weighted is not None:
                 one.scale(weighted.roots)
-        if rules.missing == "pairwise":
+        divided = rules.missing == "pairwise" and any(
+            isinstance(one.tally, FeatureTally) and one.tally.absent.any() for one in sums.sums
+        )
+        if divided:
             self._divide(sums, features)
         factors = BlockFactors(np.ones(len(data.groups)))
         if self._model.block_scaling != "none":
@@ -224,7 +229,7 @@ class FirstPass:
                 weigh(one, float(factor))
         total = sums.total()
         sketch = self._sketch(total)
-        if isinstance(total, Gram) and rules.missing == "pairwise":
+        if isinstance(total, Gram) and divided:
             total.semidefinite = False
         summary = Summary(
             exact=total.exact,
@@ -235,6 +240,7 @@ class FirstPass:
             sketch=sketch,
             product=self._image(total, sketch),
             factors=factors,
+            divided=divided,
         )
         return total, summary
 

@@ -171,7 +171,7 @@ def solve(stages: Stages, data: Dataset, model: Model, run_plan: RunPlan, compon
         power=power,
         missed=missed,
         expected=expected,
-        negative=factors.eigenvalues[factors.eigenvalues < 0] if rules.missing == "pairwise" else None,
+        negative=factors.eigenvalues[factors.eigenvalues < 0] if summary.divided else None,
     )
 
 

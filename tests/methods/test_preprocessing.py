@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.numerics.certificate import caveats
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources import as_source, open_source
@@ -304,9 +305,11 @@ def test_pairwise_divides_by_the_features_that_both_samples_have(n, d, scale, sh
     np.testing.assert_allclose(found.spectrum.eigenvalues[:k], values[:k], atol=1e-10 * values[0])
     assert found.counts["passes"] == 2
     pairs, beyond = found.certificate["pairwise"], values[values < -n * 2.3e-16 * values[0]]
-    assert pairs["dual"] is False
-    assert abs(pairs["negative_eigenvalues"] - len(beyond)) <= 1
-    np.testing.assert_allclose(pairs["most_negative_ratio"], -min(values[-1], 0) / values[0], atol=1e-12)
+    assert (pairs is None) == bool(here[:, ~np.isnan(mean)].all())
+    if pairs is not None:
+        assert pairs["dual"] is False
+        assert abs(pairs["negative_eigenvalues"] - len(beyond)) <= 1
+        np.testing.assert_allclose(pairs["most_negative_ratio"], -min(values[-1], 0) / values[0], atol=1e-12)
     if values[0] - values[1] > 1e-3 * values[0]:
         sign = np.sign(vectors[np.argmax(np.abs(vectors[:, 0])), 0])
         np.testing.assert_allclose(found.scores[:, 0], sign * vectors[:, 0] * np.sqrt(values[0]), atol=1e-9 * values[0])
@@ -320,6 +323,16 @@ def test_pairwise_without_missing_values_is_the_gram_matrix():
     pairs, plain = decompose_array(x, 5, rules=Rules(missing="pairwise")), decompose_array(x, 5)
     np.testing.assert_array_equal(pairs.outputs.array("gram")[...], plain.outputs.array("gram")[...])
     assert plain.certificate["pairwise"] is None
+
+
+def test_pairwise_of_complete_data_has_no_note_on_pairs():
+    """Neither where a feature that no sample has is left out: all that is used is there."""
+    x = np.random.default_rng(0).normal(size=(9, 300))
+    land = np.where(np.arange(300) < 20, np.nan, x)
+    for data, expected in ((x, None), (land, None), (np.where(np.eye(9, 300) > 0, np.nan, x), False)):
+        found = decompose_array(data, 5, rules=Rules(missing="pairwise")).certificate
+        assert (found["pairwise"] or {}).get("dual") is expected
+        assert any("K is the Gram matrix of no data" in one for one in caveats(found)) == (expected is False)
 
 
 def test_pairs_of_samples_without_a_feature_in_common():
