@@ -22,7 +22,7 @@ from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python, say
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
-from dpca.kernels.kernel import USES, Kernels
+from dpca.kernels.kernel import USES, Kernels, check_function
 from dpca.methods.against import PREIMAGE
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.kernel_decomposition import KernelDecomposition, decompose_kernels
@@ -279,6 +279,8 @@ class KernelPCA(Streaming):
         self._check_choices(choices if callable(self.kernel) else {**choices, "kernel": tuple(USES)})
         self._check_kinds()
         self._check_n_components(RULES)
+        if callable(self.kernel):
+            check_function(self._kernels().names[0], self.kernel, self.kernel_params or {})
         if self.fit_inverse_transform and self.kernel == "precomputed":
             raise ConfigError(
                 "Cannot fit_inverse_transform with a precomputed kernel: there are no samples to combine",

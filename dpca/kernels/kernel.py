@@ -57,6 +57,10 @@ INDEPENDENT = 1e-3
 SINGLE = 1e-12
 """Products with a larger relative error may be better in double precision."""
 ALONE, SATURATED, FLAT = 1e-3, 1e-6, 1e-9
+SQUARED_DISTANCES = "squared_distances"
+"""The parameter by which a function asks for distances."""
+OF_TWO_SAMPLES = "sklearn.metrics.pairwise"
+"""The module of functions of samples, which would take the Gram matrix for samples."""
 
 
 @dataclass(frozen=True)
@@ -398,11 +402,11 @@ class Kernel:
         arguments, gram = dict(self.params), inner.gram()
         if signs is not None:
             gram += signs * inner.errors(eps)
-        if "squared_distances" in inspect.signature(self.function).parameters:
+        if SQUARED_DISTANCES in parameters_of(self.function):
             distances = inner.squared_distances()
             if signs is not None:
                 distances -= signs * inner.errors_of_distances(eps)
-            arguments["squared_distances"] = np.maximum(distances, 0.0, out=distances)
+            arguments[SQUARED_DISTANCES] = np.maximum(distances, 0.0, out=distances)
         values = np.asarray(self.function(gram, **arguments))
         if values.dtype.kind not in "biuf":
             raise ConfigError(
@@ -509,6 +513,42 @@ def _change_of_cosine(inner: Inner, cosines: F64, norms: F64, error: F64, eps: f
         # Only the cosine of a sample that is exactly 0 has no error: it is 0.
         change[np.broadcast_to(np.expand_dims(zero, axis), change.shape)] = 0.0
     return np.minimum(change, 2.0)
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function, by name; none of one that does not say them."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def check_function(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Refuse a function that can't be called with the Gram matrix alone, such as one of two samples.
+
+    Raises
+    ------
+    ConfigError
+        Says how it is called.
+    """
+    asked = (SQUARED_DISTANCES,) if SQUARED_DISTANCES in parameters_of(function) else ()
+    try:
+        inspect.signature(function).bind(np.empty((0, 0)), **params, **dict.fromkeys(asked))
+        if getattr(function, "__module__", None) != OF_TWO_SAMPLES:
+            return
+        problem = "is a function of samples"
+    except TypeError as cause:
+        problem = f"can't be called so ({cause})"
+    except ValueError:  # it does not say its parameters
+        return
+    with_params = f", with kernel_params {', '.join(map(repr, params))}" if params else ""
+    raise ConfigError(
+        f"kernel {name} {problem}: it is called once, with the inner products X X' of all samples, (n, n), as its only argument, and "
+        f"{SQUARED_DISTANCES}=..., too, if it has such a parameter{with_params}",
+        "Give a function of these, lambda gram, squared_distances: numpy.exp(-squared_distances). For a function of two samples compute its "
+        "matrix, sklearn.metrics.pairwise.pairwise_kernels(X, metric=function), and give that with kernel='precomputed'.",
+        key="model.kernel",
+    )
 
 
 def longest_row(values: F64) -> float:

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 
 import dpca
@@ -497,3 +498,39 @@ def test_new_samples_without_any_value_are_nan(kernel, missing):
     filled = np.where(np.isnan(new), np.nan_to_num(fitted.mean_), new)
     assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [1]
     np.testing.assert_allclose(np.delete(scores, 1, 0), np.delete(fitted.transform(filled), 1, 0), atol=1e-9)
+
+
+class OfTwo:
+    def __call__(self, x, y):
+        return float(x @ y)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "said"),
+    [
+        (lambda x, y: float(x @ y), {}, r"kernel <lambda>\(\) can't be called so \(missing a required argument: 'y'\)"),
+        (OfTwo(), {}, "kernel callable.. can't be called so .missing a required argument: 'y'"),
+        (np.dot, {}, "kernel dot.. can't be called so"),
+        (rbf_kernel, {"gamma": 0.1}, "kernel rbf_kernel.. is a function of samples"),
+        (lambda gram: gram, {"power": 2}, "unexpected keyword argument 'power'"),
+    ],
+)
+def test_a_function_of_two_samples_is_told_how_kernels_are_called(kernel, params, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        KernelPCA(2, kernel=kernel, kernel_params=params).fit(random_array(0, (8, 5), "f8"))
+    assert "with the inner products X X' of all samples, (n, n), as its only argument" in refused.value.message
+    assert "pairwise_kernels(X, metric=function)" in refused.value.remedy
+
+
+def test_functions_that_say_their_parameters_or_do_not():
+    x = random_array(0, (8, 5), "f8")
+    expected = KernelPCA(2).fit(x).eigenvalues_
+    for kernel in (np.positive, abs, lambda gram, *more: gram, lambda gram, **more: gram):
+        assert np.isfinite(KernelPCA(2, kernel=kernel).fit(x).eigenvalues_).all()
+    np.testing.assert_allclose(KernelPCA(2, kernel=np.positive).fit(x).eigenvalues_, expected)
+    distances = KernelPCA(
+        2,
+        kernel=lambda gram, squared_distances, gamma: np.exp(-gamma * squared_distances),
+        kernel_params={"gamma": 0.1},
+    )
+    np.testing.assert_allclose(distances.fit(x).eigenvalues_, KernelPCA(2, kernel="rbf", gamma=0.1).fit(x).eigenvalues_)
