@@ -84,6 +84,20 @@ def column_beside(name: str, path: str, axis: int, column: str, node: Callable[[
     return f"{table}/{column}"
 
 
+def categories_of(path: str, node: Callable[[str], Any]) -> tuple[str, str] | None:
+    """Paths of the codes and of the categories of a categorical column; None for anything else. `node` as above.
+
+    They are two arrays of a group; in files of anndata before 0.8 the column is the codes, and categories lie in __categories.
+    """
+    path = path.strip("/")
+    attributes = _attributes(node(path))
+    if attributes.get("encoding-type") == "categorical":
+        return f"{path}/codes", f"{path}/categories"
+    table, _, column = path.rpartition("/")
+    beside = f"{table}/__categories/{column}".lstrip("/")
+    return (path, beside) if "categories" in attributes and node(beside) is not None else None
+
+
 @dataclass(frozen=True)
 class Sparse:
     """A sparse matrix: a group of the arrays data, indices and indptr."""

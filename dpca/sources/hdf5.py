@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import DataError, InputError
-from dpca.sources.anndata_layout import Sparse, beside_others, chosen, names_beside, without_parts
+from dpca.sources.anndata_layout import Sparse, beside_others, categories_of, chosen, names_beside, without_parts
 from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
 from dpca.sources.cf import cf_attributes, coordinate_of, text_of
@@ -695,6 +695,12 @@ def _is_readable(dataset: h5py.Dataset) -> bool:
     return dataset.shape is not None and (
         h5py.check_string_dtype(dataset.dtype) is not None or dataset.dtype.kind in "biuf"
     )
+
+
+def categories_in(path: str, array: str) -> tuple[str, str] | None:
+    """`categories_of` for a column in a file."""
+    with _opened(path) as file:
+        return categories_of(array, partial(_node, file))
 
 
 def _elsewhere(dataset: h5py.Dataset) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import DpcaError, InputError
 from dpca.sources import is_hdf5, list_arrays, netcdf3
+from dpca.sources.anndata_layout import categories_of
 from dpca.sources.base import Source
 from dpca.sources.calendars import as_names
 from dpca.sources.columns import column_of, matched
@@ -167,7 +168,11 @@ def _open(place: Place, of: str) -> Vector:
 
         node: Any = open_node(uri, None)
         if array is not None and isinstance(node, zarr.Group):
-            node = None if leaves(array) else node.get(array)
+            group, node = node, None if leaves(array) else node.get(array)
+            if node is not None and (categorical := categories_of(array, group.get)) is not None:
+                parts = [group.get(path) for path in categorical]
+                vectors = [vector_of(part, place.shown) for part in parts if isinstance(part, zarr.Array)]
+                return _of_categories(place, of, *vectors)
         if not isinstance(node, zarr.Array):
             raise _which(place)
         return vector_of(node, place.shown)
@@ -185,13 +190,39 @@ def _open(place: Place, of: str) -> Vector:
         if in_netcdf3:
             read_vector = netcdf3.read_vector
         else:
-            from dpca.sources.hdf5 import read_vector
+            from dpca.sources.hdf5 import categories_in, read_vector
 
+            if array is not None and (categorical := categories_in(uri, array)) is not None:
+                found = (read_vector(uri, path) for path in categorical)
+                return _of_categories(place, of, *(vector for vector in found if vector is not None))
         stored = None if array is None else read_vector(uri, array)
         if stored is None:
             raise _which(place)
         return stored
     return column_of(uri, place.column, of, place.key)
+
+
+def _of_categories(place: Place, of: str, *vectors: Vector) -> Vector:
+    """A categorical column, of its codes and its categories, as the names of these."""
+    if len(vectors) != 2:
+        raise _unreadable(place, ValueError("it has no arrays codes and categories"))
+    codes, categories = vectors
+    dtype = np.dtypes.StringDType()
+
+    def read(piece: slice) -> NDArray[Any]:
+        at = np.asarray(codes[piece])
+        names = np.array([str(name) for name in categories[...].tolist()], dtype)
+        wrong = (at < 0) | (at >= len(names))
+        if wrong.any():
+            raise InputError(
+                f"{place.shown}: number {piece.start + int(np.argmax(wrong))} of the {of} has no category in {place.array}",
+                f"Give each of the {of} one.",
+                place.key,
+            )
+        found: NDArray[Any] = names[at]
+        return found
+
+    return Vector(place.shown, codes.shape, dtype, read, Parts.of(dtype, codes.parts.chunk))
 
 
 def _which(place: Place) -> InputError:

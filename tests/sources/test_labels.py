@@ -4,6 +4,7 @@ import csv
 import io
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -156,3 +157,36 @@ def test_names_that_do_not_fit():
     assert error.value.key == "input.sample_names"
     with pytest.raises(InputError, match=r"x\.npy: has 2 axes of features, and input\.feature_names is for one"):
         Input(uri="x.npy", feature_names=Names(uri="n.txt")).open()
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2:UserWarning")
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_categorical_column_of_anndata_is_its_names(suffix):
+    anndata, pandas = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    kinds = {"kind": ["b", "a", "ä"], "number": [3, 1, 3], "gap": ["b", None, "a"]}
+    obs = pandas.DataFrame({name: pandas.Categorical(of) for name, of in kinds.items()}, index=["x", "y", "z"])
+    cells, place = anndata.AnnData(np.ones((3, 2), "f4"), obs=obs), f"a.{suffix}"
+    cells.write_h5ad(place) if suffix == "h5ad" else cells.write_zarr(place)
+    assert read_labels(place, "obs/kind", 3).tolist() == ["b", "a", "ä"]
+    assert read_labels(place, "/obs/number", 3).tolist() == ["3", "1", "3"]
+    with pytest.raises(InputError, match=f"a.{suffix}: number 1 of the samples has no category in obs/gap"):
+        read_labels(place, "obs/gap", 3)
+    with pytest.raises(InputError, match=r"holds labels of shape \(3,\), but there are 4"):
+        read_labels(place, "obs/kind", 4)
+    with pytest.raises(InputError, match="has no array 'obs/kinds'"):
+        read_labels(place, "obs/kinds", 3)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_categorical_column_of_an_old_anndata_is_its_names(suffix):
+    file = h5py.File("a.h5ad", "w") if suffix == "h5ad" else zarr.open_group("a.zarr", mode="w", zarr_format=2)
+    obs = file.create_group("obs")
+    names, codes = np.array([1.5, 2.5]), np.array([1, 0, 1], "i1")
+    if suffix == "h5ad":
+        obs["__categories/kind"], obs["kind"] = names, codes
+        obs["kind"].attrs["categories"] = obs["__categories/kind"].ref
+        file.close()
+    else:
+        obs.create_group("__categories").create_array("kind", data=names)
+        obs.create_array("kind", data=codes, attributes={"categories": "__categories/kind"})
+    assert read_labels(f"a.{suffix}", "obs/kind", 3).tolist() == ["2.5", "1.5", "2.5"]
