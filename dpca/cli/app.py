@@ -462,13 +462,14 @@ def export(
     labels_column: str | None,
     overwrite: bool,
 ) -> None:
-    """A result in a format that other programs open.
+    """A result, or what transform or reconstruct wrote, in a format that other programs open.
 
     \b
     Example: dpca export results/quickstart --to csv
     """
     from dpca.commands.export import export as write
     from dpca.sources.labels import read_labels
+    from dpca.store.applied import applied_at
     from dpca.store.results import open_result
 
     _check_with(
@@ -476,7 +477,7 @@ def export(
     )
     if labels is not None and to not in ("csv", "anndata"):
         raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
-    opened = open_result(result)
+    opened = applied_at(result) or open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     for path in write(opened, to, out, values, overwrite):
         click.echo(path)

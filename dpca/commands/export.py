@@ -1,4 +1,4 @@
-"""A result in formats that other programs open: NetCDF, HDF5, .npz, tables, AnnData.
+"""A result, or scores of new samples, in formats that other programs open: NetCDF, HDF5, .npz, tables, AnnData.
 
 Arrays are streamed, except for AnnData, whose writer holds them. Each library is imported where it is used (extra `export`).
 """
@@ -27,9 +27,10 @@ from dpca.slabs import split
 from dpca.sources.calendars import datetimes
 from dpca.sources.coordinate import TEXT_BYTES, TEXT_OBJECT_BYTES
 from dpca.sources.selection import Selection
+from dpca.store.applied import AppliedResult
 from dpca.store.arrays import SPECTRAL
 from dpca.store.directory import check_replaces_no_part
-from dpca.store.names import names_along, sample_names
+from dpca.store.names import names_along
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 from dpca.system import durable
@@ -44,15 +45,17 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 NAME_BYTES = 200
 """The memory of the name of a feature: as text, in a list, in an index."""
 BLOCK_BYTES = 64 * 2**20
+Exported = Result | AppliedResult
 
 
 def export(
-    result: Result, to: Format, out: Path | None = None, labels: NDArray[Any] | None = None, overwrite: bool = False
+    result: Exported, to: Format, out: Path | None = None, labels: NDArray[Any] | None = None, overwrite: bool = False
 ) -> list[Path]:
-    """Write a result in another format.
+    """Write a result, or what dpca transform or reconstruct made of one, in another format.
 
     Parameters
     ----------
+    result : of scores of new samples, csv is the table of the scores, and anndata has obsm["X_pca"] and obs alone
     to : netcdf and hdf5 hold all arrays with their dimensions; npz all arrays, dates as datetime64, and beside numbers
         that have a unit NAME.units (and NAME.calendar); csv is two tables, of the scores with the samples' names and labels,
         and of the spectrum; anndata has scores as obsm["X_pca"], components as varm["PCs"], and the coordinates of samples
@@ -76,7 +79,8 @@ def export(
         When AnnData would take more memory than half of what is free.
     """
     labels = result.labels if labels is None else labels
-    place = result.place.with_name(result.place.name + SUFFIXES.get(to, "")) if out is None else out
+    stem = result.place.name if isinstance(result, Result) else result.place.name.removesuffix(".zarr")
+    place = result.place.with_name(stem + SUFFIXES.get(to, "")) if out is None else out
     written = _files(result, to, place, labels)
     files = [file for file, _ in written]
     for file in files:
@@ -103,23 +107,42 @@ def export(
 
 
 def _files(
-    result: Result, to: Format, place: Path, labels: NDArray[Any] | None
+    result: Exported, to: Format, place: Path, labels: NDArray[Any] | None
 ) -> list[tuple[Path, Callable[[Path], None]]]:
     """The files of a format, each with what writes it."""
-    if to == "plink":
+    if isinstance(result, AppliedResult):
+        _check_applied(result, to)
+    elif to == "plink":
         return plink_files(result, place)
-    if to == "grm":
+    elif to == "grm":
         return grm_files(result, place)
     if to == "csv":
         place = place.with_suffix("") if place.suffix == ".csv" else place
-        tables = {"scores": _scores(result, labels), "spectrum": _spectrum(result)}
+        tables = {"scores": _scores(result, labels)}
+        if isinstance(result, Result):
+            tables["spectrum"] = _spectrum(result)
         return [
             (place.with_name(f"{place.name}-{name}.csv"), partial(_write_table, rows)) for name, rows in tables.items()
         ]
     return [(place, lambda aside: _WRITERS[to](result, aside, labels))]
 
 
-def _put(file: Path, write: Callable[[Path], None], overwrite: bool, result: Result) -> None:
+def _check_applied(result: AppliedResult, to: Format) -> None:
+    """Refuse a format that can't hold scores of new samples, or samples that were reconstructed."""
+    if to in ("plink", "grm"):
+        raise InputError(
+            f"{result.name}: holds no result, but {'eigenvectors are of the' if to == 'plink' else 'relationships are of all'} people of a "
+            f"fit, which {to} is for",
+            "Name the result; scores of new people go to csv, which has every digit and their names.",
+        )
+    if "scores" not in result.arrays and to in ("csv", "anndata"):
+        raise InputError(
+            f"{result.name}: holds {', '.join(result.arrays)}, and no scores, which {to} is for",
+            "Export it as netcdf, hdf5 or npz.",
+        )
+
+
+def _put(file: Path, write: Callable[[Path], None], overwrite: bool, result: Exported) -> None:
     """Write a file under another name and rename it: of two commands that write it at a time, one is refused."""
     aside = file.with_name(f".{uuid.uuid4().hex}.partial")
     try:
@@ -141,7 +164,7 @@ def _exists(file: Path) -> OutputExistsError:
     return OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
 
 
-def _netcdf(result: Result, path: Path, _: Any) -> None:
+def _netcdf(result: Exported, path: Path, _: Any) -> None:
     import h5netcdf  # noqa: F401  what xarray writes with
 
     from dpca.store.labelled import dataset_of
@@ -150,7 +173,7 @@ def _netcdf(result: Result, path: Path, _: Any) -> None:
     dataset_of(result, decode_times=False).to_netcdf(path, engine="h5netcdf")
 
 
-def _hdf5(result: Result, path: Path, _: Any) -> None:
+def _hdf5(result: Exported, path: Path, _: Any) -> None:
     with h5py.File(path, "w") as file:
         file.attrs.update(_plain(result.arrays.attributes))
         for name, array in result.arrays.items():
@@ -164,7 +187,7 @@ def _hdf5(result: Result, path: Path, _: Any) -> None:
                 dataset.dims[axis].label = dim
 
 
-def _npz(result: Result, path: Path, _: Any) -> None:
+def _npz(result: Exported, path: Path, _: Any) -> None:
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
 
         def put(name: str, values: Any) -> None:
@@ -189,10 +212,18 @@ def _npz(result: Result, path: Path, _: Any) -> None:
                     put(f"{name}.{said}", text)
 
 
-def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
+def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
     import anndata
     import pandas as pd
 
+    table = pd.DataFrame(index=_names(result))
+    if labels is not None:
+        table["label"] = labels
+    if isinstance(result, AppliedResult):
+        cells = anndata.AnnData(obs=table, obsm={"X_pca": np.asarray(result.arrays["scores"][...])})
+        cells.obs_names_make_unique()
+        cells.write_h5ad(path)
+        return
     if len(result.groups) > 1:
         raise InputError(
             f"{result.name}: is of the inputs {', '.join(result.groups)}, side by side, but AnnData has one table of features",
@@ -212,9 +243,6 @@ def _anndata(result: Result, path: Path, labels: NDArray[Any] | None) -> None:
             f"{budget.origin}",
             "Export it as netcdf, which streams.",
         )
-    table = pd.DataFrame(index=sample_names(result))
-    if labels is not None:
-        table["label"] = labels
     one_axis = len(result.dims.features) == 1
     names = names_along(result, result.dims.features[0], range(n_features)) if one_axis else map(str, range(n_features))
     features, loadings = pd.DataFrame(index=names), np.asarray(components[...]).reshape(components.shape[0], -1).T
@@ -271,7 +299,7 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
     return selection, list(map(str, found))
 
 
-_WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {
+_WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
     "netcdf": _netcdf,
     "hdf5": _hdf5,
     "npz": _npz,
@@ -279,17 +307,26 @@ _WRITERS: dict[str, Callable[[Result, Path, NDArray[Any] | None], None]] = {
 }
 
 
-def _scores(result: Result, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
+def _sample_dim(result: Exported) -> str:
+    return result.sample_dim if isinstance(result, AppliedResult) else result.dims.sample
+
+
+def _names(result: Exported) -> list[str]:
+    """The names of the samples: from their coordinate, else their numbers."""
+    return names_along(result, _sample_dim(result), range(result.n_samples))
+
+
+def _scores(result: Exported, labels: NDArray[Any] | None) -> Iterator[list[Any]]:
     array = result.arrays["scores"]
     if array.ndim != 2:
         raise InputError(f"{result.name}: has scores of several kernels, which are no table", "Export it as netcdf.")
     scores = np.asarray(array[...], np.float64)
     yield [
-        result.dims.sample,
+        _sample_dim(result),
         *(["label"] if labels is not None else []),
         *(f"score_{i}" for i in range(scores.shape[1])),
     ]
-    for number, (name, row) in enumerate(zip(sample_names(result), scores.tolist(), strict=True)):
+    for number, (name, row) in enumerate(zip(_names(result), scores.tolist(), strict=True)):
         yield [_cell(name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xarray.conventions import decode_cf_variable
 
 from dpca.errors import InputError
+from dpca.store.applied import AppliedResult
 from dpca.store.arrays import Dims, of_group
 from dpca.store.results import Result
 from dpca.store.stored import Stored
@@ -94,12 +95,12 @@ def scores_in(data: xr.DataArray) -> NDArray[np.float64]:
 
 
 def dataset_of(
-    result: Result,
+    result: Result | AppliedResult,
     values: Mapping[str, NDArray[Any]] | None = None,
     only: Collection[str] | None = None,
     decode_times: bool = True,
 ) -> xr.Dataset:
-    """A result as a Dataset, as xarray.open_zarr shows it, but with an error where a chunk is missing.
+    """A result, or what was made of one, as a Dataset, as xarray.open_zarr shows it, but with an error where a chunk is missing.
 
     Parameters
     ----------

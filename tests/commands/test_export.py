@@ -255,3 +255,71 @@ def test_of_two_exports_at_a_time_one_is_refused(result, monkeypatch, capsys):
     assert Path("r.npz").read_text() == "of another"
     assert dpca("export", "r", "--to", "npz", "--overwrite") == 0
     assert not list(Path().glob(".*.partial"))
+
+
+@pytest.fixture
+def scores(result):
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
+    return {name: array[...] for name, array in zarr.open_group("s.zarr", mode="r").arrays()}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scores_of_new_samples_go_where_those_of_a_result_go(scores, capsys):
+    anndata, xarray = pytest.importorskip("anndata"), pytest.importorskip("xarray")
+    capsys.readouterr()
+    for to in ("netcdf", "hdf5", "npz", "csv", "anndata"):
+        assert (
+            dpca("export", "s.zarr", "--to", to, *(["--labels", "labels.txt"] if to in ("csv", "anndata") else [])) == 0
+        )
+    assert capsys.readouterr().out.split() == ["s.nc", "s.h5", "s.npz", "s-scores.csv", "s.h5ad"]
+    expected = scores["scores"]
+    with xarray.open_dataset("s.nc", engine="h5netcdf") as netcdf, h5py.File("s.h5") as hdf5, np.load("s.npz") as npz:
+        assert netcdf["scores"].dims == ("day", "component")
+        for found in (netcdf, hdf5, npz):
+            np.testing.assert_array_equal(np.asarray(found["scores"]), expected)
+        assert [str(names[3]) for names in (netcdf["day"].values, hdf5["day"].asstr()[...], npz["day"])] == 3 * [
+            "day 3, é"
+        ]
+    cells = anndata.read_h5ad("s.h5ad")
+    np.testing.assert_array_equal(cells.obsm["X_pca"], expected)
+    assert (cells.obs_names[3], *cells.obs["label"][:2]) == ("day 3, é", "a", "b")
+    with open("s-scores.csv", newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["day", "label", *(f"score_{i}" for i in range(K))]
+    np.testing.assert_array_equal(np.array([row[2:] for row in rows], "f8"), expected)
+    for to in ("plink", "grm"):
+        assert dpca("export", "s.zarr", "--to", to) == 2
+        assert "s.zarr: holds no result" in capsys.readouterr().err
+    assert dpca("export", "s.zarr", "--to", "csv") == 2
+    assert "exists" in capsys.readouterr().err
+
+
+def test_scores_without_names_and_of_a_sample_without_values():
+    np.save("new.npy", np.where(np.arange(2)[:, None, None] > 0, np.nan, random_array(3, (2, 20, 30), "f8")))
+    made(run, days, "preprocess.missing=mean")
+    assert dpca("transform", "r", "new.npy", "--out", "sub/scores") == 0
+    assert dpca("export", "sub/scores", "--to", "csv") == 0
+    head, *_, second = Path("sub/scores-scores.csv").read_text().splitlines()
+    assert head == "day,score_0,score_1,score_2"
+    assert second == "1" + K * ",nan"
+    assert dpca("export", "sub/scores", "--to", "netcdf") == 0
+
+
+def test_a_reconstruction_is_exported_as_an_array(result, capsys):
+    xarray = pytest.importorskip("xarray")
+    assert dpca("reconstruct", "r", "--samples", "0:3", "--out", "b.zarr") == 0
+    assert dpca("export", "b.zarr", "--to", "netcdf") == 0
+    with xarray.open_dataset("b.nc", engine="h5netcdf") as found:
+        np.testing.assert_array_equal(found["reconstruction"], zarr.open_array("b.zarr/reconstruction")[...])
+        assert found["reconstruction"].dims == ("day", "lat", "lon")
+    assert dpca("export", "b.zarr", "--to", "csv") == 2
+    assert "b.zarr: holds day, lat, reconstruction, and no scores, which csv is for" in capsys.readouterr().err
+
+
+def test_a_part_of_scores_that_is_gone_is_said(scores, capsys):
+    Path("s.zarr/scores/c/0/0").unlink()
+    assert dpca("export", "s.zarr", "--to", "npz") == 2
+    assert "s.zarr: scores/c/0/0 is gone" in capsys.readouterr().err
+    zarr.create_group("other.zarr")
+    assert dpca("export", "other.zarr", "--to", "npz") == 2
+    assert "other.zarr: is no result of dpca run" in capsys.readouterr().err
