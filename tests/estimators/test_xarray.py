@@ -1,6 +1,7 @@
 """xarray in, xarray out: names, coordinates and attributes come back with scores, components and samples."""
 
 import pickle
+import re
 from pathlib import Path
 
 import dask.array as da
@@ -13,6 +14,7 @@ from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
 from dpca.errors import InputError
+from dpca.store.stored import RESERVED_DIMS
 from tests.commands.calls import dpca
 from tests.drawn import examples
 from tests.stores import random_array
@@ -193,6 +195,54 @@ def test_names_that_a_result_has_for_something_else(field):
     assert found.components.dims == ("component", "feature_0", "feature_1")
     np.testing.assert_array_equal(found.feature_0, field.lat)
     xr.testing.assert_allclose(fitted.inverse_transform(scores), data, rtol=1e-10)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("model", MODELS[1:], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("name", ["time", "lat"])
+def test_an_array_may_be_called_as_one_of_its_dimensions(field, name, model, lazy, tmp_path):
+    data = field.drop_vars("area").rename(name)
+    data = data.chunk(time=5) if lazy else data
+    fitted = clone(model).fit(data)
+    scores = fitted.transform(data)
+    scores.to_zarr(tmp_path / "scores.zarr", consolidated=False)
+    back = fitted.inverse_transform(scores)
+    assert back.name == name
+    back.to_zarr(tmp_path / "back.zarr", consolidated=False)
+    fitted.to_xarray().to_zarr(tmp_path / "fit.zarr", consolidated=False)
+    loaded = type(model).load(fitted.save(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded.transform(data), scores, atol=1e-9)
+    np.testing.assert_allclose(loaded.inverse_transform(loaded.transform(data)), back, atol=1e-9)
+
+
+@pytest.mark.parametrize("dim", ["variance_share", "reconstruction", "shrinkage"])
+def test_a_dimension_may_be_called_as_an_array_that_only_some_outputs_have(field, dim, capsys):
+    data = field.drop_vars(["area", "season"]).rename(time=dim)
+    data.to_dataset().to_zarr("x.zarr", consolidated=False)
+    Path("c.yaml").write_text(
+        f"input: {{uri: x.zarr, array: sst, samples_axis: {dim}}}\noutput: {{path: r, report: false}}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    assert dpca("transform", "r", "x.zarr", "--out", "s.zarr") == 0
+    assert dpca("reconstruct", "r", "--out", "b.zarr") == 0
+    with xr.open_zarr("s.zarr") as scores, xr.open_zarr("b.zarr") as back:
+        assert scores.scores.dims == ("sample", "component")
+        np.testing.assert_array_equal(scores.sample, DAYS)
+        np.testing.assert_array_equal(back.sample, DAYS)
+        np.testing.assert_allclose(back.reconstruction, data.values, atol=1e-9)
+
+
+def test_every_array_of_a_result_has_a_name_that_no_dimension_has(field):
+    field = field.drop_vars(["season", "area", "level"])
+    fits = [
+        PCA(3, samples_axis="time", block_scaling="total_variance").fit({"a": field, "b": field.isel(lat=slice(2))}),
+        PCA(3, samples_axis="time").fit(field, sample_weight=np.arange(1, 13)),
+        KernelPCA(3, kernel="rbf", samples_axis="time", fit_inverse_transform="fixed_point").fit(field),
+    ]
+    dims = {"time", *(f"{group}{dim}" for group in ("", "a_", "b_") for dim in ("lat", "lon"))}
+    for fitted in fits:
+        names = {re.sub(r"_(a|b|by_group)$", "", name) for name in fitted._result.arrays}
+        assert names - dims <= RESERVED_DIMS
 
 
 def test_land_is_missing_in_what_comes_back(field):
