@@ -202,6 +202,27 @@ def _open(place: Place, of: str) -> Vector:
     return column_of(uri, place.column, of, place.key)
 
 
+def is_categorical(place: Place) -> bool:
+    """Whether a place is a categorical column of AnnData, whose values are names."""
+    uri, array = place.uri, place.array
+    if array is None:
+        return False
+    try:
+        if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
+            from dpca.sources.zarr_store import leaves, open_node
+
+            node: Any = open_node(uri, None)
+            return not leaves(array) and hasattr(node, "get") and categories_of(array, node.get) is not None
+        with regular.opened(uri) as file:
+            if not is_hdf5(uri, file.read(8)):
+                return False
+    except OSError:  # which reading it will explain
+        return False
+    from dpca.sources.hdf5 import categories_in
+
+    return categories_in(uri, array) is not None
+
+
 def _of_categories(place: Place, of: str, *vectors: Vector) -> Vector:
     """A categorical column, of its codes and its categories, as the names of these."""
     if len(vectors) != 2:

@@ -17,7 +17,7 @@ from dpca.sources import calendars, open_source
 from dpca.sources.columns import DELIMITERS
 from dpca.sources.credentials import without_credentials
 from dpca.sources.groups import FeatureGroup, has_names
-from dpca.sources.labels import Place, labels_of
+from dpca.sources.labels import Place, is_categorical, labels_of, open_values
 from dpca.system import regular
 
 F64 = NDArray[np.float64]
@@ -156,7 +156,7 @@ def covariates_of(
     Parameters
     ----------
     group : the samples
-    uri, array : a table, .csv or .tsv; or an array, (n,) or (n, q)
+    uri, array : a table, .csv or .tsv; or an array, (n,) or (n, q); or a categorical column of AnnData
     columns : of a table; None for an array
     ids : the column of a table with the samples' names; None where rows are in the order of samples in storage
     key : of the configuration that says so
@@ -177,6 +177,9 @@ def covariates_of(
                 "Leave columns, key and categorical out for an array: all of its columns are covariates, and numbers.",
                 key,
             )
+        place = Place(uri, array, None, key)
+        if is_categorical(place):
+            return [("covariate 0", labels_of(group.source, group.samples_axis, place))]
         return _of_array(group, uri, array, key)
     if not columns:
         raise ConfigError(
@@ -226,6 +229,9 @@ def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
         When it can't be opened.
     """
     if not _is_table(uri):
+        if is_categorical(place := Place(uri, array)):
+            names = "\0".join(map(str, open_values(place)[...].tolist()))
+            return {"sha256": hashlib.sha256(names.encode()).hexdigest()}
         return open_source(uri, array).fingerprint()
     try:
         with regular.opened(uri) as file:

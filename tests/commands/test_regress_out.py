@@ -413,3 +413,30 @@ def test_in_python():
     ):
         with pytest.raises((ConfigError, InputError), match=match):
             PCA(2, regress_out=wrong).fit(VALUES[:N])
+
+
+@pytest.mark.filterwarnings("ignore:Writing zarr v2:UserWarning")
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_categorical_column_of_anndata_is_categories_and_no_codes(suffix):
+    anndata, pandas = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    batches, x = rng.integers(0, 3, 12), rng.standard_normal((12, 30))
+    for name, chosen, order in (("a", slice(0, 12), ["x", "y", "z"]), ("new", slice(0, 5), ["z", "x", "y"])):
+        names = np.array(["x", "y", "z"])[batches[chosen]]
+        obs = pandas.DataFrame({"batch": pandas.Categorical(names, order)}, index=list(map(str, range(len(names)))))
+        cells = anndata.AnnData(x[chosen], obs=obs)
+        cells.write_h5ad("a.h5ad" if name == "a" else "new.h5ad") if suffix == "h5ad" else cells.write_zarr(
+            f"{name}.zarr"
+        )
+    covariates = f"{{uri: a.{suffix}, array: obs/batch}}"
+    Path("c.yaml").write_text(
+        f"input: {{uri: a.{suffix}}}\npreprocess: {{regress_out: {{covariates: {covariates}}}}}\n"
+        "model: {n_components: 3}\noutput: {path: r}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    left = x - np.stack([x[batches == batch].mean(axis=0) for batch in batches])
+    found = zarr.open_group("r/result.zarr", mode="r")
+    np.testing.assert_allclose(found["singular_values"][:], np.linalg.svd(left, compute_uv=False)[:3], rtol=1e-9)
+    Path("new.yaml").write_text(f"uri: new.{suffix}\ncovariates: {{uri: new.{suffix}, array: obs/batch}}\n")
+    assert dpca("transform", "r", "new.yaml", "--out", "s.zarr") == 0
+    np.testing.assert_allclose(zarr.open_array("s.zarr/scores")[:], found["scores"][:5], atol=1e-9)
