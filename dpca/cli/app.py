@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -693,6 +694,12 @@ def _exit_code(given: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         debug(error)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            say(
+                f"dpca: error: {str(error.filename)[:80]}...: its name is longer than the file system takes",
+                "Choose a shorter one: most take 255 bytes for a name, and 4096 for a whole path.",
+            )
+            return 2
         say(
             f"dpca: error: unexpected {type(error).__name__}: {error}",
             "This is a defect of dpca, or of a library: run again with --debug and report it.",

@@ -141,7 +141,7 @@ class Model:
                 f"n_components is {self.n_components}, but {name} has {n_samples} samples and "
                 f"{n_features} features: from 1 to {'n_samples' if self.kernels else 'min(n_samples, n_features)'} = {most} "
                 "is allowed",
-                f"Set model.n_components to {most} or less"
+                f"Set model.n_components to {f'a number from 1 to {most}' if most > 1 else 1}"
                 + (
                     ", or input.samples_axis if samples lie along another axis."
                     if self.n_components > n_samples

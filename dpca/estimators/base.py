@@ -31,7 +31,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.inputs import Input
-from dpca.config.schema import Binomial, Config, Filters, Output, Preprocess
+from dpca.config.schema import Binomial, Compute, Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -42,7 +42,7 @@ from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Convention, Missing, Rules, Spread
 from dpca.planning.runplan import RunPlan, Scratch
-from dpca.sources import Source, as_source, is_data_array
+from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
@@ -62,7 +62,9 @@ CHOICES = {
 }
 """Allowed values of parameters that all estimators have."""
 _SET = re.compile(r"\bSet (?:preprocess|model)\.([a-z_]+): ([a-z_]+)")
-_KEY = re.compile(r"\b(?:input|preprocess|model|compute)\.([a-z_]+)\b")
+_KEYS = {*Input.model_fields, *Preprocess.model_fields, *ModelKeys.model_fields, *Compute.model_fields}
+_KEY = re.compile(rf"\b(?:input|preprocess|model|compute)\.({'|'.join(sorted(_KEYS))})\b")
+"""Keys of a configuration, but not the name of a file, such as model.nc."""
 
 
 def by_group(given: Any) -> Mapping[str, Any]:
@@ -463,6 +465,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _sources_of(self, X: Any, reset: bool) -> dict[str, Source]:
         """The parts of X by name, after scikit-learn's checks of one that is alone."""
+        check_no_paths(X)
         parts = parts_of(X)
         if not reset:
             self._check_names(names_in(X), parts)

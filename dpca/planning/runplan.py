@@ -298,4 +298,6 @@ class Settled:
             )
             for one in stored["inputs"]
         )
+        if not inputs:
+            raise ValueError("it has no input")
         return cls(inputs, attempts, too_large, int(stored["eigensolve_threads"]), int(stored.get("together", 1)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources import netcdf3
+from dpca.sources import foreign, netcdf3
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -38,6 +38,7 @@ __all__ = [
     "Region",
     "Source",
     "as_source",
+    "check_no_paths",
     "expanded",
     "is_data_array",
     "list_arrays",
@@ -48,12 +49,6 @@ __all__ = [
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _NPY_MAGIC = b"\x93NUMPY"
 _BED_MAGIC = b"\x6c\x1b"
-_CONVERT = {
-    ".npz": "numpy.load({!r})['NAME']",
-    ".csv": "numpy.loadtxt({!r}, delimiter=',')",
-    ".mat": "scipy.io.loadmat({!r})['NAME']",
-}
-
 
 MOST_FILES = 100_000
 """That match a pattern."""
@@ -240,20 +235,15 @@ def _kind(uri: str) -> str:
         raise InputError(f"{uri}: is empty (0 bytes)", "Write it again, or name another file.", key="input.uri")
     if head.startswith(_NPY_MAGIC):
         return "npy"
+    if (other := foreign.known_by(head)) is not None:
+        raise foreign.refusal(uri, other)
     if head.startswith(_BED_MAGIC) or uri.endswith(".bed"):
         return "bed"
     if head.startswith(netcdf3.MAGICS):
         return "netcdf3"
     if is_hdf5(uri, head) or uri.endswith((".h5", ".hdf5", ".nc")):
         return "hdf5"
-    convert = _CONVERT.get(os.path.splitext(uri)[1])
-    raise InputError(
-        f"{uri}: is neither Zarr nor HDF5 nor netCDF nor .npy nor .bed",
-        f"Convert it in Python: numpy.save('x.npy', {convert.format(uri)})."
-        if convert
-        else "Convert it to one of them.",
-        key="input.uri",
-    )
+    raise foreign.refusal(uri)
 
 
 def is_hdf5(path: str, head: bytes) -> bool:
@@ -298,6 +288,16 @@ def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] 
 def is_data_array(data: Any) -> bool:
     """Whether an object is an xarray.DataArray, which none can be where xarray is not imported."""
     return "xarray" in sys.modules and isinstance(data, sys.modules["xarray"].DataArray)
+
+
+def check_no_paths(data: Any) -> None:
+    """Refuse a list of paths in place of an array."""
+    if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
+        raise InputError(
+            "X is a list of paths, but an array is allowed",
+            "Open and join them: dask.array.concatenate([dask.array.from_array(numpy.load(path, mmap_mode='r')) for path in X]), "
+            "or xarray.open_mfdataset(X)['NAME']; dpca run joins those that input.uri of its config names.",
+        )
 
 
 def _check_array(data: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpca.errors import InputError
+from dpca.sources import foreign
 from dpca.sources.cf import described_by, text_of
 
 OBS_NAMES, VAR_NAMES = "obs_names", "var_names"
@@ -201,6 +202,8 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
         f"{path} {item.shape}{' (sparse)' * isinstance(item, Sparse)}" for path, item in sorted(arrays.items())[:12]
     ]
     listed = ", ".join(shapes) or "no array"
+    if array is None and not wide and _is_of_10x(arrays):
+        raise foreign.refusal(uri, "10x")
     if array is None and not wide:
         raise InputError(
             f"{uri}: holds no array of two axes or more ({listed})",
@@ -209,6 +212,12 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
         )
     problem = "which array? It holds" if array is None else f"has no array {array!r}; it holds"
     raise InputError(f"{uri}: {problem} {listed}", "Set input.array to one of them.", key="input.array")
+
+
+def _is_of_10x(arrays: Mapping[str, Any]) -> bool:
+    """Whether a group holds a sparse matrix as 10x Genomics stores it: its arrays, without the attributes of AnnData."""
+    groups = {path.partition("/")[0] for path in arrays}
+    return any({f"{group}/{part}" for part in ("data", "indices", "indptr", "shape")} <= {*arrays} for group in groups)
 
 
 def _attributes(group: Any) -> dict[str, Any]:

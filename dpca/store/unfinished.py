@@ -90,6 +90,11 @@ class Begun:
         try:
             if stored["format_version"] != FORMAT_VERSION:
                 raise useless(path, f"its format_version is {stored['format_version']}, not {FORMAT_VERSION}")
+            for name in ("config", "input", "numerics", "plan"):
+                if not isinstance(stored[name], dict):
+                    raise useless(path, f"its {name} is no mapping")
+            if not isinstance(stored["config"].get("model", {}), dict):
+                raise useless(path, "its config.model is no mapping")
             return cls(
                 run_of(stored),
                 stored["config"],
@@ -139,7 +144,7 @@ class Begun:
             changes = differences(before, after)
             if changes:
                 raise LedgerError(f"{place}: {what} since the run began: {'; '.join(changes[:5])}", remedy)
-        changes = differences(self.numerics["cpu"], now.numerics["cpu"])
+        changes = differences(self.numerics.get("cpu"), now.numerics["cpu"])
         return [
             f"begun on another kind of CPU ({'; '.join(changes)}): the last bits may differ from those of a run on one kind"
         ] * bool(changes)
@@ -187,8 +192,11 @@ def _are_mappings(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(one, Mapping) for one in values)
 
 
-def _moment(nanoseconds: int | None) -> str:
-    return "some time" if nanoseconds is None else str(datetime.fromtimestamp(nanoseconds / 1e9, UTC))
+def _moment(nanoseconds: Any) -> str:
+    try:
+        return str(datetime.fromtimestamp(nanoseconds / 1e9, UTC))
+    except (TypeError, ValueError, OverflowError, OSError):  # none is known, or it is none
+        return "some time"
 
 
 def _shown(value: Any) -> str:
@@ -217,7 +225,7 @@ def without_place(fingerprint: dict[str, Any]) -> dict[str, Any]:
 def without_free(config: dict[str, Any], free: Sequence[str]) -> dict[str, Any]:
     """The settings without keys of the model that are free, also of mappings in it: `block_krylov.max_passes`."""
     model = {}
-    for name, value in config["model"].items():
+    for name, value in config.get("model", {}).items():
         if name in free:
             continue
         inner = [key.partition(".")[2] for key in free if key.startswith(f"{name}.")]

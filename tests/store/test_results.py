@@ -190,6 +190,9 @@ RECORD = {"format_version": 3, "run": 32 * "a", "plan": SETTLED.as_json(), "conf
         ({"format_version": 99}, "its format_version is 99, not 3"),
         ({"numerics": None, "plan": None}, "KeyError"),
         ({"run": "../../../elsewhere"}, "run is '../../../elsewhere'"),
+        ({"input": "x.npy"}, "its input is no mapping"),
+        ({"config": [1]}, "its config is no mapping"),
+        ({"config": {"model": 7}}, r"its config\.model is no mapping"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
@@ -201,7 +204,9 @@ def test_a_record_that_cannot_be_used_is_said_to_be_so(directory, change, said):
     assert "--overwrite" in caught.value.remedy
 
 
-@pytest.mark.parametrize("plan", [{}, {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}])
+@pytest.mark.parametrize(
+    "plan", [{}, {**SETTLED.as_json(), "attempts": [["gram_eigh", "nonsense"]]}, {**SETTLED.as_json(), "inputs": []}]
+)
 def test_a_plan_that_cannot_be_used_is_said_to_be_so(directory, plan):
     with pytest.raises(LedgerError, match="run.json: can't be used: its plan is none") as caught:
         settled_of(Begun.now({}, {}, plan), directory)
@@ -236,6 +241,9 @@ def test_what_changed_is_named(directory):
         before.check(directory.path, Begun.now({"model": {"ddof": 0}}, {"bytes": 5}, SETTLED.as_json()))
     with pytest.raises(LedgerError, match=r"the input x changed since the run began: bytes: 5, now 6"):
         before.check(directory.path, Begun.now({"model": {"ddof": 1}}, {"bytes": 6, "uri": "x"}, SETTLED.as_json()))
+    of_no_time = Begun.now({"model": {"ddof": 1}}, {"bytes": 5, "modified_ns": "noon"}, SETTLED.as_json())
+    with pytest.raises(LedgerError, match="the file was written at some time, now at some time"):
+        of_no_time.check(directory.path, same)
     before.numerics["version"] = 0
     with pytest.raises(LedgerError, match=r"the arithmetic changed since the run began: version: 0, now 4"):
         before.check(directory.path, same)
