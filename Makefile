@@ -6,7 +6,7 @@ PEERS := .venv-peers
 BASE ?= HEAD
 EXAMPLES ?= 80
 
-.PHONY: demo test long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
+.PHONY: demo test crossings long clusters looks peers lint bench cells curves latency graph shells eigenfaces flow_snapshots brains genotypes genotypes_benchmark climate_eof one_read one_read_benchmark memory precision claims validation coverage properties crashes faults hostile same-bits clean
 
 ## demo: make 1 GB of data with a known answer, run on it, check the result
 demo: $(VENV)/.report
@@ -16,6 +16,10 @@ demo: $(VENV)/.report
 ## test: lint, types, import direction, tests (five minutes on a quick machine, with the installation)
 test: $(READY) lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone and not long and not clusters and not looks"
+
+## crossings: the table of every kind of input and every command, as text (two minutes)
+crossings: $(READY)
+	$(BIN)/python -m tests.crossings
 
 ## long: tests that take minutes: memory beside plans, what is killed and resumed, the commands of the README (ten minutes)
 long: $(READY)
