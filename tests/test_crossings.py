@@ -1,6 +1,7 @@
 """Each cell of the table of every kind of input and every command; `make crossings` prints it."""
 
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,5 +11,6 @@ from tests.crossings import COLUMNS, ROWS, Crossing, cell, expected
 @pytest.mark.parametrize("row", ROWS)
 def test_every_command_equals_the_oracle_or_refuses(row):
     of = Crossing(row)
-    found = {column: cell(of, column) for column in COLUMNS}
+    drawn = find_spec("bokeh") is not None  # else a report refuses, and says what to install
+    found = {column: cell(of, column) for column in COLUMNS if drawn or column != "report"}
     assert {c: said for c, said in found.items() if not re.search(expected(row, c), said, re.DOTALL)} == {}
