@@ -268,9 +268,9 @@ def image_of(view: Picture, axes_of: Sequence[Axis], values: F64, limits: tuple[
     axes_of : all axes of the features
     """
     down, across = (axes_of[axis] for axis in view.axes)
-    (height, width), (pitch, _) = view.shape, view.step
-    left, right = across.edges(width * pitch)
-    first, last = down.edges(height * pitch)
+    (height, width), (rows, columns) = view.shape, view.step
+    left, right = across.edges(width * columns)
+    first, last = down.edges(height * rows)
     how.setdefault("adjustable", True)
     return Image(values, left, right, first, last, limits, **how)
 
@@ -278,15 +278,22 @@ def image_of(view: Picture, axes_of: Sequence[Axis], values: F64, limits: tuple[
 def panel_of(
     view: Picture, axes_of: Sequence[Axis], marks: tuple[Mark, ...], together: str = "", title: str = ""
 ) -> Panel:
-    """The panel of images of a view; rows run downward unless their coordinate grows upward."""
+    """The panel of images of a view; rows run downward unless their coordinate grows upward.
+
+    Where steps along both axes are alike, so they are on the page; else nothing says how high the panel is, and it is not much higher, or lower,
+    than wide.
+    """
     down, across = (axes_of[axis] for axis in view.axes)
-    (height, width), (pitch, _) = view.shape, view.step
-    left, right = across.edges(width * pitch)
-    first, last = down.edges(height * pitch)
+    (height, width), (rows, columns) = view.shape, view.step
+    left, right = across.edges(width * columns)
+    first, last = down.edges(height * rows)
     low, high = min(first, last), max(first, last)
-    alike = down.known == across.known
-    scales = (scale_of(one, length, pitch) for one, length in ((across, width), (down, height)))
-    x, y = scales
+    shape = (
+        abs(high - low) / abs(right - left)
+        if down.alike(across)
+        else np.clip(height * rows / (width * columns), 0.4, 1.0)
+    )
+    x, y = scale_of(across, width, columns), scale_of(down, height, rows)
     group = f"{together} {view.axes} {view.cut}" if together else ""
     return Panel(
         marks,
@@ -295,14 +302,14 @@ def panel_of(
         ),
         Scale(
             y.label,
-            (low, high) if down.known else (high, low),
+            (low, high) if down.known and not down.downward else (high, low),
             whole=y.whole,
             marks=y.marks,
             names=y.names,
             together=f"{group} y" if group else "",
         ),
         title or view.title,
-        ratio=float(np.clip(abs(high - low) / abs(right - left) if alike else height / width, 0.2, 3.0)),
+        ratio=float(np.clip(shape, 0.2, 3.0)),
     )
 
 

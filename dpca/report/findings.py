@@ -42,6 +42,8 @@ NEAR = 1e-6
 """Samples whose squared distance is below this share of the mean squared distance count as the same."""
 MOST_APART = 6
 """Largest number of entries, such as variables or levels, that have pictures of their own beside each other."""
+PRESSURES = frozenset(("pa", "hpa", "kpa", "bar", "mbar", "millibar", "millibars", "dbar", "decibar", "decibars"))
+"""Units, in small letters, of a vertical coordinate that grows downward without saying so."""
 MOST_GROUPS = 100
 MOST_NAMES = 24
 """Largest number of names along an axis that are written below it."""
@@ -127,11 +129,24 @@ class Axis:
     """Attributes of the coordinate, if its numbers are dates."""
     names: tuple[str, ...] = ()
     """Of its entries, where these are text, and few."""
+    units: str = ""
+    """Of the coordinate."""
+    downward: bool = False
+    """Whether the coordinate grows downward, as depth and pressure do (CF conventions, 4.3)."""
 
     @property
     def known(self) -> bool:
         """Whether there is a coordinate."""
         return self.first is not None
+
+    def alike(self, other: Axis) -> bool:
+        """Whether a step along both is of the same length: of the same units, degrees of latitude and longitude too, or numbers of both."""
+        if not (self.known and other.known):
+            return self.known == other.known
+        one, another = (
+            axis.units.partition("_")[0] if axis.units.startswith("degree") else axis.units for axis in (self, other)
+        )
+        return (self.time is None and other.time is None) and one.removesuffix("s") == another.removesuffix("s")
 
     def positions(self, length: int, step: int = 1) -> F64:
         """Positions of `length` points, each of which stands for `step` entries, in the units of the axis."""
@@ -338,7 +353,9 @@ def axis_of(
         units = (
             f"{units}, calendar {attributes.get('calendar', 'standard')}: cftime, not installed, would tell the dates"
         )
-    return Axis(f"{dim} ({units})" if units else str(dim), first, end, positions, step)
+    downward = attributes.get("positive") == "down" or str(attributes.get("units", "")).lower() in PRESSURES
+    said = f"{dim} ({units})" if units else str(dim)
+    return Axis(said, first, end, positions, step, units=str(units or ""), downward=downward)
 
 
 def groups_of(labels: NDArray[Any]) -> Groups:
@@ -368,21 +385,19 @@ def pictures(
     Parameters
     ----------
     features : the length of each feature axis
-    pixels : largest number of pixels on the longer side of an image; a line has up to four times as many
+    pixels : an image has up to its square, and as many on each side, or more where the other side is shorter; a line, or a side, has up to
+        four times as many
     apart : axes each of whose entries has a picture of its own, and what these are called
     """
     apart = apart or {}
     rest = [axis for axis in range(len(features)) if axis not in apart]
     last = rest[-3:]
-    shown = (
-        [tuple(rest[-2:])] if len(rest) < 3 or apart else [(last[1], last[2]), (last[0], last[2]), (last[0], last[1])]
-    )
+    shown = [tuple(rest)] if len(rest) < 3 else [(last[1], last[2]), (last[0], last[2]), (last[0], last[1])]
+    if (count := len(shown) * math.prod(features[axis] for axis in apart)) > MOST_APART:
+        pixels = max(1, int(pixels * math.sqrt(MOST_APART / count)))  # the page does not grow
     views = []
     for axes in shown:
-        most = 4 * pixels if len(axes) == 1 else pixels
-        step = tuple(-(-features[axis] // most) for axis in axes)
-        if len(axes) == 2:
-            step = (max(step),) * 2  # pixels stay square
+        step = _steps(tuple(features[axis] for axis in axes), pixels)
         shape = tuple(-(-features[axis] // pitch) for axis, pitch in zip(axes, step, strict=True))
         middle = {axis: features[axis] // 2 for axis in rest if axis not in axes}
         for entry in product(*(range(features[axis]) for axis in apart)):
@@ -392,10 +407,19 @@ def pictures(
     return tuple(views)
 
 
-def views_of(of: Labelled, array: Stored, ahead: int, pixels: int = PIXELS) -> tuple[Picture, ...]:
-    """The pictures of each component, or map, of an array: entries of short axes beside each other, where two axes or one are left.
+def _steps(lengths: tuple[int, ...], pixels: int) -> tuple[int, ...]:
+    """Entries in a pixel along one axis, or along two, of which the longer has the pixels that the shorter leaves."""
+    most = 4 * pixels
+    if len(lengths) == 2:
+        most = max(pixels, min(most, pixels**2 // min(lengths)))
+    return tuple(-(-length // most) for length in lengths)
 
-    An axis is short if it has up to MOST_APART entries, all such axes together; of two axes, if its entries have names, too.
+
+def views_of(of: Labelled, array: Stored, ahead: int, pixels: int = PIXELS) -> tuple[Picture, ...]:
+    """The pictures of each component, or map, of an array: along axes of space; each entry of the others has pictures of its own.
+
+    An axis is none of space if it has up to MOST_APART entries, all such axes together, and these have names or no coordinate that rises or
+    falls. Short axes of space, such as some levels, are taken for such ones where that leaves two axes of three or more.
 
     Parameters
     ----------
@@ -403,19 +427,30 @@ def views_of(of: Labelled, array: Stored, ahead: int, pixels: int = PIXELS) -> t
     ahead : number of axes before those of features
     """
     features, dims = tuple(array.shape[ahead:]), array.dims[ahead:]
-    apart, count = dict[int, Sequence[str]](), 1
-    for axis in sorted(range(len(features)), key=lambda axis: features[axis]):
-        dim, length = dims[axis], features[axis]
-        coordinate = None if dim is None else of.coordinate(dim)
-        left = len(features) - len(apart)
-        if left < 2 or count * length > MOST_APART or (left == 2 and (coordinate is None or not coordinate.text)):
-            break
-        names = [str(number) for number in range(length)] if dim is None else names_along(of, dim, range(length))
-        said = dim is not None and (coordinate is None or not coordinate.text)
-        apart[axis], count = [f"{dim} {name}" if said else name for name in names], count * length
-    if len(features) - len(apart) > 2:
-        apart = {}
-    return pictures(features, pixels, dict(sorted(apart.items())))
+    short = [
+        axis for axis in sorted(range(len(features)), key=lambda axis: features[axis]) if features[axis] <= MOST_APART
+    ]
+    of_space = {axis: axis_of(of, dims[axis], "").known for axis in short}
+    apart, count = list[int](), 1
+    for axis in (one for one in short if not of_space[one]):
+        if count * features[axis] <= MOST_APART and len(apart) < len(features) - 1:
+            apart, count = [*apart, axis], count * features[axis]
+    further = [axis for axis in short if of_space[axis]][: max(0, len(features) - len(apart) - 2)]
+    if (
+        len(features) - len(apart) - len(further) == 2
+        and count * math.prod(features[axis] for axis in further) <= MOST_APART
+    ):
+        apart += further
+    called = {axis: _called(of, dims[axis], features[axis]) for axis in sorted(apart)}
+    return pictures(features, pixels, called)
+
+
+def _called(of: Labelled, dim: str | None, length: int) -> list[str]:
+    """What entries of an axis are called as titles."""
+    if dim is None:
+        return [str(number) for number in range(length)]
+    coordinate, names = of.coordinate(dim), names_along(of, dim, range(length))
+    return list(names) if coordinate is not None and coordinate.text else [f"{dim} {name}" for name in names]
 
 
 def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:

@@ -230,7 +230,7 @@ def words_in(page):
 NAMED = r"$\frac{a$"
 
 
-@pytest.mark.parametrize("features", [(40,), (8, 5)])
+@pytest.mark.parametrize("features", [(40,), (8, 7)])
 def test_names_are_text_and_no_mathematics(features):
     group = zarr.create_group("x.zarr")
     dims = ("time", *(NAMED + str(axis) for axis in range(len(features))))

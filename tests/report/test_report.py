@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca.errors import InputError
-from dpca.report import findings
+from dpca.report import figures, findings
 from dpca.store.results import Result, open_result
 from dpca.store.stored import Arrays
 from tests.commands.calls import dpca
@@ -59,7 +59,76 @@ def test_pictures_keep_the_largest_value_of_each_pixel(shape, seed, of_complex):
             findings._add(view, picture, values[region], region)
         expected = dense_picture(values, picture)
         np.testing.assert_array_equal(np.abs(view), np.abs(expected))  # of x and -x either may stay
-        assert max(picture.shape) <= (8 if len(shape) == 1 else 2)
+        assert max(picture.shape) <= 8
+        assert len(picture.shape) == 1 or np.prod(picture.shape) <= 4
+
+
+LENGTHS = {"x": 40, "y": 30, "z": 20, "point": 7219, "uvw": 3, "lev": 18, "lat": 91, "lon": 432}
+COORDINATES = {
+    "x": (np.arange(40.0), "m"),
+    "y": (np.arange(30.0), "m"),
+    "z": (np.arange(20.0), "m"),
+    "lev": (np.linspace(10, 1000, 18), "hPa"),
+    "lat": (np.linspace(-90, 90, 91), "degrees_north"),
+    "lon": (np.arange(432) / 1.2, "degrees_east"),
+}
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes", "titles"),
+    [
+        pytest.param("point uvw", [(903,)] * 3, ["uvw 0", "uvw 1", "uvw 2"], id="no point stands for three values"),
+        pytest.param("lev lon", [(18, 432)], [""], id="what fits is not made smaller"),
+        pytest.param("lat lon", [(91, 432)], [""], id="the longer side has the pixels that the shorter leaves"),
+        pytest.param("lon lon", [(216, 216)], [""], id="more cells than pixels"),
+        pytest.param("z y x", [(30, 40), (20, 40), (20, 30)], [""] * 3, id="three axes of space"),
+        pytest.param(
+            "z y x uvw",
+            [(30, 40)] * 3 + [(20, 40)] * 3 + [(20, 30)] * 3,
+            ["uvw 0", "uvw 1", "uvw 2"] * 3,
+            id="three axes of space, and one that is none",
+        ),
+        pytest.param("uvw lat lon", [(91, 432)] * 3, ["uvw 0", "uvw 1", "uvw 2"], id="a map of each"),
+    ],
+)
+def test_axes_that_are_not_space_are_panels(dims, shapes, titles):
+    of, array = of_dims(dims)
+    views = findings.views_of(of, array, 1)
+    assert [view.shape for view in views] == shapes
+    assert [view.title for view in views] == titles
+
+
+def of_dims(dims, of_first=None):
+    """What has coordinates, the first of them with some attributes, and a component along these axes."""
+    dims, store = dims.split(), {}
+    group = zarr.create_group(store)
+    for name in {*dims} & {*COORDINATES}:
+        values, units = COORDINATES[name]
+        group.create_array(name, data=values, dimension_names=(name,)).attrs["units"] = units
+    if of_first:
+        group[dims[0]].attrs.update(of_first)
+    shape = (1, *(LENGTHS[name] for name in dims))
+    group.create_array("components", shape=shape, dtype="f4", dimension_names=("component", *dims))
+    arrays = Arrays(store, "r", None)
+    return Result(None, {}, arrays, "r"), arrays["components"]
+
+
+@pytest.mark.parametrize(
+    ("dims", "attributes", "downward", "ratio"),
+    [
+        pytest.param("lev lon", {}, True, 0.4, id="pressure, which is of other units than degrees"),
+        pytest.param("lev lon", {"units": "m"}, False, 0.4, id="height"),
+        pytest.param("lev lon", {"units": "m", "positive": "down"}, True, 0.4, id="depth"),
+        pytest.param("lat lon", {}, False, 182 / 360, id="degrees, and degrees"),
+        pytest.param("y x", {}, False, 30 / 40, id="metres, and metres"),
+    ],
+)
+def test_maps_stand_as_what_they_show_does(dims, attributes, downward, ratio):
+    of, array = of_dims(dims, attributes)
+    axes = [findings.axis_of(of, name, "") for name in dims.split()]
+    panel = figures.panel_of(findings.views_of(of, array, 1)[0], axes, ())
+    assert (panel.y.limits[0] > panel.y.limits[1]) == downward
+    assert panel.ratio == pytest.approx(ratio, rel=1e-2)
 
 
 def test_components_their_largest_features_and_names():
