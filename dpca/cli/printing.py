@@ -189,11 +189,16 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
     shares: Any = result.arrays["variance_share"][...] if groups else None
     widths = [max(6, len(name)) for name in groups]
     head = "".join(f"  {name:>{width}}" for name, width in zip(groups, widths, strict=True))
-    click.echo(f"component  singular value  explained variance   ratio  cumulative{head}")
+    # Other programs print eigenvalues that their conventions scale.
+    convention, eigenvalues = result.of_convention or ("", None)
+    called = f"{convention} eigenvalue"
+    own = "" if eigenvalues is None else f"  {called}"
+    click.echo(f"component  singular value  explained variance   ratio  cumulative{own}{head}")
     for index, component in enumerate(certificate["components"][:SHOWN_COMPONENTS]):
         click.echo(
             f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
             f"{ratio[: index + 1].sum():10.4f}"
+            + ("" if eigenvalues is None else f"  {eigenvalues[index]:{len(called)}.6g}")
             + "".join(f"  {shares[group, index]:{width}.4f}" for group, width in enumerate(widths))
             + ("" if component["reliable"] else f"  not reliable{_why(component)}")
         )

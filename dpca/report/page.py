@@ -73,7 +73,8 @@ def document(
             *([] if scree.validation is None else [figures.of_validation(scree.validation)]),
         ],
         "scree_caption": _of_scree(scree, shown),
-        "rows_of_components": _rows(shown, scree),
+        "head_of_components": _head(result),
+        "rows_of_components": _rows(result, shown, scree),
         "scores": figures.of_scores(sum(name.startswith("score ") for name in samples.columns)),
         "scores_caption": f"{len(shown.scores):,} samples"
         + ("" if every == 1 else f", of which one of {every:,} is drawn")
@@ -225,14 +226,21 @@ def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
     return f"{part}{bars} {edge} Rules for the number of components: {said}."
 
 
-def _rows(shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
-    sigma = shown.singular_values
+def _head(result: Result) -> list[str]:
+    of_convention = result.of_convention
+    own = [] if of_convention is None else [f"{of_convention[0]} eigenvalue"]
+    return ["component", "reliable", "singular value", *own, "share", "cumulative", "digits", "sampling error"]
+
+
+def _rows(result: Result, shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
+    sigma, of_convention = shown.singular_values, result.of_convention
     cumulative = np.cumsum(scree.ratio)
     return [
         [
             str(component["index"]),
             "yes" if component["reliable"] else "no",
             f"{sigma[number]:.6g}",
+            *([] if of_convention is None else [f"{of_convention[1][number]:.6g}"]),
             f"{100 * scree.ratio[number]:.2f} %",
             f"{100 * cumulative[number]:.2f} %",
             f"{component['digits']:.1f}",

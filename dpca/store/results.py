@@ -19,7 +19,7 @@ from dpca.numerics.panels import Rules
 from dpca.numerics.rotation import Rotation
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
-from dpca.store.arrays import GROUP, REGRESSION, REGRESSORS, Dims, of_group
+from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
@@ -172,6 +172,14 @@ class Result:
         # For kernels, `center` only decides what they see: the data are streamed about their mean in any case.
         center = preprocess["center"] or self.kind == "kernel_pca"
         return Rules.of(preprocess, self.manifest["config"]["model"]["ddof"], center=center)
+
+    @property
+    def of_convention(self) -> tuple[str, NDArray[np.float64]] | None:
+        """The convention that dosages were scaled by, and the eigenvalues as its program prints them; None for other data, and kernels."""
+        scale = self.manifest["config"]["preprocess"]["scale"]
+        if self.kind != "pca" or CONVENTION not in self.arrays or not isinstance(scale, Mapping):
+            return None
+        return str(scale["binomial"]), np.asarray(self.arrays[CONVENTION][...], np.float64)
 
     @property
     def is_whitened(self) -> bool:

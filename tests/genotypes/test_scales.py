@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpca import PCA
+from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.drawn import examples
 from tests.genotypes.cohorts import (
@@ -50,6 +51,23 @@ def plain_result():
 
 def counts(out="result"):
     return json.loads(Path(out, "manifest.json").read_text())["counts"]
+
+
+def test_a_run_and_its_report_tell_eigenvalues_of_the_convention(capsys):
+    arrays = run(write_plink(cohort(), "cohort"))
+    value = f"{arrays['convention_eigenvalues'][0]:.6g}"
+    head, first = capsys.readouterr().out.splitlines()[:2]
+    assert "plink2 eigenvalue" in head
+    assert value in first.split()
+    for name in ("jinja2", "bokeh"):
+        pytest.importorskip(name)
+    from dpca.report.page import document
+
+    contents, _ = document(open_result("result"), None)
+    at = contents["head_of_components"].index("plink2 eigenvalue")
+    assert [row[at] for row in contents["rows_of_components"]] == [
+        f"{one:.6g}" for one in arrays["convention_eigenvalues"][:K]
+    ]
 
 
 def matrix_of(dosages, convention, missing, **how):
