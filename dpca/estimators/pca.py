@@ -128,7 +128,7 @@ class PCA(Streaming):
     Attributes
     ----------
     components_ : (n_components, features...)
-        Orthonormal. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
+        Orthonormal; those beyond the rank of the data, which have no variance, are zeros. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
     mean_ : (features...), float64
     rotated_components_ : (rotated components, features...), of length 1; None without rotation,
         or where all components are zero, and the others are not there
