@@ -43,6 +43,15 @@ COLOR_MAPS = {
 Colors = Literal["diverging", "sequential", "cyclic"]
 
 
+LOOKS = len(COLORS) * len(SHAPES)
+"""Categories that differ in colour or in shape; more begin anew."""
+
+
+def look_of(code: int) -> tuple[str, Shape]:
+    """The colour and the shape of a category: each colour comes with another shape where there are more categories than colours."""
+    return COLORS[code % len(COLORS)], SHAPES[(code + code // len(COLORS)) % len(SHAPES)]
+
+
 @dataclass(frozen=True)
 class Scale:
     """An axis of a panel."""

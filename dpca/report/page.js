@@ -72,17 +72,18 @@
 
   function prepared(table) {
     const n = table.names.length, labels = table.labels;
-    const groups = labels !== null && labels.numbers === null && labels.names.length <= COLORS.length;
+    const groups = labels !== null && labels.numbers === null, many = COLORS.length;
     let color = () => COLORS[0], shape = () => SHAPES[0], scale = null;
     if (groups) {
-      color = (row) => COLORS[labels.codes[row]];
-      shape = (row) => SHAPES[labels.codes[row]];
+      // As look_of of marks.py.
+      color = (row) => COLORS[labels.codes[row] % many];
+      shape = (row) => SHAPES[(labels.codes[row] + Math.floor(labels.codes[row] / many)) % SHAPES.length];
     } else if (labels !== null) {
-      const values = labels.numbers ?? labels.codes, [low, high] = extent_of(values);
+      const values = labels.numbers, [low, high] = extent_of(values);
       const palette = PALETTES.sequential;
       color = (row) =>
         Number.isFinite(values[row]) ? palette[Math.round((255 * (values[row] - low)) / (high - low || 1))] : NO_VALUE;
-      scale = labels.numbers === null ? null : { low, high };
+      scale = { low, high };
     }
     const rows = Array.from({ length: n }, (_, row) => row);
     const data = { ...table.columns, name: table.names, color: rows.map(color), shape: rows.map(shape) };
@@ -213,6 +214,7 @@
   // Marks of an axis: its own where at least two are in sight, else round numbers.
   function marked(axis, scale, range, length, across) {
     const plain = axis.ticker;
+    axis.major_label_policy = new B.NoOverlap({ min_distance: 4 });
     plain.desired_num_ticks = Math.max(2, Math.min(8, Math.floor(length / (across ? 80 : 20))));
     if (scale.whole && !scale.log) {
       plain.min_interval = 1;

@@ -18,6 +18,7 @@ from dpca.report.marks import (
     COLOR_MAPS,
     COLORS,
     INK,
+    LOOKS,
     NO_VALUE,
     SHAPES,
     Area,
@@ -36,6 +37,7 @@ from dpca.report.marks import (
     Table,
     Upright,
     Words,
+    look_of,
 )
 
 F64 = NDArray[np.float64]
@@ -44,10 +46,14 @@ MOST_POINTS = 1500
 """Of more points, or of longer lines, every k-th is drawn."""
 MARGIN = 0.04
 """Of what is drawn, on each side of it."""
-LEFT, RIGHT, TOP, BOTTOM, BAR = 58, 12, 20, 38, 62
+LEFT, RIGHT, TOP, BOTTOM, BAR = 70, 12, 20, 38, 62
 """Pixels around the area between the axes; and for a bar of colours."""
 LETTER = 6.2
 """Width of a letter, in pixels."""
+LINE = 11
+"""Height of a line of text, in pixels."""
+BESIDE = 8
+"""Most letters of what is marked beside an axis."""
 DASHED = {"solid": "", "dashed": "6 4", "dotted": "1.5 3", "dotdash": "6 3 1.5 3"}
 # Paths of radius 1 about the point where they begin.
 OUTLINES = {
@@ -221,9 +227,10 @@ def _rows(mark: RowPoints, area: _Area, table: Table) -> str:
 
 def kinds_of(labels: Labels) -> list[tuple[NDArray[np.bool_], str, Any]]:
     """The rows of each colour and shape, as masks."""
-    if labels.numbers is None and len(labels.names) <= len(COLORS):
-        return [(labels.codes == code, COLORS[code], SHAPES[code]) for code in range(len(labels.names))]
-    values = labels.codes.astype(np.float64) if labels.numbers is None else labels.numbers
+    if labels.numbers is None:
+        codes = labels.codes % LOOKS
+        return [(codes == code, *look_of(code)) for code in range(min(LOOKS, len(labels.names)))]
+    values = labels.numbers
     palette = palette_of("sequential", 16)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     level = np.clip(np.nan_to_num(15.99 * (values - low) / ((high - low) or 1.0)).astype(int), 0, 15)
@@ -341,10 +348,15 @@ def _marked_below(scale: Scale, extent: tuple[float, float], area: _Area) -> str
 def _marked_left(scale: Scale, extent: tuple[float, float], area: _Area) -> str:
     parts, middle = [], (area.top + area.bottom) / 2
     if scale.marked:
-        for value, name in ticks_of(scale, extent, 5).items():
-            at = float(area.y(value))
+        last = math.inf
+        for at, name in sorted(
+            ((float(area.y(value)), name) for value, name in ticks_of(scale, extent, 5).items()), reverse=True
+        ):
+            if at + LINE > last:
+                continue  # it would touch the one below
+            last = at
             parts.append(f'<path d="M{area.left:.1f} {at:.1f}h-4" stroke="currentColor" stroke-width=".8"/>')
-            parts.append(_text(area.left - 7, at + 3.5, name[:7], "end"))
+            parts.append(_text(area.left - 7, at + 3.5, _in_few(name), "end"))
     if scale.label:
         parts.append(
             f'<text transform="translate(10 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(scale.label)}</text>'
@@ -402,6 +414,17 @@ def _legend(panel: Panel, table: Table | None, area: _Area) -> str:
     return f'<text x="{area.left:.0f}" y="{TOP - 8}">{words}</text>'
 
 
+def _in_few(name: str) -> str:
+    """A name in as few letters as are beside an axis; a number is rounded and not cut, which would make it another one."""
+    if len(name) <= BESIDE:
+        return name
+    try:
+        mantissa, _, power = f"{float(name):.2e}".partition("e")
+        return f"{float(mantissa):g}e{int(power)}"
+    except ValueError:
+        return f"{name[: BESIDE - 1]}…"
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:21]}..."
 
@@ -416,8 +439,12 @@ def _bar(mark: Image, area: _Area) -> str:
         f'<image x="{x:.1f}" y="{area.top:.1f}" width="9" height="{height:.1f}" preserveAspectRatio="none" href="data:image/png;base64,{encoded}"/>'
     ]
     marks = dict.fromkeys(mark.marks, "") or ticks_of(Scale(), mark.limits, 4)
-    for value in marks:
+    last = math.inf
+    for value in sorted(marks):
         at = area.bottom - height * (value - low) / ((high - low) or 1.0)
+        if at + LINE > last:
+            continue
+        last = at
         parts.append(_text(x + 12, at + 3.5, f"{value:.3g}", "start"))
     if mark.title:
         parts.append(_text(x + 26, area.top - 7, mark.title))

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpca.report import figures, marks
 from dpca.report.findings import Axis, Component, pictures
 from dpca.report.marks import (
     COLOR_MAPS,
+    COLORS,
     Area,
     Boxes,
     Figure,
@@ -34,7 +36,7 @@ from dpca.report.marks import (
     Words,
 )
 from dpca.report.payload import PIXEL_LIMIT, packed
-from dpca.report.static import as_svg, palette_of, ticks_of
+from dpca.report.static import LETTER, LINE, as_svg, kinds_of, palette_of, ticks_of
 from tests.drawn import examples
 
 RNG = np.random.default_rng(0)
@@ -116,6 +118,39 @@ def test_rows_are_coloured_by_their_labels(labels):
     fills = {one.get("fill") for one in svg.iter() if one.get("transform", "").startswith("scale")}
     assert 3 <= len(fills) <= 16
     assert unpacked(figure(RowPoints("score 0", "score 1")), rows)["tables"]["samples"]["names"] == list(rows.names)
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 40])
+def test_categories_have_colours_of_the_palette_and_numbers_of_a_map(count):
+    named = Labels.of(np.array([f"g{number:02d}" for number in range(count)]))
+    looks = [(color, shape) for _, color, shape in kinds_of(named)]
+    assert {color for color, _ in looks} == set(COLORS[:count])
+    assert len(set(looks)) == count
+    numbers = [color for _, color, _ in kinds_of(Labels.of(np.linspace(0, 1, 40)))]
+    assert numbers == palette_of("sequential", 16)
+
+
+@pytest.mark.parametrize(
+    ("scale", "height"),
+    [
+        pytest.param(Scale(marks={float(n): f"group {n}" for n in range(30)}, limits=(-1, 30)), 120, id="many names"),
+        pytest.param(Scale("small", limits=(-0.00035, 0.00035)), 280, id="small numbers"),
+        pytest.param(Scale(limits=(0, 1e5), names={n * 1e4: f"{n:.1f}" for n in range(11)}), 60, id="low"),
+        pytest.param(Scale(limits=(1e-9, 1e9), log=True), 60, id="powers"),
+    ],
+)
+def test_what_is_marked_along_axes_does_not_touch(scale, height):
+    panel = Panel((Line(X, X),), scale, scale)
+    svg = ET.fromstring(as_svg(Figure("name", "kind", ((panel,),), height, 260, "samples"), {"samples": table()}))
+    texts = [one for one in svg.iter() if one.tag.endswith("text") and one.get("x") and one.text != scale.label]
+    beside = sorted(float(one.get("y")) for one in texts if one.get("text-anchor") == "end")
+    below = sorted((float(one.get("x")), len(one.text)) for one in texts if one.get("text-anchor") == "middle")
+    assert all(other - one >= LINE for one, other in pairwise(beside))
+    for (one, letters), (other, more) in pairwise(below):
+        assert other - one >= LETTER * (letters + more) / 2
+    if scale.label == "small":  # a number that is cut is another one
+        values = {round(float(one.text) * 1e4, 6) for one in texts if one.get("text-anchor") == "end"}
+        assert values <= set(range(-4, 5))
 
 
 @pytest.mark.parametrize("rows", [table(1), table(nan=True), table(labels=np.array(["same"] * 30))])
