@@ -20,6 +20,7 @@ from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Source
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_secrets
+from dpca.sources.dated import told_by
 from dpca.sources.groups import alone
 from dpca.sources.latitudes import latitudes_of
 from dpca.system.machine import memory_budget
@@ -109,7 +110,7 @@ def inspect(
         array, guess = _taken(arrays, uris[0], storage_options)
     reason = told
     if samples_axis is None:
-        samples_axis, reason = guess_samples_axis(open_source(uris[0], array, storage_options=storage_options).layout)
+        samples_axis, reason = guess_samples_axis(open_source(uris[0], array, storage_options=storage_options))
     section |= {"uri": uris, "array": array, "samples_axis": samples_axis, "storage_options": storage_options or {}}
     problems = []
     try:
@@ -220,8 +221,15 @@ def _latitudes(source: Source, axis: int) -> str | None:
     return found[0].name if len(found) == 1 else None
 
 
-def guess_samples_axis(layout: Layout) -> tuple[int, str]:
-    """The axis that probably holds the samples, and the reason for the guess."""
+def guess_samples_axis(source: Source) -> tuple[int, str]:
+    """The axis that probably holds the samples, and the reason for the guess: dates decide, then names, then lengths."""
+    layout = source.layout
+    with source.open() as reader:
+        dated = [
+            axis for axis in range(len(layout.shape)) if (told := told_by(reader, axis)) and is_time(told.attributes)
+        ]
+    if len(dated) == 1:
+        return dated[0], f"it has dates, along {layout.dims[dated[0]]!r}"
     named = [axis for axis, dim in enumerate(layout.dims) if dim and dim.lower() in SAMPLE_NAMES]
     if len(named) == 1:
         return named[0], f"its dimension is called {layout.dims[named[0]]!r}"

@@ -20,7 +20,7 @@ from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.planning.cuts import check_axis
 from dpca.planning.runplan import Scratch, Workers
 from dpca.planning.search import plan_run
-from dpca.sources import expanded, list_arrays, open_source
+from dpca.sources import Source, expanded, list_arrays, open_source
 from dpca.sources.anndata_layout import OBS_NAMES, VAR_NAMES
 from dpca.sources.base import Layout
 from dpca.sources.credentials import without_credentials
@@ -41,7 +41,7 @@ class Found:
         """What its metadata say, and the command that proposes a config for it alone."""
         layout, words = self.group.layout, ["dpca", "init", *map(without_credentials, self.input.uris)]
         words += [] if self.input.array is None else ["--array", self.input.array]
-        if guess_samples_axis(layout)[0] != self.group.samples_axis:
+        if guess_samples_axis(self.group.source)[0] != self.group.samples_axis:
             words += ["--samples-axis", str(self.input.samples_axis)]
         return {
             "name": self.group.name,
@@ -248,28 +248,28 @@ def _found(given: str | Sequence[str], samples_axis: int | str | None) -> Beside
             places.setdefault(path, []).append(uri)
     if len(places) < 2:
         return None
-    found = {path: _layout(of[0], path, samples_axis) for path, of in places.items()}
-    layouts = {path: layout for path, layout in found.items() if layout is not None}
-    if not layouts:
+    found = {path: _source(of[0], path, samples_axis) for path, of in places.items()}
+    sources = {path: source for path, source in found.items() if source is not None}
+    if not sources:
         return None
-    lead = max(layouts, key=lambda path: _likely(layouts[path]))
-    opened = _each(layouts, places, layouts[lead], samples_axis)
+    lead = max(sources, key=lambda path: _likely(sources[path].layout))
+    opened = _each(sources, places, sources[lead], samples_axis)
     same = [path for path in opened if lead in opened and _same(opened[lead].group, opened[path].group)]
     if not {uri for path in same for uri in places[path]} >= {*uris}:
         holders = [[path for path in opened if uri in places[path]] for uri in uris]
         joined = len(arrays[uris[0]]) < 2 or any(len(of) == len(uris) for of in places.values())
         if joined or not all(holders):
             return None
-        same = list(dict.fromkeys(max(paths, key=lambda path: layouts[path].n_values) for paths in holders))
+        same = list(dict.fromkeys(max(paths, key=lambda path: sources[path].layout.n_values) for paths in holders))
         check_same_samples([opened[path].group for path in same])
-    reason = "as told" if samples_axis is not None else guess_samples_axis(layouts[lead])[1]
+    reason = "as told" if samples_axis is not None else guess_samples_axis(sources[lead])[1]
     return Beside(tuple(opened[path] for path in same), reason) if len(same) > 1 else None
 
 
 def _each(
-    layouts: Mapping[str | None, Layout],
+    sources: Mapping[str | None, Source],
     places: Mapping[str | None, list[str]],
-    lead: Layout,
+    lead: Source,
     samples_axis: int | str | None,
 ) -> dict[str | None, Found]:
     """The arrays as inputs, by path, without those that can't be analysed alone.
@@ -277,11 +277,12 @@ def _each(
     Samples lie along the axis that was told; else along the dimension that `lead` has them on, where there is one; else
     along that which is guessed.
     """
-    dim, found = lead.dims[guess_samples_axis(lead)[0]], dict[str | None, Found]()
-    names = _names({path: places[path][0] for path in layouts})
-    for (path, layout), name in zip(layouts.items(), names, strict=True):
+    dim, found = lead.layout.dims[guess_samples_axis(lead)[0]], dict[str | None, Found]()
+    names = _names({path: places[path][0] for path in sources})
+    for (path, source), name in zip(sources.items(), names, strict=True):
+        layout = source.layout
         told = dim if samples_axis is None and dim in layout.dims else samples_axis
-        axis = guess_samples_axis(layout)[0] if told is None else layout.axis_of(told)
+        axis = guess_samples_axis(source)[0] if told is None else layout.axis_of(told)
         with suppress(InputError):
             found[path] = _opened(
                 Input(name=name, uri=places[path], array=path, samples_axis=layout.dims[axis] or axis)
@@ -294,14 +295,14 @@ def _of_data(arrays: Sequence[Mapping[str, Any]]) -> list[str | None]:
     return [one["path"] for one in arrays if len(one["shape"]) > 1 and not one["describes"]] if arrays else [None]
 
 
-def _layout(uri: str, path: str | None, samples_axis: int | str | None) -> Layout | None:
-    """The layout of an array of numbers; None for another, for AnnData's, and for one without the axis that was told."""
+def _source(uri: str, path: str | None, samples_axis: int | str | None) -> Source | None:
+    """An array of numbers; None for another, for AnnData's, and for one without the axis that was told."""
     try:
-        layout = open_source(uri, path).layout
-        layout.axis_of(0 if samples_axis is None else samples_axis)
+        source = open_source(uri, path)
+        source.layout.axis_of(0 if samples_axis is None else samples_axis)
     except InputError:
         return None
-    return None if {OBS_NAMES, VAR_NAMES} & {*layout.dims} else layout
+    return None if {OBS_NAMES, VAR_NAMES} & {*source.layout.dims} else source
 
 
 def _likely(layout: Layout) -> tuple[bool, int]:

@@ -44,6 +44,7 @@ from dpca.numerics.panels import Convention, Missing, Rules, Spread
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
+from dpca.sources.dated import dated
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
@@ -448,8 +449,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         groups = []
         for (name, source), called in zip(sources.items(), known, strict=True):
             with _of_part(name):
-                weights = self._weights_of(source, called, known)
-                groups.append(FeatureGroup(source, source.layout.axis_of(self.samples_axis), name, weights))
+                weights, axis = self._weights_of(source, called, known), source.layout.axis_of(self.samples_axis)
+                groups.append(FeatureGroup(dated(source, axis), axis, name, weights))
         check_same_samples(groups)
         return tuple(groups)
 

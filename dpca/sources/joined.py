@@ -23,6 +23,7 @@ from dpca.slabs import placed, split
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, size_of
 from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
+from dpca.sources.dated import told_by
 from dpca.sources.genotypes import Variants
 
 KEPT_OPEN, KEPT_BYTES = 128, 2**27
@@ -153,7 +154,7 @@ class _JoinedReader(Reader):
         out: NDArray[Any] = np.empty(samples.stop - samples.start, self._along.dtype)
         for number, inside, whole in self._among(samples):
             with self._opened(number) as reader:
-                found = reader.coordinate(self._axis)
+                found = told_by(reader, self._axis)
                 assert found is not None  # as when the files were compared
                 part = self._members[number].conversion(found.values[inside])
                 out[whole.start - samples.start : whole.stop - samples.start] = part

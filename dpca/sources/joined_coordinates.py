@@ -14,6 +14,7 @@ from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Source, same_auxiliaries
 from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
+from dpca.sources.dated import told_by
 from dpca.sources.joined import Along
 
 Gaps = Literal["error", "allow"]
@@ -105,7 +106,7 @@ class _Samples:
     @classmethod
     def of(cls, first: Reader, reader: Reader, axis: int) -> _Samples | None:
         """The coordinate of a file, if it has one; times are read, and have to increase."""
-        ours, theirs = first.coordinate(axis), reader.coordinate(axis)
+        ours, theirs = told_by(first, axis), told_by(reader, axis)
         if ours is None or theirs is None:
             return None
         timed, conversion = is_time(ours.attributes), Conversion()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dpca.sources.base import Source
 from dpca.sources.choice import Samples, chosen_samples
+from dpca.sources.dated import dated
 from dpca.sources.folded import FoldedSource
 from dpca.sources.genotypes import WithVariants
 from dpca.sources.labels import Place
@@ -49,6 +50,8 @@ def viewed(
         )
     if sample_names is not None:
         source = NamedSource(source, source.layout.axis_of(samples_axis), sample_names, "samples")
+    else:
+        source = dated(source, source.layout.axis_of(samples_axis))
     if samples is not None:
         axis = source.layout.axis_of(samples_axis)
         source = SelectedSource(source, axis, chosen_samples(source, axis, samples))

@@ -237,3 +237,53 @@ FINE = np.linspace(-60, 60, 14_401)  # of a grid of 1 km
 def test_numbers_are_equal_up_to_rounding(ours, theirs, same):
     assert (difference(of_numbers(theirs), of_numbers(ours)) is None) == same
     assert (difference(of_numbers(ours), of_numbers(theirs)) is None) == same
+
+
+def months(start, index, engine, path):
+    """A month of 6-hourly fields whose axis of time has no dates itself; `index` is what stands there."""
+    times = np.datetime64(f"2001-{start:02}-01", "ns") + np.arange(4) * np.timedelta64(6, "h")
+    coords = {"time_centered": ("time_counter", times, {"standard_name": "time"})}
+    if index is not None:
+        coords["time_counter"] = np.full(4, index)
+    x = random_array(start, (4, 3, 5), "f8")
+    data = xr.DataArray(x, dims=("time_counter", "y", "x"), coords=coords, name="tos")
+    data.time_centered.encoding = {"units": "hours since 1900-01-01", "dtype": "f8"}
+    if engine == "zarr":
+        data.to_dataset().to_zarr(path, consolidated=False)
+    else:
+        data.to_dataset().to_netcdf(path, engine=engine)
+    return data
+
+
+@pytest.mark.parametrize("engine", ["zarr", "h5netcdf", "scipy"])
+@pytest.mark.parametrize("index", [None, 0.0])
+def test_dates_beside_an_axis_without_any_are_those_of_the_samples(engine, index, capsys):
+    parts = [months(number, index, engine, f"{number}.x") for number in (1, 2)]
+    whole = xr.concat(parts, "time_counter")
+    given = {"array": "tos", "samples_axis": "time_counter", "gaps": "allow"}
+    assert dpca("run", config("c.yaml", ["2.x", "1.x"], input=given)) == 2
+    assert "1.x:tos: begins at 2001-01-01" in capsys.readouterr().err
+    assert dpca("run", config("c.yaml", ["1.x", "2.x"], input=given)) == 0
+    assert dpca("run", config("one.yaml", "1.x", input=given), "--set", "output.path=one") == 0
+    for path, expected in (("r", whole), ("one", parts[0])):
+        found = xr.open_zarr(f"{path}/result.zarr")
+        np.testing.assert_array_equal(found["time_counter"], expected["time_centered"])
+    fitted = PCA(2, samples_axis="time_counter", regress_out={"trend": 1}).fit(parts[0])
+    days = (parts[0]["time_centered"] - parts[0]["time_centered"][0]).values / np.timedelta64(1, "D")
+    z = np.column_stack([np.ones(4), days])
+    x = parts[0].values.reshape(4, -1)
+    left = x - z @ np.linalg.lstsq(z, x, rcond=None)[0]
+    np.testing.assert_allclose(fitted.singular_values_, np.linalg.svd(left, compute_uv=False)[:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dim", ["valid_time", "ocean_time", "time_counter", "date", "T"])
+@pytest.mark.parametrize("dims", [("lat", "lon", 0), ("member", 0, "lat"), (0, "lat", "lon")])
+def test_the_axis_with_dates_is_that_of_the_samples(dim, dims, capsys):
+    names = [dim if one == 0 else one for one in dims]
+    times = pd.date_range("2001-01-01", periods=7)
+    data = xr.DataArray(np.ones([7 if one == dim else 3 for one in names]), dims=names, coords={dim: times}, name="t2m")
+    data.to_dataset().to_netcdf("x.nc", engine="h5netcdf")
+    assert dpca("inspect", "x.nc") == 0
+    assert f"{dim!r}" in capsys.readouterr().out
+    assert dpca("init", "x.nc") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["input"]["samples_axis"] == dim
