@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpca.derived.operators import F64
 from dpca.derived.times import IRREGULAR, increasing, regular_step
-from dpca.errors import ConfigError
-from dpca.sources.calendars import SEASONS, dates, is_time, needs_cftime
+from dpca.errors import ConfigError, InputError
+from dpca.sources.calendars import SEASONS, Moment, dates, is_time, moment_of, moments, needs_cftime, text_of_number
 from dpca.sources.coordinate import Coordinate
 
 PARTS = ("year", "season", "month", "year_month", "day_of_year", "day", "hour")
@@ -68,7 +68,27 @@ class Axis:
             return self.dates
         if self.values is None:
             return []
-        return [f"{value:g}" if self.values.dtype.kind == "f" else str(value) for value in self.values]
+        return [text_of_number(value) if self.values.dtype.kind == "f" else str(value) for value in self.values]
+
+    @cached_property
+    def moments(self) -> list[Moment] | None:
+        """Dates as numbers that compare as they do; None where the values are none."""
+        return None if self.dates is None or self.values is None else moments(self.values, self.attributes)
+
+    def moment(self, label: Any) -> Moment:
+        """A date as far as a label says it; a whole number is a year.
+
+        Raises
+        ------
+        ConfigError
+            When it is no date of the calendar of the samples.
+        """
+        if isinstance(label, int) and 0 <= label <= 9999:
+            label = f"{label:04d}"
+        try:
+            return moment_of(str(label), self.attributes, repr(self.name))
+        except InputError as cause:
+            raise ConfigError(cause.message, cause.remedy, key="select") from cause
 
     def part(self, name: str) -> NDArray[Any]:
         """A part of each date, (rows,): month, or time.month as xarray writes it.

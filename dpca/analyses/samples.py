@@ -179,14 +179,12 @@ class Samples:
             When rows have no labels, or none lies between.
         """
         words = f"{self.axis.name} from {_shown(start, 'the first')} to {_shown(stop, 'the last')}"
-        if self.axis.dates is not None and not any(isinstance(limit, int | float) for limit in (start, stop)):
-            names = self.axis.dates
-            low = "" if start is None else str(start)
-            high = None if stop is None else str(stop)
+        if self.axis.moments is not None:
+            low, high = (None if limit is None else self.axis.moment(limit) for limit in (start, stop))
             chosen = [
                 number
-                for number, name in enumerate(names)
-                if name[: len(low)] >= low and (high is None or name[: len(high)] <= high)
+                for number, moment in enumerate(self.axis.moments)
+                if (low is None or moment[: len(low)] >= low) and (high is None or moment[: len(high)] <= high)
             ]
         elif self.axis.values is not None and self.axis.values.dtype.kind in "iuf":
             values = self.axis.values.astype(np.float64)
@@ -235,10 +233,14 @@ class Samples:
 
     def _place(self, label: Any) -> int:
         """The number of the one row with a label."""
-        names, wanted = self.axis.names, str(label)
-        places = [number for number, name in enumerate(names) if name == wanted]
-        if not places and self.axis.dates is not None:
-            places = [number for number, name in enumerate(names) if name.startswith(wanted)]
+        names, wanted, values = self.axis.names, str(label), self.axis.values
+        if self.axis.moments is not None:
+            moment = self.axis.moment(label)
+            places = [number for number, one in enumerate(self.axis.moments) if one[: len(moment)] == moment]
+        elif values is not None and values.dtype.kind in "iuf" and _is_number(label):
+            places = np.flatnonzero(values == values.dtype.type(label)).tolist()
+        else:
+            places = [number for number, name in enumerate(names) if name == wanted]
         if len(places) == 1:
             return places[0]
         if places:
@@ -432,6 +434,13 @@ class Samples:
 
 def _products_of(features: Features) -> AnyProducts:
     return features.products
+
+
+def _is_number(label: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(label)))
+    except (TypeError, ValueError):
+        return False
 
 
 def _shown(limit: Any, empty: str) -> str:

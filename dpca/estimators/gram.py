@@ -28,11 +28,11 @@ from dpca.estimators.opened import Opened
 from dpca.estimators.statistics import Statistics
 from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
+from dpca.sources.calendars import text_of_number
 from dpca.store.gram import keeps_gram
 from dpca.store.results import Result, open_result
 
 Place = str | os.PathLike[str] | Streaming
-_MIDNIGHT = re.compile(r"T00:00(:00(\.0+)?)?$")
 
 
 def open_gram(
@@ -435,15 +435,9 @@ def _label(value: Any, axis: Axis) -> Any:
     elif isinstance(value, np.ndarray) and value.ndim == 0:
         return _label(value.item() if value.dtype.kind != "M" else value[()], axis)
     value = _plain(value)
-    if not isinstance(value, str) or axis.dates is None:
-        return (
-            f"{value:g}"
-            if isinstance(value, float) and axis.values is not None and axis.values.dtype.kind not in "iuf"
-            else value
-        )
-    with_time = any("T" in name for name in axis.dates[:1])
-    value = re.sub(r"(T\d\d:\d\d:\d\d)\.(?:000)+$", r"\1", value)
-    return value if with_time else _MIDNIGHT.sub("", value)
+    if isinstance(value, float) and axis.values is not None and axis.values.dtype.kind not in "iuf":
+        return text_of_number(np.float64(value))
+    return value
 
 
 def _plain(value: Any) -> Any:

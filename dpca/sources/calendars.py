@@ -43,6 +43,14 @@ SEASONS = ("DJF", "MAM", "JJA", "SON")
 _ISO = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?)?")
 
 
+_WRITTEN = re.compile(
+    r"([+-]?\d{4,})(?:-(\d\d?)(?:-(\d\d?)(?:[T ] *(\d\d?)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?)?)?)?(?: *(?:Z|UTC))?"
+)
+Moment = tuple[int, ...]
+"""Year, month, day, hour, minute, second and microsecond, as far as they are known: (1998, 2) is all of that month. Moments of one
+calendar are in the order of these numbers, whatever its years are."""
+
+
 @dataclass(frozen=True)
 class _Count:
     """A count of time: so many seconds a unit, from so many seconds after a midnight."""
@@ -112,7 +120,56 @@ def as_names(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str]:
     told = dates(values, attributes)
     if told is not None:
         return told
-    return [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
+    return [text_of_number(value) if values.dtype.kind == "f" else str(value) for value in values]
+
+
+def text_of_number(value: np.floating[Any]) -> str:
+    """The shortest text that reads back as the same number of its type: 3, 0.1, 20000101.0."""
+    short = f"{value:g}"
+    return short if type(value)(short) == value else str(value)
+
+
+def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[Moment] | None:
+    """The dates of a coordinate as numbers that compare as they do; None where `dates` gives none."""
+    told = dates(values, attributes)
+    return None if told is None else [_moment(match) for match in map(_WRITTEN.fullmatch, told) if match]
+
+
+def moment_of(date: str, attributes: Mapping[str, Any], name: str) -> Moment:
+    """A date as someone writes it, as far as it is written: 1998, 1998-2, 1998-02-01 12:00, 1998-02-01T12:00:00Z.
+
+    Parameters
+    ----------
+    attributes : of the coordinate, as for `datetimes`
+    name : of the coordinate, in errors
+
+    Raises
+    ------
+    InputError
+        When it is no date of the calendar.
+    """
+    match = _WRITTEN.fullmatch(date.strip())
+    if match is None:
+        raise InputError(
+            f"{name}: {date!r} is no date",
+            "Write as much as is meant of 1999-02-28T12:00:00: 1999, 1999-02, 1999-02-28 12:00.",
+        )
+    moment = _moment(match, whole=False)
+    if len(moment) > 2:
+        number_of(f"{match[1]}-{moment[1]:02d}-{moment[2]:02d}", attributes, name)  # refuses what its calendar has not
+    if any(number > most for number, most in zip(moment[1:], (12, 31, 23, 59, 59), strict=False)) or 0 in moment[1:3]:
+        raise InputError(
+            f"{name}: {date!r} is no date", "Write months from 1 to 12, hours to 23, minutes and seconds to 59."
+        )
+    return moment
+
+
+def _moment(match: re.Match[str], whole: bool = True) -> Moment:
+    *numbers, fraction = match.groups()
+    found = [int(number) for number in numbers if number is not None]
+    if fraction is not None:
+        found.append(int(fraction[:6].ljust(6, "0")))
+    return (*found, *(0 for _ in range(7 - len(found)))) if whole else tuple(found)
 
 
 def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Source
-from dpca.sources.calendars import as_names, dates, datetimes
+from dpca.sources.calendars import as_names, moment_of, moments
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.labels import Place, open_values
 
@@ -151,7 +150,7 @@ def _finder(source: Source, axis: int) -> Callable[[str], int]:
             "Give numbers from 0, or name the samples with input.sample_names.",
         )
     values: NDArray[np.generic] = coordinate.values
-    times, names = datetimes(values, coordinate.attributes), as_names(values, coordinate.attributes)
+    times, names = moments(values, coordinate.attributes), as_names(values, coordinate.attributes)
     places: dict[str, list[int]] = {}
     for number, known in enumerate(names):
         places.setdefault(known, []).append(number)
@@ -159,14 +158,12 @@ def _finder(source: Source, axis: int) -> Callable[[str], int]:
     def found(label: str) -> Sequence[int] | Numbers:
         try:
             if times is not None:
-                when = np.datetime64(label.removesuffix("Z"))
-                return np.flatnonzero(times.astype(when.dtype) == when)
+                when = moment_of(label, coordinate.attributes, coordinate.name)
+                return [number for number, moment in enumerate(times) if moment[: len(when)] == when]
             if coordinate.text:
                 return places.get(label, [])
-            if dates(values, coordinate.attributes) is not None:  # of a model's calendar: 1980-02 of 1980-02-30
-                return [number for number, name in enumerate(names) if re.match(rf"{re.escape(label)}(?!\d)", name)]
             return np.flatnonzero(values == float(label))
-        except ValueError:  # neither a time nor a number
+        except (InputError, ValueError):  # neither a time nor a number
             return []
 
     def find(label: str) -> int:

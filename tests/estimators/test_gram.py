@@ -1,8 +1,10 @@
 """A kept Gram matrix in a notebook, beside the same computed on the data."""
 
 import pickle
+import re
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from dpca.errors import ConfigError, DataError, InputError, OverBudgetError
 from dpca.sources.base import Reader
 from tests.commands.calls import dpca as command
 from tests.derived.drawn import assert_close, assert_same_up_to_phase, beside, convolved, lanczos, means
+from tests.stores import random_array
 
 N, LAT, LON = 96, np.linspace(-50.0, 50.0, 6), np.arange(20) * 18.0
 MONTHS = np.arange(N)
@@ -549,3 +552,73 @@ def test_components_on_a_cluster(results, cluster, tmp_path):
         xr.testing.assert_identical(found.components(), dpca.open_gram(results["gram"]).hilbert(2).components())
         assert pickle.loads(pickle.dumps(found))._opened.client is None
     assert [path.name.partition("-")[0] for path in (tmp_path / "maps").iterdir()] == ["components"]
+
+
+SPANS = [
+    ("2000-02-01 12:00", "2000-02-03 06:00"),
+    ("2000-02-01T12", "2000-02-03T06"),
+    ("2000-02-01T12:00:00Z", "2000-02-03T06:00Z"),
+    ("2000-2-1", "2000-2-3"),
+    ("2000-02", "2000-02"),
+    ("2000-01-30", None),
+    (None, "2000-02-28"),
+    ("2000", "2000"),
+    (2000, 2000),
+    ("2000-02-29 18:00", "2000-03-01 00:00"),
+]
+
+
+def six_hourly(calendar, start):
+    """The result of 6-hourly samples of five months, and their times."""
+    import xarray as xr
+
+    times = xr.date_range(start, periods=600, freq="6h", calendar=calendar, use_cftime=calendar != "standard")
+    data = xr.DataArray(random_array(0, (600, 700), "f4"), coords={"time": times}, dims=("time", "cell"), name="x")
+    data.to_dataset().to_netcdf("x.nc", engine="h5netcdf")
+    Path("c.yaml").write_text(
+        "input: {uri: x.nc, array: x, samples_axis: time}\nmodel: {n_components: 1}\noutput: {path: r, report: false, components: false}\n"
+    )
+    assert command("run", "c.yaml") == 0
+    return dpca.open_gram("r"), data
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day", "proleptic_gregorian"])
+def test_spans_of_time_are_those_of_xarray(calendar):
+    gram, data = six_hourly(calendar, "1999-12-15")
+    for start, stop in SPANS:
+        if calendar == "noleap" and "02-29" in str(start):
+            continue
+        as_text = [None if one is None else str(one).removesuffix("Z") for one in (start, stop)]
+        if calendar != "standard":  # xarray reads a space, and one digit of a month, of NumPy's dates alone
+            padded = [one and re.sub(r"-(\d)(?!\d)", r"-0\1", one.replace(" ", "T")) for one in as_text]
+            as_text = [one and re.sub(r"(T\d\d)$", r"\1:00", one) for one in padded]
+        expected = data.time.sel(time=slice(*as_text))
+        found = gram.sel(time=slice(start, stop))._rows.axis.names
+        assert len(expected)
+        assert [one[:13] for one in found] == [str(one)[:13].replace(" ", "T") for one in expected.values], (
+            start,
+            stop,
+        )
+    for label, problem in {
+        "2000-02-31": "is no date of calendar",
+        "2000-13": "is no date",
+        "2000-02-01 25:00": "is no date",
+        "01.02.2000": "is no date",
+        "2000-02-01T12:00+02:00": "is no date",
+    }.items():
+        with pytest.raises(ConfigError, match=problem):
+            gram.sel(time=slice(label, None))
+
+
+def test_years_before_0_and_after_9999_are_in_order():
+    from dpca.sources.calendars import moment_of, moments
+
+    units = {"units": "days since 0001-01-01", "calendar": "proleptic_gregorian"}
+    told = moments(np.array([-400_000.0, 0.0, 4_000_000.0]), units)
+    assert told == sorted(told)
+    assert told[0][0] < 0 < told[1][0] < 9999 < told[2][0]
+    assert (
+        moment_of("-0044-03-15", units, "time")
+        < moment_of("0850", units, "time")
+        < moment_of("+10000-01", units, "time")
+    )
