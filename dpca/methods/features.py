@@ -8,6 +8,7 @@ from typing import TypeVar
 from dpca.errors import InputError
 from dpca.sources import Source
 from dpca.sources.base import Layout, Reader
+from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate, difference
 from dpca.store.results import Result
 from dpca.units import by
@@ -18,7 +19,7 @@ REMEDY = "Give new samples with the features of the fit, in the same axes and or
 
 
 def check_features(fit: Result, source: Source, axis: int, in_files: bool = False) -> None:
-    """Refuse features that differ from those of a fit in their number, the order of axes, or the names of axes.
+    """Refuse features that differ from those of a fit in their number, the order or names of axes, or their units.
 
     Parameters
     ----------
@@ -49,6 +50,16 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
             raise InputError(
                 f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
             )
+    _check_units(fit, layout)
+
+
+def _check_units(fit: Result, layout: Layout) -> None:
+    """Refuse values in other units, which dpca does not convert; nothing is known where one of them has none."""
+    if fit.units and layout.units and not same_units(fit.units, layout.units):
+        raise InputError(
+            f"{layout.name}: has units {layout.units!r}, but {fit.name} was fitted to units {fit.units!r}",
+            f"Convert the new samples to {fit.units}, or correct their attribute units.",
+        )
 
 
 def check_coordinates(fit: Result, source: Source, axis: int) -> None:

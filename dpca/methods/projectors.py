@@ -204,7 +204,9 @@ class FromComponents:
         shape.insert(axis, len(self.chosen))
         chunks.insert(axis, 1)
         name = stage_of(f"the reconstruction {self.out}", self.fit.group)
-        return Layout(name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis))
+        return Layout(
+            name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis), units=self.fit.units
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -357,14 +357,16 @@ def as_source(data: Any) -> Source:
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}
     auxiliaries: tuple[Auxiliary, ...] = ()
+    units = ""
     if is_data_array(data):
         from dpca.sources.xarray_labels import labels_of
 
+        units = str(data.attrs.get("units", ""))
         (dims, coordinates, auxiliaries), data = labels_of(data), data.data
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
 
-        return DaskSource(data, dims, coordinates=coordinates, auxiliaries=auxiliaries)
+        return DaskSource(data, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units)
     if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Array):
         from dpca.sources.zarr_array import ZarrSource
 
@@ -376,4 +378,4 @@ def as_source(data: Any) -> Source:
     from dpca.sources.memory import MemorySource
 
     values = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    return MemorySource(values, dims, coordinates=coordinates, auxiliaries=auxiliaries)
+    return MemorySource(values, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units)

@@ -96,6 +96,11 @@ class Layout:
         return math.prod(self.shape)
 
     @property
+    def of_units(self) -> dict[str, str]:
+        """The attributes that say in what units values are; none where that is not known."""
+        return {"units": self.units} if self.units else {}
+
+    @property
     def bytes(self) -> int:
         """Bytes of the decoded array."""
         return size_of(self.shape, self.dtype)

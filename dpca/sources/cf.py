@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +30,26 @@ NETCDF_FILL: Mapping[str, float] = {
 }
 """What netCDF stores where nothing was written and no _FillValue is given (netcdf.h, NC_FILL_...). Bytes are left out, since
 each may be a value of its own."""
+
+
+_SPELLED = {
+    spelling: symbol
+    for symbol, spellings in {
+        "K": "kelvin kelvins Kelvin degK deg_K degree_K",
+        "degC": "celsius Celsius deg_C degree_C degree_Celsius degrees_Celsius degree_celsius degrees_celsius °C",
+        "m": "meter meters metre metres",
+        "s": "second seconds sec",
+        "h": "hour hours hr",
+        "d": "day days",
+        "kg": "kilogram kilograms",
+        "g": "gram grams",
+        "Pa": "pascal pascals Pascal",
+        "hPa": "hectopascal hectopascals mb mbar millibar millibars",
+        "%": "percent",
+    }.items()
+    for spelling in spellings.split()
+}
+"""How units are spelled of which one stands for another; the names of UDUNITS that fields of people's files have."""
 
 
 def netcdf_fill(dtype: np.dtype[Any]) -> float | None:
@@ -68,6 +90,23 @@ def cf_attributes(
         "valid_range": given.valid_range,
         "units": units if isinstance(units, str) else "",
     }
+
+
+def same_units(one: str, other: str) -> bool:
+    """Whether two units are one, however they are written: m/s, m s-1, m s**-1 and meter second^-1; without a change of numbers."""
+    return one.strip() == other.strip() or (_parsed(one) is not None and _parsed(one) == _parsed(other))
+
+
+def _parsed(units: str) -> dict[str, int] | None:
+    """The exponent of each unit of a product, as UDUNITS writes it; None for what is none."""
+    powers: Counter[str] = Counter()
+    for divided, word in re.findall(r"(/?)\s*([^\s./·]+)", re.sub(r"\*\*|\^", "", units).replace("*", " ")):
+        match = re.fullmatch(r"([^\W\d]+|%|°[CF])([+-]?\d+)?|1", word)
+        if match is None:
+            return None
+        if match[1]:
+            powers[_SPELLED.get(match[1], match[1])] += int(match[2] or 1) * (-1 if divided else 1)
+    return {name: power for name, power in powers.items() if power}
 
 
 def coordinate_of(name: str, vector: Vector, attributes: Mapping[str, Any]) -> Coordinate:

@@ -16,6 +16,7 @@ import numpy as np
 from dpca.errors import InputError
 from dpca.slabs import Cuts, common_chunks
 from dpca.sources.base import Layout, Source
+from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.joined import JoinedSource, Member, encoding_of, most_open
 from dpca.sources.joined_coordinates import Gaps, check_same, compared
@@ -95,7 +96,9 @@ def _check_layouts(layouts: Sequence[Layout], axis: int) -> None:
         if other != axis:
             check_same(layouts, [f"{layout.shape[other]:,} features along axis {number}" for layout in layouts])
     check_same(layouts, [f"values of dtype {layout.dtype.name}" for layout in layouts], "Store them in one type.")
-    units = [f"units {layout.units!r}" if layout.units else "no units" for layout in layouts]
+    first = layouts[0].units
+    written = [first if same_units(layout.units, first) else layout.units for layout in layouts]
+    units = [f"units {one!r}" if one else "no units" for one in written]
     check_same(layouts, units, "Convert it to the units of the others, or correct the attribute.")
     if _unpacks(layouts) and layouts[0].dtype.kind in "iu" and layouts[0].dtype.itemsize == 8:
         check_same(layouts, [_encoding(layout) for layout in layouts], "Store them with the same packing and marks.")

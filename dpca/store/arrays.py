@@ -192,7 +192,10 @@ def create_outputs(
         if plan.keeps == "samples":
             # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
             for name, fill in (("mean", 0.0), ("scale", 1.0), ("weights", 1.0)):
-                outputs.create_tiled(of_group(name, group.name), plan, dims.features, np.float64, fill=fill)
+                about = group.layout.of_units if name == "mean" else {}
+                outputs.create_tiled(
+                    of_group(name, group.name), plan, dims.features, np.float64, fill=fill, attributes=about
+                )
             if design is not None:
                 name, p = of_group(REGRESSION, group.name), len(design.names)
                 outputs.create_tiled(name, plan, dims.features, np.float64, p, component_dim=REGRESSOR)

@@ -142,6 +142,12 @@ class Result:
         return self.arrays[self.named("mean")].shape
 
     @property
+    def units(self) -> str:
+        """Units of the values of the only group; empty where they are not known."""
+        mean = self.named("mean")
+        return str(self.arrays[mean].attributes.get("units", "")) if mean in self.arrays else ""
+
+    @property
     def n_features(self) -> int:
         """The number of features, in all groups."""
         return sum(math.prod(one.feature_shape) for one in ([self] if self.group else self.each))

@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 import yaml
 
-from dpca import PCA
+from dpca import PCA, KernelPCA
 from dpca.errors import InputError
 from dpca.sources import open_source
+from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
@@ -287,3 +288,55 @@ def test_the_axis_with_dates_is_that_of_the_samples(dim, dims, capsys):
     assert f"{dim!r}" in capsys.readouterr().out
     assert dpca("init", "x.nc") == 0
     assert yaml.safe_load(capsys.readouterr().out)["input"]["samples_axis"] == dim
+
+
+SPELLED = [
+    ("K", "kelvin", True),
+    ("m s-1", "m/s", True),
+    ("m s**-1", "meter second^-1", True),
+    ("kg m-2 s-1", "kg/m2/s", True),
+    ("kg m**-2", "kg.m-2", True),
+    ("hPa", "millibar", True),
+    ("W m-2", "W m-2", True),
+    ("K", "degC", False),
+    ("K", "k", False),
+    ("Pa", "hPa", False),
+    ("m s-1", "ms-1", False),
+    ("m s-1", "m s", False),
+    ("mm", "m", False),
+    ("1e-3 m", "mm", False),
+    ("1", "%", False),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "same"), SPELLED)
+def test_units_are_the_same_however_they_are_written(ours, theirs, same):
+    assert same_units(ours, theirs) == same_units(theirs, ours) == same
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", [False, True])
+def test_new_samples_have_the_units_of_the_fit(kernel, tmp_path):
+    """Of one fit, in memory and of files: the same units, also written otherwise, none, and others."""
+    data = xr.DataArray(X + 280, dims=("sample", "cell"), name="t2m", attrs={"units": "K"})
+    fitted = (KernelPCA(2, kernel="poly", fit_inverse_transform=True) if kernel else PCA(2)).fit(data)
+    fitted.save(tmp_path / "saved")
+    loaded = type(fitted).load(tmp_path / "saved")
+    model = {"kind": "kernel_pca", "kernel": "poly", "fit_inverse_transform": True} if kernel else {}
+    more = {"model": {"n_components": 2, **model}}
+    assert dpca("run", config("c.yaml", written(data, "a.zarr"), **more)) == 0
+    assert dpca("reconstruct", "r", "--out", "back") == 0
+    assert [xr.open_zarr("r/result.zarr")["mean"].units, xr.open_zarr("back")["reconstruction"].units] == ["K", "K"]
+    if kernel:
+        assert fitted.inverse_transform(fitted.transform(data)).attrs == data.attrs
+    for number, units in enumerate(["K", "kelvin", None, "degC", "mK"]):
+        new = data.assign_attrs(units=units) if units else data.drop_attrs()
+        wanted = units in ("K", "kelvin", None)
+        file = config(f"{number}.yaml", written(new, f"{number}.nc"))
+        assert dpca("transform", "r", file, "--out", f"s{number}") == (0 if wanted else 2)
+        for one, given in ((fitted, new), (fitted, new.chunk()), (loaded, new)):
+            if wanted:
+                np.testing.assert_allclose(one.transform(given), fitted.transform(data), atol=1e-6)
+            else:
+                with pytest.raises(InputError, match=f"has units '{units}', but .* was fitted to units 'K'"):
+                    one.transform(given)
