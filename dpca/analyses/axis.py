@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,13 +12,30 @@ from numpy.typing import NDArray
 
 from dpca.derived.operators import F64
 from dpca.derived.times import IRREGULAR, increasing, regular_step
-from dpca.errors import ConfigError, InputError
-from dpca.sources.calendars import SEASONS, Moment, dates, is_time, moment_of, moments, needs_cftime, text_of_number
-from dpca.sources.coordinate import Coordinate
+from dpca.errors import ConfigError
+from dpca.sources.calendars import SEASONS, dates, days_of, is_time, needs_cftime, number_of
+from dpca.sources.coordinate import Coordinate, Parts
+from dpca.sources.finding import Labelled
 
-PARTS = ("year", "season", "month", "year_month", "day_of_year", "day", "hour")
-"""Parts of dates, by which samples are grouped or selected."""
-_ISO = re.compile(r"([+-]?\d+)-(\d\d)-(\d\d)(?:T(\d\d):(\d\d)(.*))?")
+PARTS = {"year": 1, "season": 2, "month": 2, "year_month": 2, "day_of_year": 3, "day": 3, "hour": 3}
+"""Parts of dates, by which samples are grouped or selected, and how many of year, month and day tell each."""
+COUNTED = frozenset(
+    [
+        "week",
+        "day",
+        "hour",
+        "minute",
+        "second",
+        "millisecond",
+        "microsecond",
+        "nanosecond",
+        "month",
+        "year",
+        "sample",
+        "step",
+    ]
+)
+"""Units that are words, so that more of them have an s."""
 _MONTH = "month"
 
 
@@ -54,41 +70,32 @@ class Axis:
         """The same axis with other rows."""
         return replace(self, values=values)
 
+    @property
+    def as_coordinate(self) -> Coordinate:
+        """The same for comparisons; there are values."""
+        assert self.values is not None
+        return Coordinate(self.name, self.values, Parts.of(self.values.dtype), self.attributes)
+
     @cached_property
     def dates(self) -> list[str] | None:
         """Dates as ISO 8601 writes them; None where the values are none."""
-        if self.values is None or self.values.dtype.kind not in "iuf":
-            return None
-        return dates(self.values, self.attributes)
+        return None if self.values is None else dates(self.values, self.attributes)
+
+    @cached_property
+    def labelled(self) -> Labelled | None:
+        """The values, by which rows are found; None where there are none."""
+        return None if self.values is None else Labelled(self.name, self.values, self.attributes)
 
     @cached_property
     def names(self) -> list[str]:
-        """The values as text; numbers from 0 where there are none."""
-        if self.dates is not None:
-            return self.dates
-        if self.values is None:
-            return []
-        return [text_of_number(value) if self.values.dtype.kind == "f" else str(value) for value in self.values]
+        """The values as text; empty where there are none."""
+        return [] if self.labelled is None else self.labelled.names
 
-    @cached_property
-    def moments(self) -> list[Moment] | None:
-        """Dates as numbers that compare as they do; None where the values are none."""
-        return None if self.dates is None or self.values is None else moments(self.values, self.attributes)
-
-    def moment(self, label: Any) -> Moment:
-        """A date as far as a label says it; a whole number is a year.
-
-        Raises
-        ------
-        ConfigError
-            When it is no date of the calendar of the samples.
-        """
-        if isinstance(label, int) and 0 <= label <= 9999:
-            label = f"{label:04d}"
-        try:
-            return moment_of(str(label), self.attributes, repr(self.name))
-        except InputError as cause:
-            raise ConfigError(cause.message, cause.remedy, key="select") from cause
+    def of_months(self, months: Sequence[str]) -> Axis:
+        """The first days of months such as 1999-02, in the units of these dates."""
+        if self.values is None or self.values.dtype.kind not in "iuf":
+            return self.of(np.array(months))
+        return self.of(np.array([number_of(f"{month}-01", self.attributes, self.name) for month in months]))
 
     def part(self, name: str) -> NDArray[Any]:
         """A part of each date, (rows,): month, or time.month as xarray writes it.
@@ -105,23 +112,28 @@ class Axis:
                 "Name a part of the dates, or give {uri: labels.npy}.",
                 key="by",
             )
-        return self._parts(f"{last} needs dates")[last]
-
-    def _parts(self, what: str) -> dict[str, NDArray[Any]]:
-        if self.dates is None:
-            raise ConfigError(f"{what}, but {self._what_it_is}", self._remedy)
-        found = [match.groups() for match in map(_ISO.fullmatch, self.dates) if match]
-        year, month, day, hour = (np.array([int(one[place] or 0) for one in found]) for place in range(4))
-        return {
+        moments = None if self.labelled is None else self.labelled.moments
+        if moments is None:
+            raise ConfigError(f"{last} needs dates, but {self._what_it_is}", self._remedy)
+        short = next((number for number, one in enumerate(moments) if len(one) < PARTS[last]), None)
+        if short is not None:
+            raise ConfigError(
+                f"{last} needs dates, but {self.names[short]} does not tell its day", "Choose month, season or year."
+            )
+        year, month, day, hour = (np.array([(*one, 0, 0)[place] for one in moments]) for place in range(4))
+        if last == "season":
+            return np.asarray(np.array(SEASONS)[month % 12 // 3])
+        if last == "year_month":
+            return np.array([f"{y:04d}-{m:02d}" for y, m in zip(year, month, strict=True)])
+        # day_of_year is of a year with all days: what follows 28 February has the same number in every year.
+        parts: dict[str, NDArray[Any]] = {
             "year": year,
-            "season": np.array(SEASONS)[month % 12 // 3],
             "month": month,
-            "year_month": np.array([f"{y:04d}-{m:02d}" for y, m in zip(year, month, strict=True)]),
-            # Of a year with all days: what follows 28 February has the same number in every year.
             "day_of_year": 100 * month + day,
             "day": day,
             "hour": hour,
         }
+        return parts[last]
 
     @property
     def _what_it_is(self) -> str:
@@ -129,15 +141,22 @@ class Axis:
             return "the samples have no coordinate"
         if needs_cftime(self.attributes):
             return f"those of {self.name!r} are of calendar {self.attributes.get('calendar')}, which needs cftime, and that is not installed"
-        return f"{self.name!r} holds {'names' if self.values.dtype.kind not in 'iuf' else 'numbers without a date to count from'}"
+        if self.values.dtype.kind not in "iuf":
+            return f"{self.name!r} holds names"
+        if not is_time(self.attributes):
+            return f"{self.name!r} holds numbers without a date to count from"
+        return f"{self.name!r} has units {self.attributes['units']!r} and calendar {self.attributes.get('calendar', 'standard')!r}, which tell no dates"
 
     @property
     def _remedy(self) -> str:
         if self.values is not None and needs_cftime(self.attributes):
             return "pip install cftime."
-        return (
-            "Run on data whose samples have dates (numbers with units such as days since 1950-01-01), or give labels."
-        )
+        if self.values is not None and is_time(self.attributes):
+            return (
+                "Right are days, hours, minutes or seconds since a day that the calendar has, such as days since 1950-01-01 (months since in "
+                "calendar 360_day), and calendar standard, proleptic_gregorian, noleap, all_leap, 360_day or julian: correct both, or give labels."
+            )
+        return "Run on data whose samples have dates (numbers with units such as days since 1950-01-01, or names such as 1999-02-28), or give labels."
 
     def times(self, what: str) -> F64:
         """Times as numbers, (rows,), in the units of the coordinate.
@@ -147,13 +166,16 @@ class Axis:
         ConfigError
             When there are none.
         """
-        if self.values is None or self.values.dtype.kind not in "iuf":
+        if self.values is not None and self.values.dtype.kind in "iuf":
+            return self.values.astype(np.float64)
+        days = None if self.dates is None else days_of(self.dates)
+        if days is None:
             raise ConfigError(
                 f"{what} needs times, but {self._what_it_is}",
                 "Set time: index if the samples follow each other at regular times.",
                 key="time",
             )
-        return self.values.astype(np.float64)
+        return days
 
     def clock(self, what: str) -> Clock:
         """Regular times: equal steps, or one row in each month, or every so many months.
@@ -165,30 +187,57 @@ class Axis:
         """
         times = increasing(self.times(what), len(self), what)
         steps = np.diff(times)
-        if (np.abs(steps - np.median(steps)) > IRREGULAR * np.median(steps)).any() and self.dates is not None:
-            parts = self._parts(what)
-            months = 12 * parts["year"] + parts["month"]
-            apart = np.unique(np.diff(months))
-            if len(apart) == 1 and apart[0] > 0:
-                return Clock(np.arange(len(self), dtype=np.float64), _counted(int(apart[0]), _MONTH))
-            wrong = int(np.flatnonzero(np.abs(steps - np.median(steps)) > IRREGULAR * np.median(steps))[0])
-            raise ConfigError(
-                f"{what} needs regular times, but the step after {self.dates[wrong]} is {steps[wrong]:g}, and "
-                f"{np.median(steps):g} elsewhere ({self.unit})",
-                "Select samples without a gap, or leave it out.",
-            )
+        usual = float(np.median(steps))
+        odd = np.abs(steps - usual) > IRREGULAR * usual
+        if odd.any() and self.dates is not None:
+            months = 12 * self.part("year") + self.part("month")
+            apart, counts = np.unique(np.diff(months), return_counts=True)
+            each = int(apart[counts.argmax()])
+            if len(apart) == 1 and each > 0:
+                return Clock(np.arange(len(self), dtype=np.float64), _counted(each, _MONTH))
+            raise self._gap(what, np.diff(months) != each if each else odd, "a month" if each == 1 else "")
         step = regular_step(times, len(self), what)
         return Clock((times - times[0]) / step, _counted(step, self.unit))
+
+    def _gap(self, what: str, odd: NDArray[np.bool_], each: str) -> ConfigError:
+        """Times are not regular: `odd` has the steps, (rows - 1,), that are not as most of them."""
+        assert self.dates is not None
+        assert self.labelled is not None
+        assert self.labelled.moments is not None
+        steps, days = np.diff(self.times(what)), [one[1:3] for one in self.labelled.moments]
+        places = np.flatnonzero(odd)
+        at = int(places[0])
+        usual = each or _counted(float(np.median(steps)), self.unit)
+        problem = f"{what} needs regular times, but {self.dates[at + 1]} follows {self.dates[at]}, where most samples are {usual} apart"
+        if all((days[number], days[number + 1]) == ((2, 28), (3, 1)) for number in places):
+            return ConfigError(
+                f"{problem}: there is no 29 February",
+                "Set time: index, which numbers the samples, so that each year has 365 days.",
+                key="time",
+            )
+        more = f" ({len(places) - 1:,} more such gaps)" if len(places) > 1 else ""
+        return ConfigError(problem + more, "Select samples without a gap, or leave it out.")
 
     @property
     def unit(self) -> str:
         """The unit of its numbers, in words."""
-        units = str(self.attributes.get("units", ""))
-        return units.partition(" since ")[0].strip().rstrip("s") if is_time(self.attributes) else units or "unit"
+        if self.values is not None and self.values.dtype.kind not in "iuf":
+            return "day"
+        unit = str(self.attributes.get("units", "")).partition(" since ")[0].strip()
+        return unit.removesuffix("s") if unit.removesuffix("s") in COUNTED else unit or "unit"
 
     def __len__(self) -> int:
         return 0 if self.values is None else len(self.values)
 
 
+def in_order(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Labels that differ, sorted, seasons in the order of the year; and the number of each row's among them, (rows,)."""
+    names, codes = np.unique(labels, return_inverse=True)
+    if not {*names.tolist()} <= {*SEASONS}:
+        return names, codes
+    order = np.argsort([SEASONS.index(name) for name in names.tolist()])
+    return names[order], np.argsort(order)[codes]
+
+
 def _counted(number: float, unit: str) -> str:
-    return f"{number:g} {unit}" + ("s" if number != 1 and unit != "unit" else "")
+    return f"{number:g} {unit}" + "s" * (number != 1 and unit in COUNTED)

@@ -25,6 +25,7 @@ from dpca.numerics.gram_matrix import GramMatrix
 from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.sources.coordinate import Coordinate, difference
+from dpca.sources.finding import PAIRING, Pairing, paired_by
 from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
@@ -118,8 +119,12 @@ class Kept:
     """What names of the features of each result begin with; empty for the only one."""
 
     @classmethod
-    def of(cls, results: Sequence[tuple[str, Result]]) -> Kept:
+    def of(cls, results: Sequence[tuple[str, Result]], pair_by: Pairing = "moment") -> Kept:
         """The results, each with the name that its features get where there are several.
+
+        Parameters
+        ----------
+        pair_by : how much of their dates samples have to share
 
         Raises
         ------
@@ -129,7 +134,7 @@ class Kept:
         found = tuple(result for _, result in results)
         for result in found:
             _check_usable(result, alone=len(found) == 1)
-        _check_same_samples(found)
+        _check_same_samples(found, pair_by)
         parts = [
             Part(one, _joined(name if len(found) > 1 else "", one.group))
             for name, result in results
@@ -338,7 +343,7 @@ def _check_usable(result: Result, alone: bool) -> None:
         raise no_matrix(result, " of its samples", why, key="from", then=", from which derived analyses follow")
 
 
-def _check_same_samples(results: tuple[Result, ...]) -> None:
+def _check_same_samples(results: tuple[Result, ...], pair_by: Pairing) -> None:
     first, *others = results
     for other in others:
         if other.n_samples != first.n_samples:
@@ -347,22 +352,50 @@ def _check_same_samples(results: tuple[Result, ...]) -> None:
                 "Results beside each other have the same samples.",
                 key="from",
             )
-        for ours, theirs in (
-            (first.coordinate(first.dims.sample), other.coordinate(other.dims.sample)),
-            *_texts_beside(first, other),
-        ):
-            if ours is None or theirs is None:
-                continue
-            differ = difference(theirs, ours)
-            if differ is not None or dict(theirs.attributes).get("units") != dict(ours.attributes).get("units"):
-                what = (
-                    "units of time are others"
-                    if differ is None
-                    else (f"sample {differ.index} is {differ.found!r}, but {differ.expected!r} in {first.name}")
-                )
-                raise InputError(
-                    f"{other.name}: {what}", "Results beside each other have the same samples.", key="from"
-                )
+        ours, theirs = (one.coordinate(one.dims.sample) for one in (first, other))
+        if ours is not None and theirs is not None:
+            axes = [Axis.of_coordinate(one.name, one) for one in (ours, theirs)]
+            _check_dates(first, other, axes[0], axes[1], pair_by)
+        for ours, theirs in _texts_beside(first, other):
+            if differ := difference(theirs, ours):
+                raise _other_samples(first, other, differ.index, differ.found, differ.expected)
+
+
+def _check_dates(first: Result, other: Result, ours: Axis, theirs: Axis, pair_by: Pairing) -> None:
+    """Refuse samples of other dates, whatever their units are; and others that are not equal."""
+    one, two = (None if axis.labelled is None else axis.labelled.moments for axis in (ours, theirs))
+    if one is None or two is None:
+        found = difference(theirs.as_coordinate, ours.as_coordinate)
+        if found is not None:
+            raise _other_samples(first, other, found.index, found.found, found.expected)
+        if ours.attributes.get("units") != theirs.attributes.get("units"):
+            raise InputError(
+                f"{other.name}: samples count {theirs.attributes.get('units')!r}, but {ours.attributes.get('units')!r} in {first.name}",
+                "Results beside each other have the same samples.",
+                key="from",
+            )
+        return
+    ends, same = PAIRING[pair_by], paired_by(one, two)
+    differ = [number for number in range(len(one)) if one[number][:ends] != two[number][:ends]]
+    if differ:
+        raise _other_samples(first, other, differ[0], theirs.names[differ[0]], ours.names[differ[0]], same)
+    if pair_by != "moment" and (same is None or PAIRING[same] < ends):
+        raise ConfigError(
+            f"pair_by is {pair_by}, but {first.name} has several samples of one {pair_by}",
+            "Pair by what tells samples apart: moment, or day.",
+            key="pair_by",
+        )
+
+
+def _other_samples(
+    first: Result, other: Result, number: Any, found: Any, expected: Any, same: Pairing | None = None
+) -> InputError:
+    how = f"; pair_by: {same} takes these for the same." if same else "."
+    return InputError(
+        f"{other.name}: sample {number} is {found!r}, but {expected!r} in {first.name}",
+        f"Results beside each other have the same samples{how}",
+        key="from",
+    )
 
 
 def _texts_beside(first: Result, other: Result) -> Iterator[tuple[Coordinate, Coordinate]]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpca.analyses.answers import COMPONENT, DRAW, LIMIT, Answer, Array, row_axis
-from dpca.analyses.axis import Axis
+from dpca.analyses.axis import Axis, in_order
 from dpca.analyses.samples import By, Samples
 from dpca.analyses.statistics import labels_of, of_all_rows, unweighted
 from dpca.derived.gram import matrix_of
@@ -60,6 +60,7 @@ class Resampling:
         axis, codes = Axis(DRAW, None), None
         if self.by is not None:
             names, codes = coded(labels_of(rows, self.by))
+            names, codes = in_order(names[codes])
             if len(names) < 2:
                 raise ConfigError(
                     f"all {rows.n:,} rows have the label {names[0]}, and there is no other group",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from threading import Lock
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer, Known, of_components, of_extended, of_modes, of_spectral
-from dpca.analyses.axis import Axis, Clock
+from dpca.analyses.axis import Axis, Clock, in_order
 from dpca.analyses.feature_groups import Features, features_of
 from dpca.derived.dmd import dmd
 from dpca.derived.extended import extended
@@ -26,7 +27,7 @@ from dpca.derived.operators import F64, Center, Chain, Difference, Operator, Rem
 from dpca.derived.optimized_dmd import optimized_dmd
 from dpca.derived.pca import UpTo, pca
 from dpca.derived.spod import spod
-from dpca.errors import ConfigError
+from dpca.errors import ConfigError, InputError
 from dpca.numerics.panels import BlockScaling
 from dpca.numerics.weights import Kind, SampleWeights
 
@@ -179,11 +180,13 @@ class Samples:
             When rows have no labels, or none lies between.
         """
         words = f"{self.axis.name} from {_shown(start, 'the first')} to {_shown(stop, 'the last')}"
-        if self.axis.moments is not None:
-            low, high = (None if limit is None else self.axis.moment(limit) for limit in (start, stop))
+        labelled = self.axis.labelled
+        if labelled is not None and labelled.moments is not None:
+            with _selecting():
+                low, high = (None if limit is None else labelled.moment(limit) for limit in (start, stop))
             chosen = [
                 number
-                for number, moment in enumerate(self.axis.moments)
+                for number, moment in enumerate(labelled.moments)
                 if (low is None or moment[: len(low)] >= low) and (high is None or moment[: len(high)] <= high)
             ]
         elif self.axis.values is not None and self.axis.values.dtype.kind in "iuf":
@@ -193,8 +196,8 @@ class Samples:
             )
             chosen = np.flatnonzero((values >= low_number) & (values <= high_number)).tolist()
         else:
-            first = 0 if start is None else self._place(start)
-            last = self.n - 1 if stop is None else self._place(stop)
+            first = 0 if start is None else self.place(start)
+            last = self.n - 1 if stop is None else self.place(stop)
             chosen = list(range(first, last + 1))
         if not chosen:
             names = self.axis.names
@@ -207,9 +210,7 @@ class Samples:
 
     def labelled(self, labels: Sequence[Any]) -> Samples:
         """The rows with these labels, in this order; of a date as much as only one row has."""
-        return self.rows(
-            np.array([self._place(label) for label in labels], np.intp), f"{len(labels):,} samples by name"
-        )
+        return self.rows(np.array([self.place(label) for label in labels], np.intp), f"{len(labels):,} samples by name")
 
     def where(self, part: str, values: Sequence[Any]) -> Samples:
         """The rows whose dates have some values of a part: month 12, 1 and 2."""
@@ -217,7 +218,7 @@ class Samples:
         unknown = [value for value in values if value not in parts.tolist()]
         if unknown:
             raise ConfigError(
-                f"no sample has {part} {unknown[0]}; there are {', '.join(map(str, np.unique(parts).tolist()))}",
+                f"no sample has {part} {unknown[0]}; there are {', '.join(map(str, in_order(parts)[0].tolist()))}",
                 "Select some that exist.",
                 key="select",
             )
@@ -231,16 +232,17 @@ class Samples:
                 f"{label!r} is no number, but {self.axis.name!r} of the samples is", "Give a number.", key="select"
             ) from None
 
-    def _place(self, label: Any) -> int:
-        """The number of the one row with a label."""
-        names, wanted, values = self.axis.names, str(label), self.axis.values
-        if self.axis.moments is not None:
-            moment = self.axis.moment(label)
-            places = [number for number, one in enumerate(self.axis.moments) if one[: len(moment)] == moment]
-        elif values is not None and values.dtype.kind in "iuf" and _is_number(label):
-            places = np.flatnonzero(values == values.dtype.type(label)).tolist()
-        else:
-            places = [number for number, name in enumerate(names) if name == wanted]
+    def place(self, label: Any) -> int:
+        """The number of the one row with a label.
+
+        Raises
+        ------
+        ConfigError
+            When there is none, or several.
+        """
+        names, wanted = self.axis.names, str(label)
+        with _selecting():
+            places = [] if self.axis.labelled is None else self.axis.labelled.places(label)
         if len(places) == 1:
             return places[0]
         if places:
@@ -291,7 +293,10 @@ class Samples:
         """A row for each group, their means: of each year, of each label."""
         labels, name = self.labels(by)
         operator, words = GroupMeans(labels), f"means of each {name.replace('_', ' ')}"
-        axis = Axis(name, operator.rows(labels))
+        names, codes = in_order(labels)
+        operator = GroupMeans(codes) if name == "season" else operator
+        # A month of a year is a date, as are the samples.
+        axis = self.axis.of_months(names.tolist()) if name == "year_month" else Axis(name, names)
         return replace(self._then(operator, words), axis=axis, origin=None)
 
     def detrend(self, degree: int = 1) -> Samples:
@@ -436,11 +441,13 @@ def _products_of(features: Features) -> AnyProducts:
     return features.products
 
 
-def _is_number(label: Any) -> bool:
+@contextmanager
+def _selecting() -> Iterator[None]:
+    """What is wrong with a label is so with what selects it."""
     try:
-        return bool(np.isfinite(float(label)))
-    except (TypeError, ValueError):
-        return False
+        yield
+    except InputError as cause:
+        raise ConfigError(cause.message, cause.remedy, key="select") from cause
 
 
 def _shown(limit: Any, empty: str) -> str:

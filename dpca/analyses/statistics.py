@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from dpca.analyses import kernels, projection
 from dpca.analyses.answers import ALPHA, H2, Answer, Array, of_rows, row_axis, why_so_few
-from dpca.analyses.axis import Axis
+from dpca.analyses.axis import Axis, in_order
 from dpca.analyses.samples import By, Number, Samples
 from dpca.derived import statistics
 from dpca.derived.gram import matrix_of
@@ -81,7 +81,7 @@ def permanova(rows: Samples, by: By, permutations: int = 999, seed: int = 0, str
         When there is one group, a group has one member, or a label is missing.
     """
     rows = unweighted(rows, "PERMANOVA is")
-    groups = Grouped.of(labels_of(rows, by))
+    groups = _grouped(rows, by)
     blocks = None if strata is None else coded(labels_of(rows, strata, "strata"))[1]
     moved = rows.centred.transformed
     found = statistics.permanova(matrix_of(moved.products), groups, permutations, seed, blocks)
@@ -135,7 +135,7 @@ def manova(rows: Samples, by: By, n_components: int) -> Answer:
         As of `permanova`; when there are too many scores, or fewer can be told from rounding.
     """
     rows = unweighted(rows, "MANOVA is")
-    groups = Grouped.of(labels_of(rows, by))
+    groups = _grouped(rows, by)
     if n_components > groups.residual_degrees:
         statistics.manova(np.empty((rows.n, n_components)), groups)  # says so before the eigensolve
     answer = rows.pca(n_components)
@@ -417,6 +417,12 @@ def labels_of(rows: Samples, by: By, key: str = "by") -> Any:
         return rows.labels(by)[0]
     except ConfigError as error:
         raise ConfigError(error.message, error.remedy, key) from error.__cause__
+
+
+def _grouped(rows: Samples, by: By) -> Grouped:
+    """Rows by their labels, seasons in the order of the year."""
+    found = Grouped.of(labels_of(rows, by))
+    return Grouped(*in_order(found.names[found.codes]))
 
 
 def _amplification(rows: Samples) -> float:

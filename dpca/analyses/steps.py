@@ -171,9 +171,9 @@ def _chosen(rows: Samples, samples: str | list[Any] | Range, key: str) -> Sample
         if values.dtype.kind in "biu":
             return rows.rows(values)
         samples = [str(value) for value in values.tolist()]
-    if all(isinstance(one, int) for one in samples):
-        return rows.rows(np.array(samples, np.intp))
-    return rows.labelled([str(one) for one in samples])
+    if not any(isinstance(one, int) for one in samples):
+        return rows.labelled(samples)
+    return rows.rows(np.array([one if isinstance(one, int) else rows.place(one) for one in samples], np.intp))
 
 
 def _answered(

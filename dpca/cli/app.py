@@ -327,7 +327,9 @@ def transform(
 @click.argument("result", type=PATH)
 @out_option
 @click.option(
-    "--samples", metavar="0:10,57", help="Which, counted from 0, ends of ranges not included; all if left out."
+    "--samples",
+    metavar="0:10,57",
+    help="Which, counted from 0, ends of ranges not included; or by names, or dates as far as 1999-02; all if left out.",
 )
 @click.option("--n-components", metavar="K", type=int, help="How many are used; all if left out.")
 @kernel_options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from dpca.sources import Source, expanded, list_arrays
 from dpca.sources.aligned import AlignedSource
 from dpca.sources.coordinate import Coordinate, Vector
 from dpca.sources.credentials import without_credentials, without_secrets
+from dpca.sources.finding import Labelled
 from dpca.sources.groups import FeatureGroup, check_same_samples
 from dpca.sources.groups import named as names_of
 from dpca.store.arrays import Dims, coordinates_to_copy, held_to_copy, stage_of, write_coordinates
@@ -355,7 +356,7 @@ def reconstruct_samples(
             f"Give a number from 1 to {most}.",
         )
     k = n_components or most
-    chosen = _chosen(samples, fit.n_samples)
+    chosen = _chosen(samples, fit)
     notes: list[str] = []
     each = fit.each
     restorers = [_restorer(one, chosen, k, out, kernel_case, training, notes.append) for one in each]
@@ -537,16 +538,17 @@ def _one(where: Inputs, given: str) -> Input:
     return where
 
 
-def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
-    """The sample numbers of a text such as 0:10,57."""
+def _chosen(text: str | None, fit: Result) -> NDArray[np.int64]:
+    """The sample numbers of a text such as 0:10,57, or of names and dates such as 1999-02."""
+    n_samples = fit.n_samples
     if text is None:
         return np.arange(n_samples)
     ranges: list[NDArray[np.int64]] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:(\d+)|(\d*):(\d*))\s*", part)
         if match is None:
-            problem = "counts from the end" if "-" in part else "is neither a number nor a range"
-            raise ConfigError(f"--samples {text}: {part!r} {problem}", "Count from 0, and write it like 0:10,57.")
+            ranges.append(_called(part.strip(), text, fit))
+            continue
         single, first, last = match.groups()
         start = int(single if single is not None else first or 0)
         stop = start + 1 if single is not None else int(last or n_samples)
@@ -561,6 +563,25 @@ def _chosen(text: str | None, n_samples: int) -> NDArray[np.int64]:
             )
         ranges.append(np.arange(start, stop))
     return np.concatenate(ranges)
+
+
+def _called(label: str, text: str, fit: Result) -> NDArray[np.int64]:
+    """The numbers of all samples with a label."""
+    coordinate = fit.coordinate(fit.dims.sample)
+    if coordinate is not None:
+        labelled = Labelled(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
+        with suppress(InputError):  # no date of theirs
+            if places := labelled.places(label):
+                return np.array(places)
+    if re.fullmatch(r"-\d+", label):
+        raise ConfigError(
+            f"--samples {text}: {label!r} counts from the end", "Count from 0, and write it like 0:10,57."
+        )
+    names = "" if coordinate is None else f" (they are called {', '.join(labelled.names[:3])} ...)"
+    raise ConfigError(
+        f"--samples {text}: {label!r} is neither a number nor a range, and no sample is called so{names}",
+        "Count from 0, and write it like 0:10,57, or give names or dates as they are there.",
+    )
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def derive(
     out, with_components = Path(config.output.path), _makes_maps(config, components)
     with _near(loaded):
         asked = _asked(config)
-        kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
+        kept = Kept.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
         runs = {result.name: result.run for result in kept.results}
         overwrite = overwrite or (with_components and _lacks_only_maps(out, asked, runs))
         groups = kept.open(config.places) if with_components else ()
@@ -169,7 +169,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
     """
     config = loaded.config
     with _near(loaded):
-        kept = Kept.of([(name, open_result(path)) for name, path in config.paths])
+        kept = Kept.of([(name, open_result(path)) for name, path in config.paths], config.pair_by)
         groups = kept.open(config.places) if _makes_maps(config, components) else ()
         place = place_of(config)
     with _near(loaded), connect(place, _workers(config)) as executor:

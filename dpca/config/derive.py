@@ -15,6 +15,7 @@ from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
 from dpca.config.statistics import Statistic
+from dpca.sources.finding import Pairing
 from dpca.sources.groups import NAME
 
 _LIMITS = Field(min_length=2, max_length=2)
@@ -309,6 +310,13 @@ class Derive(Section):
             "or {NAME: PATH}, where the names end those of maps, components_NAME.",
         ),
     ]
+    pair_by: Annotated[
+        Pairing,
+        Field(
+            description="How much of their dates samples of several results have to share: moment: all, in whatever units and calendars; day or "
+            "month: of daily means at 00:00 and 12:00, or monthly ones of other days. The dates of the first count."
+        ),
+    ] = "moment"
     time: Annotated[
         Literal["auto", "index"],
         Field(

@@ -80,6 +80,23 @@ class Names(Section):
         return Place(self.uri, self.array, self.column, key)
 
 
+class SampleNames(Names):
+    """A name or a date for each sample, in the order of the array; of several files, in their order."""
+
+    uri: Annotated[  # type: ignore[assignment]
+        Text | Annotated[list[Text], Field(min_length=1)],
+        Field(
+            description="Zarr, HDF5, netCDF, .npy, a text file with one a line, or a table: .csv or .tsv with a header; or a list of them. "
+            "Numbers with units of time are dates."
+        ),
+    ]
+
+    def each(self, key: str) -> list[Place]:
+        """The place in each file, as `at` of one."""
+        uris = [self.uri] if isinstance(self.uri, str) else self.uri
+        return [Names(uri=uri, array=self.array, column=self.column).at(key) for uri in uris]
+
+
 class Features(Section):
     """The features that are read."""
 
@@ -206,7 +223,7 @@ class Input(Section):
         ),
     ] = None
     sample_names: Annotated[
-        Names | None,
+        SampleNames | None,
         Field(
             description="Names of all samples in storage, from a file of their own, in place of those that the input has."
         ),
@@ -322,14 +339,14 @@ class Input(Section):
                 "Leave input.features out, or set input.samples_axis: 0.",
                 key="input.features",
             )
-        names = {key: getattr(self, key) for key in ("sample_names", "feature_names")}
         return viewed(
             source,
             self.samples_axis,
             feature_shape=self.feature_shape,
             variants=self.variants,
             samples=slice(*self.samples.model_dump().values()) if isinstance(self.samples, Range) else self.samples,
-            **{key: place and place.at(f"input.{key}") for key, place in names.items()},
+            feature_names=None if self.feature_names is None else self.feature_names.at("input.feature_names"),
+            sample_names=None if self.sample_names is None else self.sample_names.each("input.sample_names"),
         )
 
     @property

@@ -29,6 +29,7 @@ from dpca.estimators.statistics import Statistics
 from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
 from dpca.sources.calendars import text_of_number
+from dpca.sources.finding import PAIRING, Pairing
 from dpca.store.gram import keeps_gram
 from dpca.store.results import Result, open_result
 
@@ -39,6 +40,7 @@ def open_gram(
     path: Place | Sequence[Place] | Mapping[str, Place],
     *,
     time: Time = "auto",
+    pair_by: Pairing = "moment",
     memory: int | str | None = None,
     client: Any = None,
     store: str | os.PathLike[str] | None = None,
@@ -54,6 +56,7 @@ def open_gram(
     ----------
     path : directory of a result of `dpca run`, or an estimator that was loaded from one; a list of them, or a mapping by name, where several
         have the same samples and other features, which then lie side by side
+    pair_by : how much of their dates samples of several results have to share: "moment", all, in whatever units; "day" or "month"
     time : "auto" for the coordinate of the samples, "index" to number them instead, as samples at regular times
     memory, client, store : as of `dpca.PCA`; a client runs `components` and `transform`, and maps are written to `store`
 
@@ -64,6 +67,10 @@ def open_gram(
     """
     if time not in ("auto", "index"):
         raise ConfigError(f"time is {time!r}, but 'auto' or 'index' is allowed", "Pass one of these.")
+    if pair_by not in PAIRING:
+        raise ConfigError(
+            f"pair_by is {pair_by!r}, but {', '.join(map(repr, PAIRING))} are allowed", "Pass one of these."
+        )
     if isinstance(path, Mapping):
         named = list(path.items())
     elif isinstance(path, str | os.PathLike | Streaming):
@@ -72,7 +79,7 @@ def open_gram(
         named = [(_name_of(one), one) for one in path]
     if not named:
         raise InputError("there is no result to open", "Give the path of one.")
-    kept = Kept.of([(name, _result_of(one)) for name, one in named])
+    kept = Kept.of([(name, _result_of(one)) for name, one in named], pair_by)
     samples = kept.samples(time)
     return Gram(Opened(kept, samples, memory, client, store), samples)
 

@@ -19,7 +19,7 @@ from dpca.numerics.weights import SampleWeights
 from dpca.slabs import Plan
 from dpca.sources import Source
 from dpca.sources.groups import Groups, dtype_of, named, names_of_sums
-from dpca.sources.labels import names_of
+from dpca.sources.labels import labelled
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Dataset:
 
     def sample(self, number: int) -> str:
         """A sample in messages: its number, and its name if it has one."""
-        names = next((found for one in self.groups if (found := names_of(one.source, one.samples_axis))), None)
-        return f"sample {number}" if names is None else f"sample {number} ({names[number]})"
+        found = next((found for one in self.groups if (found := labelled(one.source, one.samples_axis))), None)
+        return f"sample {number}" if found is None else f"sample {number} ({found.names[number]})"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
         )
     for number, dim, expected in zip(_axes_without(layout, axis), dims, fit.dims.features, strict=True):
         # If a dimension of the fit's input had no name, dpca gave it one in the result.
-        expected = fit.dims.plain(expected)
+        expected = fit.dims.given(expected)
         if dim is not None and dim != expected and expected.partition("_")[0] != "feature":
             raise InputError(
                 f"{layout.name}: axis {number} is {dim!r}, but {fit.name} was fitted to {expected!r} there", REMEDY
@@ -88,7 +88,7 @@ def _shared(fit: Result, reader: Reader, axis: int) -> Iterator[tuple[Coordinate
     """Pairs of coordinates of features that both the new samples and the fit have."""
     for number, expected in zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True):
         theirs, ours = reader.coordinate(number), fit.coordinate(expected)
-        if theirs is not None and ours is not None and theirs.name == fit.dims.plain(expected):
+        if theirs is not None and ours is not None and theirs.name == fit.dims.given(expected):
             yield theirs, ours
     features = dict(zip(_axes_without(reader.layout, axis), fit.dims.features, strict=True))
     kept = {(dims, ours.name): ours for dims, ours in fit.auxiliaries()}

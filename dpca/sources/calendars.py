@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,6 +46,11 @@ _ISO = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d(?:\.\d{
 _WRITTEN = re.compile(
     r"([+-]?\d{4,})(?:-(\d\d?)(?:-(\d\d?)(?:[T ] *(\d\d?)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?)?)?)?(?: *(?:Z|UTC))?"
 )
+_NAMED = re.compile(
+    r"[+-]?\d{4,}-(?:0[1-9]|1[012])(?:-(?:0[1-9]|[12]\d|3[01])(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?Z?)?)?"
+)
+OF_NAMES: Mapping[str, str] = {"units": "days since 1970-01-01", "calendar": "proleptic_gregorian"}
+"""In what dates that are names count."""
 Moment = tuple[int, ...]
 """Year, month, day, hour, minute, second and microsecond, as far as they are known: (1998, 2) is all of that month. Moments of one
 calendar are in the order of these numbers, whatever its years are."""
@@ -103,12 +108,16 @@ def datetimes(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np
 def dates(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str] | None:
     """Dates and times of a coordinate as ISO 8601 writes them, 1999-02-30 also, where years have 360 days; None for other units.
 
-    None also for times finer than a millisecond, and where cftime is needed and not installed (`needs_cftime`).
+    None also for times finer than a millisecond, and where cftime is needed and not installed (`needs_cftime`). Names are dates
+    where each tells a month at least, and are as they were written.
 
     Parameters
     ----------
     values, attributes : as for `datetimes`
     """
+    if values.dtype.kind not in "biuf":
+        names = [str(value) for value in values.tolist()]
+        return names if names and all(map(_NAMED.fullmatch, names)) else None
     moments = datetimes(values, attributes)
     if moments is None or (moments < _YEAR_0).any():  # negative years are no ISO 8601 as NumPy writes them
         return _of_cftime(values, attributes)
@@ -123,6 +132,14 @@ def as_names(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[str]:
     return [text_of_number(value) if values.dtype.kind == "f" else str(value) for value in values]
 
 
+def days_of(names: Sequence[str]) -> NDArray[np.float64] | None:
+    """The days of names that are dates, in units of `OF_NAMES`, (n,); None for a day that only calendars of models have."""
+    try:
+        return np.array(names, "datetime64[ms]").astype(np.float64) / 86_400_000
+    except ValueError:
+        return None
+
+
 def text_of_number(value: np.floating[Any]) -> str:
     """The shortest text that reads back as the same number of its type: 3, 0.1, 20000101.0."""
     short = f"{value:g}"
@@ -130,9 +147,13 @@ def text_of_number(value: np.floating[Any]) -> str:
 
 
 def moments(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[Moment] | None:
-    """The dates of a coordinate as numbers that compare as they do; None where `dates` gives none."""
+    """The dates of a coordinate as numbers that compare as they do, of names as far as they tell it; None where `dates` gives none."""
     told = dates(values, attributes)
-    return None if told is None else [_moment(match) for match in map(_WRITTEN.fullmatch, told) if match]
+    return (
+        None
+        if told is None
+        else [_moment(match, whole=values.dtype.kind in "iuf") for match in map(_WRITTEN.fullmatch, told) if match]
+    )
 
 
 def moment_of(date: str, attributes: Mapping[str, Any], name: str) -> Moment:
@@ -156,6 +177,7 @@ def moment_of(date: str, attributes: Mapping[str, Any], name: str) -> Moment:
         )
     moment = _moment(match, whole=False)
     if len(moment) > 2:
+        attributes = attributes if is_time(attributes) else OF_NAMES
         number_of(f"{match[1]}-{moment[1]:02d}-{moment[2]:02d}", attributes, name)  # refuses what its calendar has not
     if any(number > most for number, most in zip(moment[1:], (12, 31, 23, 59, 59), strict=False)) or 0 in moment[1:3]:
         raise InputError(

@@ -109,6 +109,11 @@ def _parsed(units: str) -> dict[str, int] | None:
     return {name: power for name, power in powers.items() if power}
 
 
+def about_values(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that say what the values of a coordinate mean."""
+    return {key: attributes[key] for key in (*COORDINATE_ATTRIBUTES, "scale_factor", "add_offset") if key in attributes}
+
+
 def coordinate_of(name: str, vector: Vector, attributes: Mapping[str, Any]) -> Coordinate:
     """A stored coordinate: its values, unpacked where scale_factor or add_offset say so, and the texts that describe it.
 

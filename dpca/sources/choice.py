@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.base import Source
-from dpca.sources.calendars import as_names, moment_of, moments
+from dpca.sources.calendars import as_names
 from dpca.sources.coordinate import Coordinate
+from dpca.sources.finding import Labelled
 from dpca.sources.labels import Place, open_values
 
 KEY = "input.samples"
@@ -149,35 +150,23 @@ def _finder(source: Source, axis: int) -> Callable[[str], int]:
             f"labels, but the samples of {name} have no names",
             "Give numbers from 0, or name the samples with input.sample_names.",
         )
-    values: NDArray[np.generic] = coordinate.values
-    times, names = moments(values, coordinate.attributes), as_names(values, coordinate.attributes)
-    places: dict[str, list[int]] = {}
-    for number, known in enumerate(names):
-        places.setdefault(known, []).append(number)
-
-    def found(label: str) -> Sequence[int] | Numbers:
-        try:
-            if times is not None:
-                when = moment_of(label, coordinate.attributes, coordinate.name)
-                return [number for number, moment in enumerate(times) if moment[: len(when)] == when]
-            if coordinate.text:
-                return places.get(label, [])
-            return np.flatnonzero(values == float(label))
-        except (InputError, ValueError):  # neither a time nor a number
-            return []
+    labelled = Labelled(coordinate.name, coordinate.values, coordinate.attributes)
 
     def find(label: str) -> int:
-        numbers = found(label)
+        try:
+            numbers = labelled.places(label)
+        except InputError:  # no date of theirs
+            numbers = []
         if len(numbers) == 1:
-            return int(numbers[0])
+            return numbers[0]
         if len(numbers):
             raise _refused(
                 f"{label!r}, which {len(numbers):,} samples of {name} share: numbers {_shown(numbers)}",
-                "Give their numbers" + (", or more of the time." if times is not None else "."),
+                "Give their numbers" + (", or more of the time." if labelled.moments is not None else "."),
             )
-        near = difflib.get_close_matches(label, places, n=1)
+        near = difflib.get_close_matches(label, labelled.names, n=1)
         raise _refused(
-            f"{label!r}, but no sample of {name} is called so (they are called {_shown(names)})",
+            f"{label!r}, but no sample of {name} is called so (they are called {_shown(labelled.names)})",
             f"Did you mean {near[0]!r}?" if near else "Give labels as they are there, or numbers from 0.",
         )
 

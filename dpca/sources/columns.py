@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpca.errors import InputError
 from dpca.sources.coordinate import Parts, Vector
+from dpca.sources.finding import Labelled
 from dpca.system import regular
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -178,28 +179,31 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
     return Vector(path, (count,), _TEXT, read, Parts.of(_TEXT))
 
 
-def matched(path: str, column: str, id_column: str, names: list[str], key: str) -> NDArray[Any]:
-    """The values of a column for some names, (len(names),), found by another column, in any order of rows.
+def matched(path: str, column: str, id_column: str, known: Labelled, key: str) -> NDArray[Any]:
+    """The values of a column for the samples, (n,), found by another column, in any order of rows.
 
     Raises
     ------
     InputError
         As `Table` does; when a name is absent or there more than once, or its value is empty.
     """
-    wanted, found = set(names), dict[str, str]()
+    names, found = known.names, dict[int, str]()
     with regular.opened(path) as file:
         for line, (name, value) in Table(path, (id_column, column), key).rows(file):
-            if name not in wanted:
+            try:
+                places = known.places(name)
+            except InputError:  # no date of theirs
                 continue
-            if name in found or not value:
-                problem = "again" if name in found else f"without {column}"
+            again = any(place in found for place in places)
+            if places and (again or not value):
+                problem = "again" if again else f"without {column}"
                 raise InputError(
                     f"{path}: line {line} has {name!r} of column {id_column!r} {problem}",
                     "Give each sample one row, with a value.",
                     key,
                 )
-            found[name] = value
-    missing = [name for name in names if name not in found]
+            found |= dict.fromkeys(places, value)
+    missing = [name for number, name in enumerate(names) if number not in found]
     if missing:
         raise InputError(
             f"{path}: has no row for {len(missing):,} of {len(names):,} samples in column {id_column!r}: "
@@ -208,4 +212,4 @@ def matched(path: str, column: str, id_column: str, names: list[str], key: str) 
             "Give each a row, or choose the samples that have one with input.samples.",
             key,
         )
-    return np.array([found[name] for name in names])
+    return np.array([found[number] for number in range(len(names))])

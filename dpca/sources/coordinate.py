@@ -63,6 +63,8 @@ class Vector:
     """Function that returns a part, given a slice with both ends."""
     parts: Parts
     secrets: Secrets = field(default_factory=Secrets)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the array, those that say what its values mean; empty where they are not known."""
 
     def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
         """A part, or all for `...`.

@@ -12,8 +12,9 @@ import numpy as np
 
 from dpca.errors import InputError
 from dpca.sources.base import Layout, Reader, Source
-from dpca.sources.calendars import as_names, is_time
+from dpca.sources.calendars import as_names, is_time, moments
 from dpca.sources.coordinate import Coordinate, difference
+from dpca.sources.finding import paired_by
 from dpca.sources.weights import FeatureWeights
 
 if TYPE_CHECKING:
@@ -156,21 +157,30 @@ def _told(reader: Reader, axis: int, name: str | None) -> Coordinate:
 
 def _check_names(first: FeatureGroup, other: FeatureGroup, beside: str | None = None) -> None:
     with first.source.open() as one, other.source.open() as two:
-        names, others = _told(one, first.samples_axis, beside), _told(two, other.samples_axis, beside)
-        numbers = not any(coordinate.text or is_time(coordinate.attributes) for coordinate in (names, others))
-        if numbers and (difference(others, names) is None or (beside and not _in_another_order(names, others))):
+        ours, others = _told(one, first.samples_axis, beside), _told(two, other.samples_axis, beside)
+        numbers = not any(coordinate.text or is_time(coordinate.attributes) for coordinate in (ours, others))
+        if numbers and (difference(others, ours) is None or (beside and not _in_another_order(ours, others))):
             return
-        for number, (name, found) in enumerate(zip(_names_of(names), _names_of(others), strict=True)):
+        for number, (name, found) in enumerate(zip(_names_of(ours), _names_of(others), strict=True)):
             if name == found:
                 continue
-            present = found in set(_names_of(names))
+            present = found in set(_names_of(ours))
             raise InputError(
                 f"input {other.name}: sample {number} of {other.layout.name} is {found}, but {name} in {first.name}, "
                 f"{first.layout.name}: "
                 + ("the samples are in another order" if present else "they are other samples"),
-                "Choose the same samples, in the same order, with samples in both.",
+                "Choose the same samples, in the same order, with samples in both." + _by_dates(ours, others),
                 key="input",
             )
+
+
+def _by_dates(one: Coordinate, other: Coordinate) -> str:
+    """What else can be done about samples that share days or months, but not their moments."""
+    pair = [moments(np.asarray(of.values[...]), of.attributes) for of in (one, other)]
+    same = None if pair[0] is None or pair[1] is None else paired_by(pair[0], pair[1])
+    if same is None:
+        return ""
+    return f" They share each {same}: run each input alone, and put the results beside each other by dpca derive with pair_by: {same}."
 
 
 def _in_another_order(one: Coordinate, other: Coordinate) -> bool:

@@ -20,7 +20,7 @@ from dpca.errors import DataError, InputError
 from dpca.sources.anndata_layout import Sparse, beside_others, categories_of, chosen, names_beside, without_parts
 from dpca.sources.auxiliary import CHARACTERS, Beside, auxiliaries_of, of_characters, paths_beside
 from dpca.sources.base import Buffer, Layout, Reader, Region, Source, check_dtype, shifted, size_of, within
-from dpca.sources.cf import cf_attributes, coordinate_of, text_of
+from dpca.sources.cf import about_values, cf_attributes, coordinate_of, text_of
 from dpca.sources.coordinate import TEXT_BYTES, Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.hdf5_chunks import DecodedChunks, StoredChunks, stored_itemsize
 from dpca.sources.npy import file_facts, file_state
@@ -675,7 +675,7 @@ def read_vector(path: str, array: str) -> Vector | None:
             raise ValueError("its values lie in another file")
         if dataset.shape is None:
             raise ValueError("it is empty (h5py.Empty)")
-        described = _vector_of(dataset, f"{path}:{array}")
+        described = replace(_vector_of(dataset, f"{path}:{array}"), attributes=about_values(dataset.attrs))
 
     def read(piece: slice) -> Any:
         with _opened(path) as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from dpca.errors import DpcaError, InputError
 from dpca.sources import is_hdf5, list_arrays, netcdf3
 from dpca.sources.anndata_layout import categories_of
 from dpca.sources.base import Source
-from dpca.sources.calendars import as_names
+from dpca.sources.cf import about_values
 from dpca.sources.columns import column_of, matched
 from dpca.sources.coordinate import Parts, Vector
 from dpca.sources.credentials import without_credentials
+from dpca.sources.finding import Labelled
 from dpca.system import regular
 
 LABELS = "model.labels"
@@ -83,24 +84,26 @@ def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -
         raise InputError(
             f"{place.shown}: key is {ids!r}, but no column of labels is named", f"Set {place.key}.column.", place.key
         )
-    names = names_of(source, axis)
-    if names is None:
+    known = labelled(source, axis)
+    if known is None:
         raise InputError(
             f"{place.shown}: key is {ids!r}, but the samples of {source.layout.name} have no names to find there",
             f"Give them names with input.sample_names, or leave {place.key}.key out if rows are in their order.",
             f"{place.key}.key",
         )
     try:
-        return matched(place.uri, place.column, ids, names, place.key)
+        return matched(place.uri, place.column, ids, known, place.key)
     except (OSError, ValueError) as cause:
         raise _unreadable(place, cause) from cause
 
 
-def names_of(source: Source, axis: int) -> list[str] | None:
-    """The names along an axis as text, if the source has a coordinate there."""
+def labelled(source: Source, axis: int) -> Labelled | None:
+    """The values along an axis, by which its samples are found, if the source has a coordinate there."""
     with source.open() as reader:
         coordinate = reader.coordinate(axis)
-        return None if coordinate is None else as_names(np.asarray(coordinate.values[...]), coordinate.attributes)
+        if coordinate is None:
+            return None
+        return Labelled(coordinate.name, np.asarray(coordinate.values[...]), coordinate.attributes)
 
 
 def open_labels(place: Place, length: int, of: str = "samples") -> Vector:
@@ -163,7 +166,7 @@ def _open(place: Place, of: str) -> Vector:
     if os.path.isdir(uri) or "://" in uri or uri.endswith(".zip"):
         import zarr
 
-        from dpca.sources.zarr_array import vector_of
+        from dpca.sources.zarr_array import attributes_of, vector_of
         from dpca.sources.zarr_store import leaves, open_node
 
         node: Any = open_node(uri, None)
@@ -175,7 +178,7 @@ def _open(place: Place, of: str) -> Vector:
                 return _of_categories(place, of, *vectors)
         if not isinstance(node, zarr.Array):
             raise _which(place)
-        return vector_of(node, place.shown)
+        return replace(vector_of(node, place.shown), attributes=about_values(attributes_of(node)))
     with regular.opened(uri) as file:
         head = file.read(8)
     if head.startswith(b"\x93NUMPY"):

@@ -22,7 +22,7 @@ from dpca.errors import InputError
 from dpca.sources.anndata_layout import beside_others, chosen
 from dpca.sources.auxiliary import Beside, auxiliaries_of
 from dpca.sources.base import Layout, Reader, Region, Source, check_dtype, size_of
-from dpca.sources.cf import cf_attributes, coordinate_of, netcdf_fill
+from dpca.sources.cf import about_values, cf_attributes, coordinate_of, netcdf_fill
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector, VectorTooLarge
 from dpca.sources.npy import file_facts, file_state
 from dpca.sources.runs import TOGETHER_BYTES, read_block
@@ -345,7 +345,7 @@ def read_vector(path: str, array: str) -> Vector | None:
     if variable is None:
         return None
     _check_whole(path, f"{path}:{array}", variable)
-    return _vector_of(path, variable, f"{path}:{array}")
+    return replace(_vector_of(path, variable, f"{path}:{array}"), attributes=about_values(variable.attrs))
 
 
 def _vector_of(path: str, variable: Variable, name: str) -> Vector:

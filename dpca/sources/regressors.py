@@ -24,7 +24,6 @@ F64 = NDArray[np.float64]
 Cycle = Literal["season", "month", "day_of_year", "hour"]
 
 _DATE = re.compile(r"-?\d+-(\d\d)(?:-(\d\d)(?:[T ](\d\d).*)?)?")
-_EPOCH = {"units": "days since 1970-01-01", "calendar": "proleptic_gregorian"}
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,9 @@ def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:
     if not coordinate.text:
         about = {name: str(attributes[name]) for name in ("units", "calendar") if name in attributes}
         return Times(group.layout.name, values.astype(np.float64), about, calendars.dates(values, attributes))
-    texts = [str(value) for value in values.tolist()]
-    if not all(map(_DATE.fullmatch, texts)):
-        return Times(group.layout.name, None, {}, None)
-    try:
-        days = np.array(texts, "datetime64[ms]").astype(np.float64) / 86_400_000
-    except ValueError:  # a day that only calendars of models have
-        return Times(group.layout.name, None, {}, texts)
-    return Times(group.layout.name, days, _EPOCH, texts)
+    texts = calendars.dates(values, attributes)
+    days = None if texts is None else calendars.days_of(texts)
+    return Times(group.layout.name, days, {} if days is None else calendars.OF_NAMES, texts)
 
 
 def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:

@@ -21,7 +21,7 @@ def viewed(
     feature_shape: Sequence[int] | None = None,
     feature_names: Place | None = None,
     variants: str | None = None,
-    sample_names: Place | None = None,
+    sample_names: Sequence[Place] | None = None,
     samples: Samples | None = None,
 ) -> Source:
     """A source with features in another shape, with names, and with some of its samples.
@@ -30,7 +30,7 @@ def viewed(
     ----------
     samples_axis : of the array; of what is returned, too, where it is 0, -1 or a name
     feature_shape : of its one axis of features
-    feature_names, sample_names : their places
+    feature_names, sample_names : their places; those of samples may be in several files
     variants : the path of a table of the features, which are variants
     samples : the ones to take (`dpca.sources.choice`)
 
@@ -43,7 +43,7 @@ def viewed(
         source = FoldedSource(source, source.layout.axis_of(samples_axis), feature_shape)
     if feature_names is not None:
         axis = feature_axis(source.layout, source.layout.axis_of(samples_axis), feature_names.key)
-        source = NamedSource(source, axis, feature_names, "features")
+        source = NamedSource(source, axis, [feature_names], "features")
     if variants is not None:
         source = WithVariants(
             source, feature_axis(source.layout, source.layout.axis_of(samples_axis), "input.variants"), variants

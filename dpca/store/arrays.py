@@ -48,6 +48,10 @@ def stage_of(name: str, group: str) -> str:
     return f"{name} of {group}" if group else name
 
 
+_OF_FEATURES = "feature_"
+"""What the name of a feature axis begins with that is one of dpca's own: component, sample, group."""
+
+
 @dataclass(frozen=True)
 class Dims:
     """Names of the axes of a result."""
@@ -62,7 +66,10 @@ class Dims:
         """The names in the source where they are usable, else `sample`, and `feature` or `feature_<i>`."""
         others = [*dims[:samples_axis], *dims[samples_axis + 1 :]]
         default = ["feature"] if len(others) == 1 else [f"feature_{axis}" for axis in range(len(others))]
-        names = [_usable(dim, fallback) for dim, fallback in zip(others, default, strict=True)]
+        names = [
+            _usable(f"{_OF_FEATURES}{dim}" if dim in RESERVED_DIMS else dim, fallback)
+            for dim, fallback in zip(others, default, strict=True)
+        ]
         if len(set(names)) < len(names):
             names = default
         sample = _usable(dims[samples_axis], SAMPLE)
@@ -77,6 +84,11 @@ class Dims:
     def plain(self, name: str) -> str:
         """The name of an axis without that of the group."""
         return name.removeprefix(f"{self.group}_") if self.group and name in self.features else name
+
+    def given(self, name: str) -> str:
+        """The name of a feature axis in the input, where it has one."""
+        plain = self.plain(name)
+        return given if (given := plain.removeprefix(_OF_FEATURES)) in RESERVED_DIMS else plain
 
     def of_coordinate(self, name: str) -> str:
         """The name of a coordinate of features that is no index."""
@@ -222,7 +234,7 @@ def write_coordinates(outputs: Outputs, source: Source, dims: Dims, names: Mappi
 def _coordinates_of(reader: Reader, dims: Dims, names: Mapping[int, str]) -> Iterator[tuple[str, Coordinate]]:
     for axis, name in names.items():
         coordinate = reader.coordinate(axis)
-        if coordinate is not None and (name == dims.sample or dims.plain(name) == coordinate.name):
+        if coordinate is not None and (name == dims.sample or dims.given(name) == coordinate.name):
             yield name, coordinate
 
 

@@ -403,7 +403,7 @@ BAD = [
     ("analyses.0.samples: [{filter: {kind: running_mean, window: 3, order: 2}}]", "filter running_mean has no order"),
     (
         "analyses.0.samples: [{select: {season: DJF}}, {filter: {kind: running_mean, window: 3}}]",
-        "needs regular times, but the step after 1980-02-01",
+        "needs regular times, but 1980-12-01 follows 1980-02-01, where most samples are a month apart (5 more such gaps)",
     ),
     ("analyses.0.samples: [{regress_out: {uri: c.csv}}]", "which of its columns are covariates is not said"),
     ("analyses.0.samples: [{regress_out: {uri: c.csv, columns: [agee]}}]", "Did you mean age?"),

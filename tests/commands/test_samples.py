@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpca import PCA, KernelPCA
+from dpca import PCA, KernelPCA, open_gram
+from dpca.errors import ConfigError
 from dpca.store.results import open_result
 from tests.commands.calls import dpca
 from tests.made import made
@@ -246,3 +247,107 @@ def test_flattened_faces_have_their_shape_again(shared_data, tall, monkeypatch):
     np.testing.assert_allclose(scores[::4], found.arrays["scores"][...], atol=1e-4 * np.abs(scores).max())
     assert dpca("reconstruct", "r", "--out", "back.zarr", "--samples", "0:2") == 0
     assert zarr.open("back.zarr/reconstruction").shape == ((112, 92, 2) if tall else (2, 112, 92))
+
+
+MONTHS = np.arange("2000-01", "2001-01", dtype="M8[M]")
+MIDDLES = [f"{month}-16T12:00:00" for month in MONTHS.astype(str)]
+AXES = {
+    "dates of a file": (np.array(MIDDLES, "M8[ns]"), {"2000-02": [1], "2000-02-16 12:00": [1], "2000-02-17": []}),
+    "dates of names": (np.array(MIDDLES), {"2000-02": [1], "2000-02-16T12": [1], "2000-02-17": []}),
+    "months of names": (MONTHS.astype(str), {"2000-02": [1], "2000-03-01": []}),
+    "names": (np.array([f"s-{n:02}" for n in range(12)]), {"s-01": [1], "s": []}),
+    "numbers in tenths": (0.1 * np.arange(12), {"0.30000000000000004": [3], "0.3": [], "0.2": [2]}),
+    "numbers in single precision": (0.1 * np.arange(12, dtype="f4"), {"0.3": [3], "0.2": [2]}),
+    "integers": (np.arange(12) + 19_990_000, {"19990003": [3], "19990003.0": [3], "3": []}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", AXES)
+def test_a_label_means_the_same_samples_in_every_command(kind):
+    """In input.samples, in a notebook, in a config of derive, in the column of a table, and of a reconstruction."""
+    xarray = pytest.importorskip("xarray")
+    values, labels = AXES[kind]
+    data = xarray.DataArray(X[:12, 0], {"t": values}, ("t", "lon"), "x")
+    data.to_dataset().to_zarr("x.zarr", consolidated=False)
+    own = "{uri: x.zarr, array: x, samples_axis: t%s}"
+    sections = "model: {n_components: 2}\noutput: {path: r, report: false}\n"
+    Path("c.yaml").write_text(f"input: {own % ''}\n{sections}")
+    assert dpca("run", "c.yaml") == 0
+    gram = open_gram("r")
+    for label, rows in labels.items():
+        code = 0 if rows else 2
+        assert (
+            dpca("run", "c.yaml", "--overwrite", "--set", "output.path=one", "--set", f"input.samples=['{label}', 5]")
+            == code
+        )
+        if rows:
+            np.testing.assert_allclose(
+                open_result("one").arrays["mean"][...], X[[rows[0], 5], 0].mean(axis=0), rtol=1e-12
+            )
+        try:
+            found = gram.sel(t=[label])._rows.origin.tolist()
+        except ConfigError:
+            found = []
+        assert found == rows, label
+        select = f"analyses: [{{name: a, samples: [{{select: {{samples: ['{label}', 5, 7]}}}}], model: {{kind: pca}}}}]"
+        Path("d.yaml").write_text(f"from: r\n{select}\ncomponents: false\noutput: {{path: d, report: false}}\n")
+        assert dpca("derive", "d.yaml", "--overwrite") == (0 if rows else 2)
+        if label.isdigit():  # which is a number from 0
+            continue
+        assert dpca("reconstruct", "r", "--samples", f"{label},5", "--out", "back", "--overwrite") == code
+        if rows:
+            assert dpca("reconstruct", "r", "--samples", f"{rows[0]},5", "--out", "by", "--overwrite") == 0
+            back, by = (np.asarray(zarr.open_group(one)["reconstruction"]) for one in ("back", "by"))
+            np.testing.assert_array_equal(back, by)
+    names = [str(one) for one in (gram._rows.axis.names)]
+    short = {name[:7] if kind.startswith("dates") else name: number for number, name in enumerate(names)}
+    lines = [f"{name},{number}" for name, number in reversed(list(short.items()))]
+    Path("t.csv").write_text("\n".join(["month,flag", *lines]) + "\n")
+    table = "{uri: t.csv, column: flag, key: month}"
+    assert dpca("run", "c.yaml", "--set", "output.path=l", "--set", f"model.labels={table}") == 0
+    assert open_result("l").labels.tolist() == [str(number) for number in range(12)]
+
+
+def test_names_of_samples_may_be_dates_of_several_files(capsys):
+    """As the dates of an array that has none itself: with their units and calendar, in the units of the first file."""
+    xarray = pytest.importorskip("xarray")
+    times = xarray.date_range("2000-01-16", periods=12, freq="MS", calendar="noleap", use_cftime=True)
+    for number, units in enumerate(["days since 1990-01-01", "hours since 1980-01-01"]):
+        part = xarray.DataArray(times[6 * number : 6 * number + 6], dims="when")
+        part.encoding = {"units": units}
+        part.to_dataset(name="time_centered").to_netcdf(f"{number}.nc", engine="h5netcdf")
+    np.save("x.npy", X[:12, 0])
+    names = "{uri: [0.nc, 1.nc], array: time_centered}"
+    Path("c.yaml").write_text(
+        f"input: {{uri: x.npy, samples: ['2000-02', '2000-09', '2000-05'], sample_names: {names}}}\n"
+        "model: {n_components: 1}\npreprocess: {regress_out: {trend: 1}}\noutput: {path: r, report: false}\n"
+    )
+    assert dpca("run", "c.yaml") == 0, capsys.readouterr().err
+    found = xarray.open_zarr("r/result.zarr", consolidated=False)["sample"]
+    assert found.values.tolist() == [times[0], times[7], times[3]]
+    for wrong, problem in (("[0.nc]", "there are 12 samples"), ("[0.nc, 0.nc, 1.nc]", "there are 12 samples")):
+        assert dpca("run", "c.yaml", "--set", f"input.sample_names.uri={wrong}", "--set", "output.path=s") == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_a_feature_axis_of_a_name_of_dpca_keeps_it_and_its_coordinate(capsys):
+    xarray = pytest.importorskip("xarray")
+    names = {"component": ["u", "v", "w"], "sample": [0.5, 1.5, 2.5, 3.5], "group": ["a", "b", "c", "d", "e"]}
+    x = random_array(0, (6, 3, 4, 5), "f8")
+    data = xarray.DataArray(x, {"time": np.arange(6), **names}, ("time", *names), "x")
+    data.to_dataset().to_zarr("x.zarr", consolidated=False)
+    Path("c.yaml").write_text(
+        "input: {uri: x.zarr, array: x, samples_axis: time}\nmodel: {n_components: 2}\noutput: {path: r, report: false}\n"
+    )
+    assert dpca("run", "c.yaml") == 0
+    found = xarray.open_zarr("r/result.zarr", consolidated=False)["components"]
+    assert found.dims == ("component", "feature_component", "feature_sample", "feature_group")
+    for name, values in names.items():
+        assert found[f"feature_{name}"].values.tolist() == values
+    assert dpca("transform", "r", "x.zarr", "--out", "s") == 0
+    data.isel(group=slice(None, None, -1)).to_dataset().to_zarr("y.zarr", consolidated=False)
+    assert dpca("transform", "r", "y.zarr", "--out", "t") == 2
+    assert "feature_group" in capsys.readouterr().err
+    fitted = PCA(2, samples_axis="time").fit(data)
+    assert fitted.inverse_transform(fitted.transform(data)).dims == data.dims

@@ -622,3 +622,144 @@ def test_years_before_0_and_after_9999_are_in_order():
         < moment_of("0850", units, "time")
         < moment_of("+10000-01", units, "time")
     )
+
+
+def kept(times, name, x=None):
+    """A result of samples at these times."""
+    import xarray as xr
+
+    x = random_array(0, (len(times), len(times) + 9), "f8") if x is None else x
+    data = xr.DataArray(x, coords={"time": times}, dims=("time", "cell"), name="x")
+    data.to_dataset().to_zarr(f"{name}.zarr", consolidated=False)
+    Path(f"{name}.yaml").write_text(
+        f"input: {{uri: {name}.zarr, array: x, samples_axis: time}}\nmodel: {{n_components: 1}}\n"
+        f"output: {{path: {name}, report: false, components: false}}\n"
+    )
+    assert command("run", f"{name}.yaml") == 0
+    return name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_results_beside_each_other_are_paired_by_their_moments(capsys):
+    """Whatever the units are; by days or months where these are to count, and only where these tell samples apart."""
+    import xarray as xr
+
+    def of(calendar, hour=0, n=4, encoding=None, start="2001-02-26"):
+        how = {"calendar": calendar, "use_cftime": calendar != "standard"}
+        times = xr.DataArray(xr.date_range(f"{start}T{hour:02}", periods=n, freq="D", **how), dims="time")
+        times.encoding = encoding or {}
+        return times
+
+    midnight, noon = kept(of("standard"), "a"), kept(of("standard", 12), "noon")
+    hours = kept(of("standard", encoding={"units": "hours since 1900-01-01", "dtype": "f8"}), "hours")
+    assert dpca.open_gram([midnight, hours]).pca(1).explained_variance_ratio.shape == (1,)
+    models = kept(of("360_day"), "models")  # 28, 29, and no 1 March
+    with pytest.raises(InputError, match="models: sample 3 is '2001-02-29', but '2001-03-01' in a"):
+        dpca.open_gram([midnight, models])
+    with pytest.raises(
+        InputError, match=r"sample 0 is '2001-02-26T12:00:00', but '2001-02-26' in a[\s\S]*pair_by: day"
+    ):
+        dpca.open_gram([midnight, noon])
+    paired = dpca.open_gram([midnight, noon], pair_by="day")
+    assert paired._rows.axis.names == dpca.open_gram(midnight)._rows.axis.names
+    Path("d.yaml").write_text(
+        "from: {a: a, b: noon}\nanalyses: [{name: x, model: {kind: pca}}]\ncomponents: false\noutput: {path: d}\n"
+    )
+    assert command("derive", "d.yaml") == 2
+    assert "pair_by: day" in capsys.readouterr().err
+    assert command("derive", "d.yaml", "--set", "pair_by=day") == 0
+    kept(of("standard", n=3), "three"), kept(of("standard", n=3, start="2001-02-10"), "earlier")
+    assert command("derive", "d.yaml", "--set", "pair_by=month", "--set", "from=[three, earlier]", "--overwrite") == 2
+    assert "several samples of one month" in capsys.readouterr().err
+    months = [pd_month(day) for day in (1, 16)]
+    first, middle = kept(months[0], "first"), kept(months[1], "middle")
+    with pytest.raises(InputError, match="pair_by: month"):
+        dpca.open_gram([first, middle])
+    assert dpca.open_gram({"a": first, "b": middle}, pair_by="month").n_samples == 36
+    both = "[{name: u, uri: first.zarr, array: x, samples_axis: time}, {name: v, uri: middle.zarr, array: x, samples_axis: time}]"
+    Path("two.yaml").write_text(
+        f"input: {both}\nmodel: {{n_components: 1}}\npreprocess: {{block_scaling: none}}\noutput: {{path: two}}\n"
+    )
+    assert command("run", "two.yaml") == 2
+    assert "dpca derive with pair_by: month" in capsys.readouterr().err
+
+
+def pd_month(day):
+    return np.arange("2000-01", "2003-01", dtype="M8[M]").astype("M8[D]").astype("M8[ns]") + np.timedelta64(
+        day - 1, "D"
+    )
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_means_of_months_have_dates(named):
+    """Of days with dates, and with names that are dates: what follows in time is that of monthly means by xarray."""
+    import xarray as xr
+
+    times = np.arange("2000-01-01", "2003-01-01", dtype="M8[D]")[::5]
+    x = random_array(0, (len(times), 300), "f8") + np.arange(len(times))[:, None] / 300
+    data = xr.DataArray(x, coords={"time": times.astype("M8[ns]")}, dims=("time", "cell"))
+    gram = dpca.open_gram(kept(times.astype(str) if named else times.astype("M8[ns]"), "days", x))
+    means = gram.means("year_month")
+    monthly = data.resample(time="MS").mean()
+    assert means._rows.axis.names == [str(one)[: 7 if named else 10] for one in monthly.time.values]
+    found = means.detrend().sel(season="DJF").sel(time=slice("2001", None)).pca(2)
+    days = (monthly.time.values - monthly.time.values[0]) / np.timedelta64(1, "D")
+    z = np.column_stack([np.ones(len(days)), days])
+    left = monthly.values - z @ np.linalg.lstsq(z, monthly.values, rcond=None)[0]
+    chosen = (monthly.time.dt.season == "DJF") & (monthly.time.dt.year >= 2001)
+    rows = left[chosen.values]
+    expected = np.linalg.svd(rows - rows.mean(0), compute_uv=False)[:2] ** 2 / (len(rows) - 1)
+    np.testing.assert_allclose(found.explained_variance, expected, rtol=1e-9)
+    assert means.filter("running_mean", window=3).n_samples == 34
+    seasons = gram.means("season")
+    assert seasons._rows.axis.values.tolist() == ["DJF", "MAM", "JJA", "SON"]
+    by_season = [x[data.time.dt.season.values == one].mean(0) for one in ("DJF", "MAM", "JJA", "SON")]
+    centred = np.array(by_season) - np.mean(by_season, axis=0)
+    scores = np.linalg.svd(centred, full_matrices=False)
+    assert_same_up_to_phase(seasons.pca(1).scores.values, (scores[0] * scores[1])[:, :1])
+    assert seasons.anomalies(np.array([0, 0, 1, 1])).n_samples == 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_times_lack_is_said_with_the_place(capsys):
+    """Gaps of days and of months, years of 365 days in the standard calendar, steps of seconds, and units that tell no dates."""
+    import xarray as xr
+
+    month = pd_month(16)
+    days = np.arange("1999-12-01", "2000-12-31", dtype="M8[D]").astype("M8[ns]")
+    leap = [str(day)[5:10] == "02-29" for day in days]
+    cases = {
+        "months": (np.delete(month, [17, 25]), "2001-07-16 follows 2001-05-16, where most samples are a month apart"),
+        "days": (
+            np.delete(days, 300),
+            f"{str(days[301])[:10]} follows {str(days[299])[:10]}, where most samples are 1 day apart",
+        ),
+        "no leap days": (
+            days[~np.array(leap)],
+            r"2000-03-01 follows 2000-02-28.*there is no 29 February[\s\S]*time: index",
+        ),
+    }
+    for number, (times, said) in enumerate(cases.values()):
+        gram = dpca.open_gram(kept(times, f"r{number}"))
+        with pytest.raises(ConfigError, match=said):
+            gram.filter("running_mean", window=3)
+    assert dpca.open_gram("r2", time="index").filter("running_mean", window=3).n_samples == len(days) - sum(leap) - 2
+    for number, (units, calendar) in enumerate(
+        [
+            ("days since 0000-00-00", "standard"),
+            ("Months since 1980-01-01", "standard"),
+            ("days since 1980-01-01", "none"),
+        ]
+    ):
+        data = xr.DataArray(random_array(0, (9, 50), "f8"), dims=("time", "cell"), name="x")
+        data = data.assign_coords(time=("time", np.arange(9.0), {"units": units, "calendar": calendar}))
+        data.to_dataset().to_zarr("u.zarr", consolidated=False, mode="w")
+        config = f"input: {{uri: u.zarr, array: x, samples_axis: time}}\nmodel: {{n_components: 1}}\noutput: {{path: u{number}}}\n"
+        Path("u.yaml").write_text(config)
+        assert command("run", "u.yaml") == 0
+        with pytest.raises(ConfigError, match=re.escape(f"{units!r} and calendar {calendar!r}")):
+            dpca.open_gram(f"u{number}").anomalies("month")
+    for units, said in (("s", "0.01 s"), ("days", "0.01 days"), ("m", "0.01 m"), ("seconds", "0.01 seconds")):
+        from dpca.analyses.axis import Axis
+
+        assert Axis("t", 0.01 * np.arange(9), {"units": units}).clock("a test").step == said
