@@ -204,6 +204,7 @@ def counts_of(
         "passes": stages.passes,
         "absent_chunks": counts.absent_chunks + copied_absent,
         "missing_values": counts.n_missing,
+        "filled_values": counts.n_filled,
         "plausible_marks": counts.n_plausible,
         **features.as_counts(),
         "retried_reads": stages.retries,

@@ -65,7 +65,7 @@ class Extension:
             Names what is in the way.
         """
         result = self.result
-        config, counts = result.manifest["config"], result.manifest["counts"]
+        config = result.manifest["config"]
         preprocess, rules = config["preprocess"], result.rules
         of_all = "which depends on all samples: the kept Gram matrix has that of the old ones"
         inputs = config["input"] if isinstance(config["input"], list) else [config["input"]]
@@ -74,7 +74,7 @@ class Extension:
             f"preprocess.scale: {rules.scale}": rules.scale != "none" and of_all,
             f"preprocess.missing: {rules.missing}": rules.missing in ("drop", "pairwise") and of_all,
             "preprocess.filters": (rules.min_variance > 0 or rules.max_missing < 1) and of_all,
-            f"{counts['missing_values']:,} missing values": counts["missing_values"] > 0
+            f"{result.filled_values:,} missing values": result.filled_values > 0
             and "which were replaced by the means of the old samples",
             "preprocess.regress_out": preprocess.get("regress_out") is not None
             and "whose fit is to the old samples, as are its coefficients",

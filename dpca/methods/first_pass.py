@@ -302,6 +302,8 @@ class FirstPass:
         if (standard.about.factor != 1).any():
             sketch = sketch.scaled(standard.about.factor)
         self._check_left(standard.features)
+        if present is not None:
+            moments.counts.n_filled = int((self._data.plan.n_samples - present.count)[~nothing].sum())
         return Summary(
             exact=accumulator.exact,
             counts=moments.counts,

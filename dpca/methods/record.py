@@ -167,11 +167,9 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, design: De
         )
     if counts["retried_reads"]:
         notes.append(f"{counts['retried_reads']} reads failed and succeeded when they were tried again")
-    if counts["missing_values"]:
+    if counts["filled_values"]:
         by = "their feature's mean" if design is None else "the fit of what was regressed out"
-        notes.append(
-            f"{counts['missing_values']:,} missing values were replaced by {by}, except in features that were left out"
-        )
+        notes.append(f"{counts['filled_values']:,} missing values were replaced by {by}")
     if counts["plausible_marks"]:
         every = dict.fromkeys(mark for group in groups for mark in group.layout.missing_values)
         marks = " or ".join(f"{mark:g}" for mark in every)

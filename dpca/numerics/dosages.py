@@ -146,6 +146,7 @@ class DosagePanels(FeaturePanels):
             mean_product=mean_product,
             mean_norm2=mean_norm2,
             n_missing=0 if missing is None else int(n_missing.sum()),
+            n_filled=0 if missing is None else int(n_missing[~gone].sum()),
             features=features,
             absent=self._absent(missing, uncounted),
             varies=bool(squares.any()),

@@ -282,6 +282,7 @@ class FeaturePanels(Standardizer):
             mean_product=mean_product,
             mean_norm2=mean_norm2,
             n_missing=0 if about.missing is None else int(about.missing.sum()),
+            n_filled=0 if about.missing is None else int(about.missing[:, ~gone].sum()),
             features=features,
             absent=self._absent(about.missing, gone),
             varies=varies,
@@ -421,6 +422,7 @@ def _joined(parts: list[FeaturePanel], matrix: NDArray[Any]) -> FeaturePanel:
         mean_product=_added([part.mean_product for part in parts]),
         mean_norm2=sum(part.mean_norm2 for part in parts),
         n_missing=sum(part.n_missing for part in parts),
+        n_filled=sum(part.n_filled for part in parts),
         features=features,
         absent=None if parts[0].absent is None else np.hstack([part.absent for part in parts]),  # type: ignore[misc]
         varies=any(part.varies for part in parts),

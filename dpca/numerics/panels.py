@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -151,6 +151,8 @@ class Panel:
     """Whether `matrix` holds integers: it is centred by rounded means, so that products may be exact."""
     sketch: F64
     """X_c X_c' Omega over this part, (m, t), in float64; includes the means that remain in `matrix` if it holds integers."""
+    n_filled: int = field(default=0, kw_only=True)
+    """Missing values in features that are used, which are replaced; of all features where it is not known yet which are."""
 
 
 @dataclass

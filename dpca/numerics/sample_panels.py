@@ -113,6 +113,7 @@ class SamplePanels(Standardizer):
             stop=start + width,
             matrix=matrix,
             n_missing=n_missing,
+            n_filled=n_missing,
             integers=self._integers and not n_missing,
             origin=about.origin,
             offset=about.offset,

@@ -151,10 +151,10 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
         f"{data}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
         certificate["verdict"],
     ]
-    filled, constant = counts["missing_values"], counts["constant_features"]
+    filled, constant = result.filled_values, counts["constant_features"]
     if filled:
         by = "the fit of what was regressed out" if "regressors" in manifest else "their feature's mean"
-        words.append(f"{filled:,} missing values were filled in with {by}, except in features that were left out")
+        words.append(f"{filled:,} missing values were filled in with {by}")
     words += [f"{count:,} features were left out {reason}" for reason, count in left_out(counts).items()]
     if constant:
         words.append(f"{constant:,} constant features count as 0")

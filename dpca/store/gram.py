@@ -182,7 +182,11 @@ def read_gram(result: Result) -> GramMatrix:
         exact=certificate["exact_products"],
         difference=certificate["trace_check"],
         sketch=sketch,
-        counts=Counts(n_missing=counts["missing_values"], absent_chunks=counts["absent_chunks"]),
+        counts=Counts(
+            n_missing=counts["missing_values"],
+            n_filled=result.filled_values,
+            absent_chunks=counts["absent_chunks"],
+        ),
     )
     result.check_still()
     return found

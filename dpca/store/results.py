@@ -103,6 +103,12 @@ class Result:
             )
 
     @property
+    def filled_values(self) -> int:
+        """Missing values that were replaced; of a result that does not say so, all, also in features that were left out."""
+        counts = self.manifest["counts"]
+        return int(counts.get("filled_values", counts["missing_values"]))
+
+    @property
     def certificate(self) -> dict[str, Any]:
         """The certificate: what was measured about the result.
 

@@ -362,6 +362,35 @@ def test_what_depends_on_all_samples_is_refused(settings, problem, capsys):
     assert not Path("e").exists()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("found_later", [False, True])
+def test_land_without_values_is_in_no_samples_way(masked, found_later):
+    """Features that are left out have nothing that was replaced; a mask may hide gaps; what was land may have values later."""
+    x = samples()
+    x[: N if found_later else None, 0, :2] = np.nan
+    if masked:
+        x[3, 1, 4] = np.nan
+        np.save("mask.npy", np.arange(D[0] * D[1]).reshape(D) != D[1] + 4)
+    np.save("old.npy", x[:N])
+    np.save("new.npy", x[N:])
+    given = PLAIN + "preprocess: {missing: mean" + ", filters: {mask: {uri: mask.npy}}" * masked + "}\n"
+    assert dpca("run", config(given)) == 0
+    assert manifest("r")["counts"]["filled_values"] == 0
+    assert dpca("extend", "r", "new.npy", "--output", "e") == 0
+    assert (
+        dpca(
+            "run", config(given.replace("uri: old.npy", "uri: [old.npy, new.npy]"), "s.yaml"), "--set", "output.path=s"
+        )
+        == 0
+    )
+    assert_same("e", "s", 1e-11)
+    assert (
+        manifest("e")["counts"]["filled_values"]
+        == manifest("s")["counts"]["filled_values"]
+        == (2 * N if found_later else 0)
+    )
+
+
 def old_and_new():
     x = samples()
     in_zarr(x[:N], "old", 0)

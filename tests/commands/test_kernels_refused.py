@@ -178,7 +178,7 @@ def test_dimensions_that_are_called_like_results():
     zarr.create_group("g.zarr")
     assert run(uri="y.zarr", model="{kind: kernel_pca, kernel: [rbf], gamma: 1e-3, n_components: 4}") == 0
     result = xr.open_zarr("r/result.zarr")
-    assert result["mean"].dims == ("feature_0", "feature_1")
+    assert result["mean"].dims == ("feature_gamma", "feature_kernel")
     assert float(result.gamma[0]) == 1e-3
 
 

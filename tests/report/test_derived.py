@@ -84,8 +84,8 @@ def test_crests_move_as_the_report_says(analyses):
 
 def test_names_of_rows_that_are_groups(analyses):
     axis = findings.axis_of(analyses["seasons"], "season", "row")
-    assert axis.names == ("DJF", "JJA", "MAM", "SON")
-    assert axis.named(20) == {0: "DJF", 1: "JJA", 2: "MAM", 3: "SON"}
+    assert axis.names == ("DJF", "MAM", "JJA", "SON")
+    assert axis.named(20) == {0: "DJF", 1: "MAM", 2: "JJA", 3: "SON"}
     assert axis.named(19) == {}
 
 

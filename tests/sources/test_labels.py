@@ -11,7 +11,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpca.config.inputs import Input, Names
+from dpca.config.inputs import Input, Names, SampleNames
 from dpca.errors import InputError
 from dpca.sources.columns import column_of
 from dpca.sources.labels import Place, labels_of, read_labels
@@ -132,7 +132,7 @@ def test_names_from_files_become_coordinates():
     np.save("x.npy", np.zeros((3, 4)))
     Path("samples.tsv").write_text("id\tage\ns2\t1\ns1\t2\ns2\t3\n")
     Path("features.txt").write_text("g1\ng2\ng3\ng4\n")
-    keys = {"sample_names": Names(uri="samples.tsv", column="id"), "feature_names": Names(uri="features.txt")}
+    keys = {"sample_names": SampleNames(uri="samples.tsv", column="id"), "feature_names": Names(uri="features.txt")}
     source = Input(uri="x.npy", **keys).open()
     assert source.layout.dims == ("sample", "feature")
     assert _names(source, 0) == ["s2", "s1", "s2"]
@@ -143,7 +143,7 @@ def test_names_from_files_become_coordinates():
 
 def test_names_from_a_file_replace_those_of_the_input():
     Path("n.txt").write_text("x\ny\nz\n")
-    source = _source(sample_names=Names(uri="n.txt"))
+    source = _source(sample_names=SampleNames(uri="n.txt"))
     assert source.layout.dims[0] == "who"
     assert _names(source, 0) == ["x", "y", "z"]
     assert source.notes == ("input.sample_names: the names in n.txt replace those that x.zarr:x has",)
@@ -153,7 +153,7 @@ def test_names_that_do_not_fit():
     Path("n.txt").write_text("x\ny\n")
     np.save("x.npy", np.zeros((3, 4, 5)))
     with pytest.raises(InputError, match=r"n\.txt: holds labels of shape \(2,\), but there are 3 samples") as error:
-        Input(uri="x.npy", sample_names=Names(uri="n.txt")).open()
+        Input(uri="x.npy", sample_names=SampleNames(uri="n.txt")).open()
     assert error.value.key == "input.sample_names"
     with pytest.raises(InputError, match=r"x\.npy: has 2 axes of features, and input\.feature_names is for one"):
         Input(uri="x.npy", feature_names=Names(uri="n.txt")).open()

@@ -21,6 +21,8 @@ class Counts:
     bytes_read: int = 0
     """Bytes of the slabs after decoding."""
     n_missing: int = 0
+    n_filled: int = 0
+    """Missing values of features that are used, which were replaced."""
     n_plausible: int = 0
     """Values that mark missing ones, though smaller and larger values lie beside them."""
     absent_chunks: int = 0
@@ -36,6 +38,7 @@ class Counts:
         """Add the counts of another span."""
         self.bytes_read += other.bytes_read
         self.n_missing += other.n_missing
+        self.n_filled += other.n_filled
         self.n_plausible += other.n_plausible
         self.absent_chunks += other.absent_chunks
         self.retries += other.retries
@@ -142,6 +145,7 @@ class FeatureTally:
         self.mean_norm2 += panel.mean_norm2
         self.squares += panel.squares
         self.counts.n_missing += panel.n_missing
+        self.counts.n_filled += panel.n_filled
         self.features.merge(panel.features)
         self.fitted += panel.fitted
         if panel.absent is not None:
@@ -260,6 +264,7 @@ class Moments:
         assert isinstance(panel, SamplePanel)
         count = panel.stop - panel.start
         self.counts.n_missing += panel.n_missing
+        self.counts.n_filled += panel.n_filled
         lacks = self._join(count, panel)
         exceeds = None if panel.left is None else np.sqrt(count) * panel.left
         self.sketch += panel.sketch
