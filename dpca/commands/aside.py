@@ -117,6 +117,7 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out
     LockedError
         While another such command works on it.
     """
+    ResultDirectory(out).check_name(named, exports=named == "--out")
     out = Path(os.path.abspath(out))
     for other in map(Path.resolve, others):
         place = out.resolve()

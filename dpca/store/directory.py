@@ -37,6 +37,18 @@ OF_LAST_PASS = ("components*", "rotated_*", "left_vectors*")
 BEGUN, COMMIT, BATCH, PARTS = "run.json", "commit.json", "batch.json", "parts"
 
 
+OF_FILES = {
+    **dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf"),
+    **dict.fromkeys((".h5", ".hdf5"), "hdf5"),
+    **dict.fromkeys((".npy", ".npz"), "npz"),
+    **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
+    ".h5ad": "anndata",
+    **dict.fromkeys((".eigenvec", ".eigenval"), "plink"),
+    **dict.fromkeys((".mat", ".parquet", ".zip", ".html"), ""),
+}
+"""What names of files end with, and the format that dpca export calls so; empty where it has none."""
+
+
 class ResultDirectory:
     """A result at `path`, complete once it has a manifest.
 
@@ -63,8 +75,9 @@ class ResultDirectory:
         Raises
         ------
         OutputExistsError
-            When the path, or what should be a directory above it, is something else, or can't be examined.
+            When the path, or what should be a directory above it, is something else, or can't be examined; or has the name of a file.
         """
+        self.check_name(named)
         for place in (self.path, *self.path.absolute().parents):
             try:
                 if place.is_dir():
@@ -74,6 +87,28 @@ class ResultDirectory:
                 problem = f"can't be looked into: {cause.strerror}"
             if problem:
                 raise OutputExistsError(f"{place}: {problem}", f"Choose another {named}.", key="output.path")
+
+    def check_name(self, named: str = "output.path", exports: bool = True) -> None:
+        """Refuse the name of a file of another format, which would be a directory.
+
+        Parameters
+        ----------
+        exports : whether dpca export writes files of what is made
+
+        Raises
+        ------
+        OutputExistsError
+            Says how such a file is made.
+        """
+        suffix = self.path.suffix.lower()
+        if suffix in OF_FILES:
+            stem = self.path.with_suffix("")
+            raise OutputExistsError(
+                f"{self.path}: {suffix} is the name of a file, but a directory is made",
+                f"Name a directory, such as {stem}"
+                + (f"; dpca export {stem} --to {OF_FILES[suffix]} writes a file of it." if exports and OF_FILES[suffix] else "."),
+                key=named,
+            )
 
     def check_no_links(self) -> None:
         """Refuse a ledger that is a link, or has a link for the folder of a run, of a stage or of an array: others' files could be behind it.

@@ -20,7 +20,7 @@ from dpca.numerics.rotation import Rotation
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.credentials import check_local
 from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
-from dpca.store.directory import ARRAYS, CERTIFICATE, manifest_at, mapping, run_at, write_documents
+from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import COORDINATES, LABELS, RESTORE, Arrays, Stored
@@ -329,6 +329,7 @@ def save_result(
         When something is there.
     """
     check_local(place, "path")
+    ResultDirectory(place).check_name("path")
     if os.path.lexists(place):
         raise OutputExistsError(f"{place}: exists already", "Choose another path.")
     place = place.absolute()

@@ -267,6 +267,34 @@ def test_a_place_that_is_no_result_is_refused(capsys):
     assert "Go on with it with dpca run --resume." in shown
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("transform", "r", "x.npy", "--out"),
+        ("reconstruct", "r", "--out"),
+        ("run", "c.yaml", "--set", "output.path="),
+        ("plan", "c.yaml", "--set", "output.path="),
+        ("extend", "r", "new.npy", "--output"),
+        ("derive", "d.yaml", "--set", "output.path="),
+    ],
+)
+@pytest.mark.parametrize(("ending", "to"), [(".nc", "netcdf"), (".npy", "npz"), (".CSV", "csv"), (".mat", None)])
+def test_a_name_of_a_file_makes_no_directory(command, ending, to, capsys):
+    """Whatever command it is given to: the message says how a file of that format is made."""
+    np.save("x.npy", random_array(0, (9, 40), "f8"))
+    np.save("new.npy", random_array(1, (2, 40), "f8"))
+    Path("c.yaml").write_text("input: {uri: x.npy}\nmodel: {n_components: 2}\noutput: {path: r, report: false}\n")
+    Path("d.yaml").write_text("from: r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    *words, last = command
+    out = [f"{last}s{ending}"] if last.endswith("=") else [last, f"s{ending}"]
+    assert dpca(*words, *out) == 2
+    said = capsys.readouterr().err
+    assert f"s{ending}: {ending.lower()} is the name of a file, but a directory is made" in said
+    assert (f"dpca export s --to {to}" in said) == (to is not None and command[0] != "derive")
+    assert not Path(f"s{ending}").exists()
+
+
 def test_an_out_below_a_file_is_refused(capsys):
     run(X, "model.n_components=4")
     Path("afile").write_text("")
