@@ -97,8 +97,12 @@ class Axis:
             return self.of(np.array(months))
         return self.of(np.array([number_of(f"{month}-01", self.attributes, self.name) for month in months]))
 
-    def part(self, name: str) -> NDArray[Any]:
+    def part(self, name: str, others: Sequence[str] = ()) -> NDArray[Any]:
         """A part of each date, (rows,): month, or time.month as xarray writes it.
+
+        Parameters
+        ----------
+        others : what else is allowed, for the message
 
         Raises
         ------
@@ -108,7 +112,9 @@ class Axis:
         prefix, _, last = name.rpartition(".")
         if last not in PARTS or prefix not in ("", self.name):
             raise ConfigError(
-                f"samples are grouped by {name!r}, but {', '.join(PARTS)} of their dates are allowed, or a file of labels",
+                f"samples are grouped by {name!r}, but {', '.join(PARTS)} of their dates are allowed"
+                + f", {', '.join(others)}" * bool(others)
+                + ", or a file of labels",
                 "Name a part of the dates, or give {uri: labels.npy}.",
                 key="by",
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.analyses.answers import Answer, Known
 from dpca.analyses.axis import Axis
@@ -191,7 +192,13 @@ class Kept:
     def samples(self, time: Time = "auto") -> Samples:
         """The samples as the runs had them; the Gram matrices are read when they are first needed."""
         unread = Unread(self.first.n_samples, self.products)
-        return Samples.of(unread, self.axis(time), self.known, self.features)
+        return Samples.of(unread, self.axis(time), self.known, self.features, self._beside)
+
+    @property
+    def _beside(self) -> dict[str, NDArray[Any]]:
+        """The coordinates of the samples that are no index."""
+        found = ((dims, one) for dims, one in self.first.auxiliaries() if dims == (self.first.dims.sample,))
+        return {one.name: np.asarray(Axis.of_coordinate(one.name, one).values) for _, one in found}
 
     @property
     def sizes(self) -> tuple[str, int]:

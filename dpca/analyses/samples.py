@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Literal
@@ -76,13 +76,22 @@ class Samples:
     """The weights that the rows were multiplied by."""
     features: Features | None = None
     """The groups of features that the products are the sum of, where they are known."""
+    beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Coordinates of the samples of the run that are no index, such as the subject or the member that each is of, (n,)."""
     by: tuple[By | None, ...] = ()
     """What each operator goes by, where it is known for all samples: a part of the dates; labels or covariates of the run's samples."""
 
     @classmethod
-    def of(cls, products: AnyProducts | Unread, axis: Axis, known: Known, features: Features | None = None) -> Samples:
+    def of(
+        cls,
+        products: AnyProducts | Unread,
+        axis: Axis,
+        known: Known,
+        features: Features | None = None,
+        beside: Mapping[str, NDArray[Any]] = {},
+    ) -> Samples:
         """The samples as the run had them."""
-        return cls(products, known, Chain(products.n), axis, np.arange(products.n), features=features)
+        return cls(products, known, Chain(products.n), axis, np.arange(products.n), features=features, beside=beside)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed: the products of rows are as large as K."""
@@ -260,9 +269,19 @@ class Samples:
         )
 
     def labels(self, by: By) -> tuple[NDArray[Any], str]:
-        """A label for each row, and the name of what it tells."""
+        """A label for each row, and the name of what it tells: a part of the dates, or a coordinate of the samples."""
+        if isinstance(by, str) and by == self.axis.name and self.axis.values is not None:
+            return self.axis.values, by
+        if isinstance(by, str) and by in self.beside:
+            if self.origin is None:
+                raise ConfigError(
+                    f"samples are grouped by {by!r}, which is known of the samples of the run, but rows are means of several here",
+                    "Group by it before.",
+                    key="by",
+                )
+            return self.beside[by][self.origin], by
         if isinstance(by, str):
-            return self.axis.part(by), by.rpartition(".")[2]
+            return self.axis.part(by, (self.axis.name, *self.beside)), by.rpartition(".")[2]
         labels = np.asarray(by)
         if labels.shape == (self.chain.n_in,) and self.origin is not None:
             return labels[self.origin], "label"
@@ -296,7 +315,8 @@ class Samples:
         names, codes = in_order(labels)
         operator = GroupMeans(codes) if name == "season" else operator
         # A month of a year is a date, as are the samples.
-        axis = self.axis.of_months(names.tolist()) if name == "year_month" else Axis(name, names)
+        axis = self.axis.of(names) if name == self.axis.name else Axis(name, names)
+        axis = self.axis.of_months(names.tolist()) if name == "year_month" else axis
         return replace(self._then(operator, words), axis=axis, origin=None)
 
     def detrend(self, degree: int = 1) -> Samples:

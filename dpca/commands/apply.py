@@ -525,7 +525,7 @@ def _input_of(fit: Result, given: str) -> Input:
     if is_config(given):
         return _one(load_inputs(given), given)
     as_fitted = fit.asked_input
-    names = ["samples_axis", "gaps", "features", "feature_shape", "absent_chunks", "missing_values"]
+    names = ["samples_axis", "gaps", "members", "features", "feature_shape", "absent_chunks", "missing_values"]
     if as_fitted["array"] in [item["path"] for item in list_arrays(expanded(given)[0])]:
         names.append("array")
     return Input(uri=given, **{name: as_fitted[name] for name in names if name in as_fitted})

@@ -116,10 +116,13 @@ def inspect(
     try:
         source = Input.model_validate(section).open()
     except InputError as error:
-        if error.key != "input.gaps":
+        ways: dict[str, dict[str, Any]] = {"input.gaps": {"gaps": "allow"}, "input.members": {"members": True}}
+        allowed = ways.get(error.key or "")
+        if allowed is None or section.get("members"):
             raise
         problems.append(f"{error.message}. {error.remedy}")
-        source = Input.model_validate({**section, "gaps": "allow"}).open()
+        section |= allowed
+        source = Input.model_validate(section).open()
     layout = source.layout
     axis = layout.axis_of(samples_axis)
     if len(layout.shape) < 2 or not layout.n_values:
@@ -144,6 +147,7 @@ def inspect(
         "stored_bytes": source.stored_bytes(),
         "samples_axis": axis,
         "samples_axis_reason": reason,
+        "members": bool(section.get("members")),
         "n_samples": n_samples,
         "n_stored": layout.n_stored,
         "n_features": n_features,

@@ -63,6 +63,7 @@ def _of_one(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str
         **{f"input.{key}": value for key, value in where.items()},
         "input.array": facts["array"],
         "input.samples_axis": where.get("samples_axis", dims[axis] or axis),
+        "input.members": facts["members"],
         "preprocess.missing": "mean" if _misses(facts) else "error",
         "preprocess.weights": "sqrt_cos_lat" if facts["latitudes"] else None,
         "output.path": _free(f"results/{name}"),

@@ -214,6 +214,13 @@ class Input(Section):
             "a step between two files is at most 1.5 times the largest step within files; allow: it may be larger."
         ),
     ] = "error"
+    members: Annotated[
+        bool,
+        Field(
+            description="Whether the files of `uri` are members of an ensemble: each has the same samples, those of one follow those of the other, "
+            "and the coordinate `member` names the file of each. dpca derive groups by it, or by the name of the samples' axis."
+        ),
+    ] = False
     samples: Annotated[
         Text | list[int | Label] | Range | None,
         Field(
@@ -324,6 +331,7 @@ class Input(Section):
             self.uris,
             self.samples_axis,
             self.gaps,
+            self.members,
             array=self.array,
             absent_chunks=self.absent_chunks,
             storage_options=self.storage_options,

@@ -87,13 +87,15 @@ def _is_pattern(uri: str) -> bool:
     return "://" not in uri and has_magic(uri) and not os.path.exists(uri)
 
 
-def open_joined(uris: Sequence[str], samples_axis: int | str = 0, gaps: Gaps = "error", **how: Any) -> Source:
+def open_joined(
+    uris: Sequence[str], samples_axis: int | str = 0, gaps: Gaps = "error", members: bool = False, **how: Any
+) -> Source:
     """Open the arrays at paths or URLs as one, joined along the samples in this order; a single one is opened as it is.
 
     Parameters
     ----------
     uris : as `expanded` gives them
-    samples_axis, gaps : as for `dpca.sources.joining.join`
+    samples_axis, gaps, members : as for `dpca.sources.joining.join`
     how : further arguments of `open_source`, the same for all
 
     Raises
@@ -116,7 +118,7 @@ def open_joined(uris: Sequence[str], samples_axis: int | str = 0, gaps: Gaps = "
         before[place] = uri
     from dpca.sources.joining import join
 
-    return join([open_source(uri, **how) for uri in uris], samples_axis, gaps)
+    return join([open_source(uri, **how) for uri in uris], samples_axis, gaps, members)
 
 
 def open_source(

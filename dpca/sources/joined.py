@@ -25,7 +25,10 @@ from dpca.sources.calendars import Conversion
 from dpca.sources.coordinate import Auxiliary, Coordinate, Parts, Vector
 from dpca.sources.dated import told_by
 from dpca.sources.genotypes import Variants
+from dpca.sources.memory import of_auxiliary
 
+MEMBER = "member"
+"""The coordinate that names the member of an ensemble that each sample is of."""
 KEPT_OPEN, KEPT_BYTES = 128, 2**27
 """Most files that a reader keeps open, and most memory that they take; others are opened for each read (1.5 ms in HDF5)."""
 OPENED_BYTES, OPENED_CHUNKS = 2**20, 4
@@ -57,9 +60,17 @@ class Along:
 
 class _JoinedReader(Reader):
     def __init__(
-        self, layout: Layout, axis: int, members: Sequence[Member], along: Along | None, n_open: int, stack: ExitStack
+        self,
+        layout: Layout,
+        axis: int,
+        members: Sequence[Member],
+        along: Along | None,
+        n_open: int,
+        stack: ExitStack,
+        ensemble: bool,
     ) -> None:
         super().__init__(layout)
+        self._ensemble = ensemble
         self._axis, self._members, self._along = axis, members, along
         self._n_open, self._stack, self._kept = n_open, stack, dict[int, Reader]()
         self._part = Buffer()
@@ -146,7 +157,17 @@ class _JoinedReader(Reader):
 
     def auxiliaries(self) -> Sequence[Auxiliary]:
         with self._opened(0, keep=True) as reader:
-            return [one for one in reader.auxiliaries() if self._axis not in one.axes]
+            found = [one for one in reader.auxiliaries() if self._axis not in one.axes]
+        return [*found, self._of_members()] if self._ensemble else found
+
+    def _of_members(self) -> Auxiliary:
+        """The name of the file of each sample, without what all names share."""
+        stems = [
+            os.path.basename(member.source.layout.name.partition(":")[0]).partition(".")[0] for member in self._members
+        ]
+        names = stems if len(set(stems)) == len(stems) else [member.source.layout.name for member in self._members]
+        lengths = [member.stop - member.start for member in self._members]
+        return Auxiliary.of((self._axis,), MEMBER, np.repeat(np.array(names), lengths))
 
     def _samples(self, samples: slice) -> NDArray[Any]:
         """A part of the coordinate of all samples."""
@@ -170,10 +191,14 @@ class JoinedSource(Source):
     axis : of the samples
     members : in the order of the samples
     along : the coordinate of the samples, if there is one
+    ensemble : whether the files are members of an ensemble, of which each sample is named
     """
 
-    def __init__(self, layout: Layout, axis: int, members: Sequence[Member], along: Along | None) -> None:
+    def __init__(
+        self, layout: Layout, axis: int, members: Sequence[Member], along: Along | None, ensemble: bool = False
+    ) -> None:
         self.layout, self._axis, self._members, self._along = layout, axis, tuple(members), along
+        self._ensemble = ensemble
 
     def restrict(self, region: Region) -> Self:
         samples, members = region[self._axis], []
@@ -182,7 +207,7 @@ class JoinedSource(Source):
             if start < stop:
                 inside = placed(region, self._axis, slice(start - member.start, stop - member.start))
                 members.append(replace(member, source=member.source.restrict(inside)))
-        return type(self)(self.layout, self._axis, members, self._along)
+        return type(self)(self.layout, self._axis, members, self._along, self._ensemble)
 
     def held(self, shape: tuple[int, ...]) -> dict[str, int]:
         longest: dict[Any, Member] = {}
@@ -206,10 +231,13 @@ class JoinedSource(Source):
         layouts = [member.source.layout for member in self._members]
         n_open = max(1, min(most_open(layouts), allowed // (4 * (os.cpu_count() or 1))))
         with ExitStack() as stack:
-            yield _JoinedReader(self.layout, self._axis, self._members, self._along, n_open, stack)
+            yield _JoinedReader(self.layout, self._axis, self._members, self._along, n_open, stack, self._ensemble)
 
     def beside(self, name: str) -> Source:
         """That of the first file, as are the coordinates of features."""
+        if self._ensemble and name == MEMBER:
+            with self.open() as reader:
+                return of_auxiliary(name, self.layout, reader.auxiliaries())
         return self._members[0].source.beside(name)
 
     def stored_bytes(self) -> int | None:

@@ -15,6 +15,7 @@ from dpca.sources.base import Layout, Reader, Source, same_auxiliaries
 from dpca.sources.calendars import Conversion, conversion, dates, is_time, needs_cftime
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.dated import told_by
+from dpca.sources.finding import Labelled
 from dpca.sources.joined import Along
 
 Gaps = Literal["error", "allow"]
@@ -33,7 +34,9 @@ def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = R
         raise InputError(f"{layouts[wrong].name}: has {having[wrong]}, but {like} {usual}", remedy, key="input.uri")
 
 
-def compared(sources: Sequence[Source], axis: int, gaps: Gaps) -> tuple[Along | None, list[Conversion]]:
+def compared(
+    sources: Sequence[Source], axis: int, gaps: Gaps, members: bool = False
+) -> tuple[Along | None, list[Conversion]]:
     """The coordinate of all samples, and what converts that of each file, after all coordinates have been compared.
 
     Raises
@@ -51,8 +54,13 @@ def compared(sources: Sequence[Source], axis: int, gaps: Gaps) -> tuple[Along | 
     having = ["no coordinate of the samples" if one is None else "a coordinate of the samples" for one in found]
     check_same(layouts, having)
     files = [one for one in found if one is not None]
+    if not files and members:
+        check_same(layouts, [f"{layout.shape[axis]:,} samples" for layout in layouts])
     if not files:
         return None, [Conversion()] * len(sources)
+    if members:
+        _check_members(sources, axis)
+        return _joined(files), [one.conversion for one in files]
     times = [one.times for one in files if one.times is not None]
     found_gaps = list(_gaps(layouts, times, files[0].attributes)) if times else []
     if found_gaps and gaps == "error":
@@ -60,6 +68,32 @@ def compared(sources: Sequence[Source], axis: int, gaps: Gaps) -> tuple[Along | 
             found_gaps[0], "Add the file that is missing between them, or set input.gaps: allow.", key="input.gaps"
         )
     return _joined(files), [one.conversion for one in files]
+
+
+def _check_members(sources: Sequence[Source], axis: int) -> None:
+    """Refuse a member whose samples are not those of the first."""
+    first, *others = (_labelled(source, axis) for source in sources)
+    for source, other in zip(sources[1:], others, strict=True):
+        ours, theirs = (one.names if one.moments is None else one.moments for one in (first, other))
+        if ours != theirs:
+            at = next((n for n, (one, two) in enumerate(zip(ours, theirs, strict=False)) if one != two), None)
+            what = (
+                f"{len(theirs):,} samples, but {len(ours):,}"
+                if at is None
+                else f"sample {at} of {other.names[at]}, but {first.names[at]}"
+            )
+            raise InputError(
+                f"{source.layout.name}: has {what} in {sources[0].layout.name}, and members of an ensemble have the same samples",
+                "Take it out of input.uri, or choose the samples that all have.",
+                key="input.members",
+            )
+
+
+def _labelled(source: Source, axis: int) -> Labelled:
+    with source.open() as reader:
+        told = told_by(reader, axis)
+        assert told is not None  # as was compared before
+        return Labelled(told.name, np.asarray(told.values[...]), told.attributes)
 
 
 def _check_features(first: Reader, reader: Reader, axis: int) -> None:
@@ -208,13 +242,14 @@ def _gaps(layouts: Sequence[Layout], times: Sequence[_Extent], into: Mapping[str
             f"{shown(before.last, into)}"
         )
         if not step > 0:
-            swapped = after.last < before.first
+            swapped, alike = after.last < before.first, (before.first, before.last) == (after.first, after.last)
             raise InputError(
                 place + ("" if swapped else f": they overlap, up to {shown(min(after.last, before.last), into)}"),
                 "List the files in the order of their times; those of a pattern are sorted by name, as text."
                 if swapped
-                else "Leave out the samples, or the file, that are there twice.",
-                key="input.uri",
+                else "Leave out the samples, or the file, that are there twice."
+                + " Members of an ensemble, which have the same times, are joined by input.members: true." * alike,
+                key="input.members" if alike else "input.uri",
             )
         if step > GAP * usual:
             what = "largest step within files" if within else "usual step"

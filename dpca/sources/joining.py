@@ -27,7 +27,9 @@ PLAIN = (1.0, 0.0)
 """The packing of values that are not packed."""
 
 
-def join(sources: Sequence[Source], samples_axis: int | str = 0, gaps: Gaps = "error") -> JoinedSource:
+def join(
+    sources: Sequence[Source], samples_axis: int | str = 0, gaps: Gaps = "error", members: bool = False
+) -> JoinedSource:
     """Arrays, joined along their samples in the order given.
 
     Where scale_factor, add_offset or marks of missing values differ, values are unpacked to float64 as they are read. Times
@@ -38,6 +40,7 @@ def join(sources: Sequence[Source], samples_axis: int | str = 0, gaps: Gaps = "e
     sources : one or more arrays of the same features and dtype
     samples_axis : number or name of their axis of samples
     gaps : "allow" for times that do not follow each other closely; they have to increase in any case
+    members : whether they are members of an ensemble, each of the same samples
 
     Raises
     ------
@@ -49,11 +52,11 @@ def join(sources: Sequence[Source], samples_axis: int | str = 0, gaps: Gaps = "e
     axis = layouts[0].axis_of(samples_axis)
     _check_layouts(layouts, axis)
     check_same(layouts, [f"array {array}" for array in _arrays(sources)], "Name one of them in input.array.")
-    along, conversions = compared(sources, axis, gaps)
+    along, conversions = compared(sources, axis, gaps, members)
     _check_alleles(sources)
     stops = list(accumulate(layout.shape[axis] for layout in layouts))
-    members = map(Member, sources, [0, *stops], stops, conversions)
-    return JoinedSource(_layout(layouts, axis), axis, list(members), along)
+    files = list(map(Member, sources, [0, *stops], stops, conversions))
+    return JoinedSource(_layout(layouts, axis), axis, files, along, members)
 
 
 def _check_alleles(sources: Sequence[Source]) -> None:

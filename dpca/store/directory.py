@@ -106,7 +106,11 @@ class ResultDirectory:
             raise OutputExistsError(
                 f"{self.path}: {suffix} is the name of a file, but a directory is made",
                 f"Name a directory, such as {stem}"
-                + (f"; dpca export {stem} --to {OF_FILES[suffix]} writes a file of it." if exports and OF_FILES[suffix] else "."),
+                + (
+                    f"; dpca export {stem} --to {OF_FILES[suffix]} writes a file of it."
+                    if exports and OF_FILES[suffix]
+                    else "."
+                ),
                 key=named,
             )
 

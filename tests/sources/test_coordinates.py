@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 import yaml
 
-from dpca import PCA, KernelPCA
-from dpca.errors import InputError
+from dpca import PCA, KernelPCA, open_gram
+from dpca.errors import ConfigError, InputError
 from dpca.sources import open_source
 from dpca.sources.cf import same_units
 from dpca.sources.coordinate import Coordinate, Parts, difference
@@ -340,3 +340,58 @@ def test_new_samples_have_the_units_of_the_fit(kernel, tmp_path):
             else:
                 with pytest.raises(InputError, match=f"has units '{units}', but .* was fitted to units 'K'"):
                     one.transform(given)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ending", [".zarr", ".nc", ".cdf"])
+def test_members_of_an_ensemble_are_joined_and_named(ending, capsys):
+    """Files of the same times: refused with the way out, joined by it; means over members, and members' own, are those of xarray."""
+    times = xr.date_range("2001-01-01", periods=8, freq="MS")
+    x = random_array(0, (3, 8, 40), "f8")
+    whole = xr.DataArray(x, {"member": ["r1", "r2", "r3"], "time": times}, ("member", "time", "cell"), "t2m")
+    files = []
+    for number, one in enumerate(whole):
+        one = one.drop_vars("member")
+        one.time.encoding = {"units": ["days since 1850-01-01", "hours since 2000-01-01"][number % 2], "dtype": "f8"}
+        files.append(written(one, f"{one_name(number)}{ending}"))
+    given = {"samples_axis": "time"}
+    path = config("c.yaml", files, input=given)
+    assert dpca("run", path) == 2
+    assert "input.members: true" in capsys.readouterr().err
+    assert dpca("inspect", *files, "--array", "t2m") == 0
+    assert "24 samples" in capsys.readouterr().out
+    assert dpca("init", *files, "--array", "t2m") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["input"]["members"] is True
+    assert dpca("run", path, "--set", "input.members=true") == 0
+    result = xr.open_zarr("r/result.zarr")
+    assert result.member.dims == ("time",)
+    assert result.member.values.tolist() == [one_name(number) for number in range(3) for _ in range(8)]
+    np.testing.assert_array_equal(result.time, np.tile(times, 3))
+    gram = open_gram("r")
+    mean = whole.mean("member").values
+    centred = mean - mean.mean(0)
+    expected = np.linalg.svd(centred, compute_uv=False)[:2] ** 2 / 7
+    found = gram.means("time")
+    assert found._rows.axis.names == [str(one)[:10] for one in times.values]
+    np.testing.assert_allclose(found.pca(2).explained_variance, expected, rtol=1e-9)
+    assert found.detrend().filter("running_mean", window=3).n_samples == 6
+    within = (x - x.mean(1, keepdims=True)).reshape(24, -1)
+    anomalies = gram.anomalies("member").pca(2).explained_variance
+    np.testing.assert_allclose(anomalies, np.linalg.svd(within, compute_uv=False)[:2] ** 2 / 23, rtol=1e-9)
+    with pytest.raises(ConfigError, match="grouped by 'memb'.*time, member"):
+        gram.means("memb")
+    steps = "analyses: [{name: a, samples: [{means: {by: time}}, {anomalies: {by: time.season}}], model: {kind: pca}}]"
+    Path("d.yaml").write_text(f"from: r\n{steps}\noutput: {{path: d, report: false}}\n")
+    assert dpca("derive", "d.yaml") == 0, capsys.readouterr().err
+    other = written(whole[0].drop_vars("member").assign_coords(time=times + np.timedelta64(1, "D")), f"late{ending}")
+    assert (
+        dpca(
+            "run", config("late.yaml", [files[0], other], input={**given, "members": True}), "--set", "output.path=late"
+        )
+        == 2
+    )
+    assert "sample 0 of 2001-01-02, but 2001-01-01" in capsys.readouterr().err
+
+
+def one_name(number):
+    return f"tas_r{number}i1p1"
