@@ -110,7 +110,13 @@ class Axis:
             When there are no dates, or no such part.
         """
         prefix, _, last = name.rpartition(".")
-        if last not in PARTS or prefix not in ("", self.name):
+        if last in PARTS and prefix not in ("", self.name):
+            raise ConfigError(
+                f"samples are grouped by {name!r}, but their axis is {self.name!r}",
+                f"Write {self.name}.{last}, or {last} alone.",
+                key="by",
+            )
+        if last not in PARTS:
             raise ConfigError(
                 f"samples are grouped by {name!r}, but {', '.join(PARTS)} of their dates are allowed"
                 + f", {', '.join(others)}" * bool(others)

@@ -76,7 +76,7 @@ class Grouping(Section):
     """Groups of samples."""
 
     by: Annotated[
-        Part | Text | Names,
+        Part | Names,
         Field(
             description="A part of the samples' dates (time.month, too); the name of a coordinate of theirs, such as time of an ensemble, or "
             "subject; or a label for each sample of the result: {uri, array, column}. day_of_year has 29 February as a day of its own."

@@ -51,8 +51,11 @@ Label = Annotated[Text, BeforeValidator(lambda given: given.isoformat() if isins
 """A value of a coordinate as text; YAML reads a day without quotes as a date."""
 
 
-Part = Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
-"""Of the dates of samples."""
+Part = (
+    Literal["year", "season", "month", "year_month", "day_of_year", "day", "hour"]
+    | Annotated[Text, Field(examples=["time.month"])]
+)
+"""Of the dates of samples, alone or after the name of their axis; or the name of a coordinate of samples."""
 
 
 class Range(Section):

@@ -22,6 +22,12 @@ def reference(schema: Schema, root: str = "", elsewhere: Sequence[str] = ()) -> 
     return "\n\n".join(_sections(schema, schema, "", root, elsewhere))
 
 
+def words_of(section: Schema, key: str) -> str:
+    """What is allowed under a key of a section, in words; empty where it is a mapping of keys."""
+    words = _allowed(section, section["properties"][key]).replace("`", "")
+    return "" if words == "keys" else words.replace(", keys", ", or a mapping of keys")
+
+
 def _sections(
     schema: Schema, section: Schema, name: str, root: str = "", elsewhere: Sequence[str] = ()
 ) -> Iterator[str]:
@@ -98,6 +104,8 @@ def _words(schema: Schema, field: Schema) -> Iterator[str]:
         yield "keys"
     elif option.get("type") == "null":
         yield "`null`"
+    elif "examples" in option:
+        yield f"text such as `{option['examples'][0]}`"
     elif "pattern" in option and "\\w" in option["pattern"]:
         yield "an amount such as `8 GiB`"
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dpca.config.inputs import Names, Part, Section, Text
+from dpca.config.inputs import Names, Part, Section
 
 
 class Resampling(Section):
@@ -28,7 +28,7 @@ class Resampling(Section):
         ),
     ] = 1
     by: Annotated[
-        Part | Text | Names | None,
+        Part | Names | None,
         Field(
             description="A part of the samples' dates, or a label for each sample of the result: groups that are drawn, or left out, whole."
         ),

@@ -33,11 +33,11 @@ class Permanova(Section):
     """Whether groups differ, by sums of squared distances between and within them, and permutations of labels."""
 
     kind: Literal["permanova"]
-    by: Annotated[Part | Text | Names, _BY]
+    by: Annotated[Part | Names, _BY]
     permutations: Annotated[int, Field(ge=0, description="Of labels; 0 for none, and no p value.")] = 999
     seed: Annotated[int, Field(ge=0, description="Of the permutations: the same seed draws the same.")] = 0
     strata: Annotated[
-        Part | Text | Names | None,
+        Part | Names | None,
         Field(description="As by: blocks within which labels are permuted; null for one block."),
     ] = None
 
@@ -46,7 +46,7 @@ class Manova(Section):
     """Whether groups differ in the leading scores of pca: Wilks, Pillai, Hotelling and Lawley, Roy."""
 
     kind: Literal["manova"]
-    by: Annotated[Part | Text | Names, _BY]
+    by: Annotated[Part | Names, _BY]
     n_components: Annotated[int, Field(ge=1, description="How many scores; at most the rows less the groups.")]
 
 

@@ -28,7 +28,7 @@ SEASONAL = """
   - name: seasonal
     samples:
       - select: {time: ["1980-03", "1985-10"]}
-      - anomalies: {by: month}
+      - anomalies: {by: time.month}
       - detrend: {degree: 1}
     model: {kind: pca, n_components: 3}
 """
@@ -395,7 +395,8 @@ BAD = [
         "samples 0 to 99 are selected, but there are samples 0 to 71",
     ),
     ("analyses.0.samples: [{select: {samples: ['1980-02', '1980']}}]", "is the label of 12 samples"),
-    ("analyses.0.samples: [{anomalies: {by: week}}]", "by is 'week', but"),
+    ("analyses.0.samples: [{anomalies: {by: week}}]", "grouped by 'week', but"),
+    ("analyses.0.samples: [{anomalies: {by: place.month}}]", "grouped by 'place.month', but their axis is 'time'"),
     ("analyses.0.samples: [{anomalies: {by: {uri: l.npy}}}]", "but there are 72 samples"),
     ("analyses.0.samples: [{detrend: {degree: 80}}]", "degree 80 fits all"),
     ("analyses.0.samples: [{filter: {kind: butterworth, band: [0.1, 0.7]}}]", "0.5"),
