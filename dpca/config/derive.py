@@ -15,6 +15,7 @@ from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
 from dpca.config.schema import DEFAULT_COMPONENTS, Compute
 from dpca.config.statistics import Statistic
+from dpca.errors import ConfigError
 from dpca.sources.finding import Pairing
 from dpca.sources.groups import NAME
 
@@ -61,6 +62,11 @@ class Select(Section):
         if isinstance(values, dict) and len(values) == 1:
             ((name, limits),) = values.items()
             if name not in cls.model_fields and isinstance(limits, list):
+                if len(limits) != 2:
+                    raise ConfigError(
+                        f"{name} is {limits}, but two labels are allowed, the first and the last, both included",
+                        f"Write {{{name}: [first, last]}}, with null for no limit.",
+                    )
                 return {"axis": name, "between": limits}
         return values
 
@@ -68,7 +74,11 @@ class Select(Section):
     def _one(self) -> Select:
         given = [name for name, value in self if value is not None and name != "axis"]
         if len(given) != 1:
-            raise ValueError(f"one key is needed, not {' and '.join(given) or 'none'}")
+            keys = [name for name in Select.model_fields if name not in ("axis", "between")]
+            raise ConfigError(
+                f"one key is needed, not {' and '.join(given) or 'none'}",
+                f"Write one of {', '.join(keys)}, or the name of the samples' axis with the first and the last label; an entry for each.",
+            )
         return self
 
 
@@ -158,9 +168,10 @@ class Step(Section):
     def _along_the_samples(cls, values: Any) -> Any:
         """Refuse steps that depend on the values of single features, with the reason."""
         if isinstance(values, dict) and (asked := next((key for key in values if key in PER_FEATURE), None)):
-            raise ValueError(
+            raise ConfigError(
                 f"{asked} depends on the values of each feature, which a Gram matrix does not have: only what acts along the samples, and "
-                "on all features alike, follows from it; run again with it under preprocess, which is one read"
+                "on all features alike, follows from it",
+                "Run again with it under preprocess, which is one read.",
             )
         return values
 
@@ -168,7 +179,12 @@ class Step(Section):
     def _one(self) -> Step:
         given = [name for name, value in self if value is not None]
         if len(given) != 1:
-            raise ValueError(f"one operator is needed, not {' and '.join(given) or 'none'}")
+            raise ConfigError(
+                f"one operator is needed, not {' and '.join(given) or 'none'}",
+                "Make an entry of the list for each, in their order."
+                if given
+                else f"Write one of {', '.join(Step.model_fields)}.",
+            )
         return self
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,38 +10,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent, Event
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dpca.config.derive import Derive
+from dpca.config.explaining import Path_, explain, keys_at, required
 from dpca.config.inputs import Input, Inputs, InputSection
-from dpca.config.schema import ALLOWED, REMEDIES, Config
+from dpca.config.schema import Config
 from dpca.config.together import check_together
 from dpca.errors import ConfigError, DpcaError
 from dpca.sources.credentials import HIDDEN, SECRET_KEYS, without_credentials, without_secrets
 from dpca.system import regular
 
-Path_ = tuple[str | int, ...]
-
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 2**16, 20, 10_000
 """Limits of a config. The memory for parsed YAML grows with each of these, not only with the length of the text."""
-
-_WORDS = {
-    "bool_type": "true or false (yes and no are text in YAML 1.2)",
-    "int_type": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
-    "string_pattern_mismatch": "text without control characters (such as line breaks)",
-    "list_type": "a list",
-    "dict_type": "a mapping of keys",
-    "model_type": "a mapping of keys",
-}
-"""Allowed values in words, by pydantic's type of error, where its own message uses terms of Python."""
 
 _YAML_ERRORS = {
     "found character '\\t'": ("", "Indent with spaces: YAML takes no tabs."),
@@ -173,7 +157,7 @@ def load_values(values: dict[str, Any], overrides: Sequence[str], words: Sequenc
     try:
         config = Config.model_validate(values)
     except ValidationError as errors:
-        raise ConfigError(*_explain(errors, values, marks, "the config of the result")) from None
+        raise ConfigError(*explain(errors, values, marks, "the config of the result", Config)) from None
     loaded = Loaded(config, marks, overrides=tuple(overrides), words=tuple(words))
     with loaded.located():
         check_together(config)
@@ -206,9 +190,10 @@ def _read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str
     name = str(path)
     values, marks = _parse(_text(path), name)
     if not isinstance(values, dict):
-        keys = _section((), model)
+        keys = keys_at((), model)
         raise ConfigError(f"{name}:1:1: is not a mapping of {', '.join(keys[:-1])} and {keys[-1]}", begin)
-    for key in _section((), model):
+    _check_command(values, marks, name, model)
+    for key in keys_at((), model):
         if key in values and values[key] is None:
             values[key] = {}  # all its lines are commented out
     for override in overrides:
@@ -216,7 +201,23 @@ def _read(path: str | Path, overrides: Sequence[str], model: type[C], begin: str
     try:
         return model.model_validate(values), marks
     except ValidationError as errors:
-        raise ConfigError(*_explain(errors, values, marks, name, model)) from None
+        raise ConfigError(*explain(errors, values, marks, name, model)) from None
+
+
+def _check_command(
+    values: Mapping[str, Any], marks: Mapping[Path_, str], name: str, model: type[Config | Derive]
+) -> None:
+    """Refuse a config of the other command, and say which that is."""
+    other, command = (Derive, "derive") if model is Config else (Config, "run")
+    theirs = [key for key in required(other) if key in values and key not in keys_at((), model)]
+    if theirs and not any(key in values for key in required(model) if key not in required(other)):
+        mine = [key for key in required(model) if key not in required(other)]
+        raise ConfigError(
+            f"{marks.get((theirs[0], '<key>'), name)}: this is a config of dpca {command}: it has {' and '.join(theirs)}, where one of dpca "
+            f"{'run' if model is Config else 'derive'} has {' and '.join(mine)}",
+            f"Type {shlex.join(['dpca', command, name])}"
+            + (" (--plan only says what it would read)." if other is Derive else "."),
+        )
 
 
 def is_config(given: str) -> bool:
@@ -249,7 +250,7 @@ def load_inputs(path: str | Path) -> Inputs:
     try:
         found = model.model_validate(section)
     except ValidationError as errors:
-        raise ConfigError(*_explain(errors, section, at, name, model)) from None
+        raise ConfigError(*explain(errors, section, at, name, model)) from None
     return found.input if isinstance(found, InputSection) else found
 
 
@@ -380,95 +381,3 @@ def _override(values: dict[str, Any], marks: dict[Path_, str], override: str) ->
     for length in range(1, len(path) + 1):
         marks[path[:length]] = marks[(*path[:length], "<key>")] = shown
     marks.update({(*path, *inside): shown for inside in within})
-
-
-def _explain(
-    errors: ValidationError,
-    values: dict[str, Any],
-    marks: Mapping[Path_, str],
-    name: str,
-    model: type[BaseModel] = Config,
-) -> tuple[str, str]:
-    """One line for each wrong key, and the remedies."""
-    lines: dict[Path_, str] = {}
-    remedies: dict[Path_, str] = {}
-    for error in errors.errors():
-        path, value = _existing(error["loc"], values)
-        key = ".".join(map(str, path)) or "the file"
-        if error["type"] in ("extra_forbidden", "invalid_key"):
-            parent = _section(path[:-1], model)
-            near = difflib.get_close_matches(str(path[-1]), parent, n=1) if parent else []
-            section = next((other for other in model.model_fields if path[-1] in _section((other,), model)), None)
-            lines[path] = f"{marks.get((*path[:-1], str(path[-1]), '<key>'), name)}: unknown key {key}"
-            if near or section:
-                meant = (*path[:-1], near[0]) if near else (section, path[-1])
-                remedies[path] = f"Did you mean {'.'.join(map(str, meant))}?"
-            else:
-                lines[path] += f" (allowed: {', '.join(parent)})"
-        elif error["type"] == "missing":
-            owner, path = path, (*path, error["loc"][-1])
-            absent = ".".join(map(str, path))
-            absent = {"input": "input.uri", "output": "output.path"}.get(absent, absent)
-            lines[path] = f"{marks.get(owner, name)}: {absent} is missing"
-            remedies[path] = f"Set {absent}."
-        elif isinstance(ours := error.get("ctx", {}).get("error"), DpcaError):
-            lines[path], remedies[path] = f"{marks.get(path, name)}: {key}: {ours.message}", ours.remedy
-        elif error["type"] == "value_error" and _of_any(path) not in ALLOWED:  # of a check of our own, which says all
-            lines[path] = f"{marks.get(path, name)}: {key}: {error['msg'].removeprefix('Value error, ')}"
-        else:
-            allowed = error["msg"].removeprefix("Input should be ").replace("greater than or equal to", "at least")
-            allowed = _WORDS.get(error["type"], allowed)
-            of_any = _of_any(path)
-            if of_any in ALLOWED:
-                lines.pop(path, None)
-                allowed = ALLOWED[of_any]
-            if of_any in REMEDIES:
-                remedies[path] = REMEDIES[of_any]
-            found = repr(without_secrets(value, key))
-            text = f"{marks.get(path, name)}: {key} is {'empty' if value is None else found}, but "
-            # pydantic reports each member of a union by itself: one line lists them all.
-            lines[path] = f"{lines[path]} or {allowed}" if path in lines else text + allowed
-    for path in list(lines):
-        if any(other != path and other[: len(path)] == path for other in lines):
-            del lines[path]  # errors inside it are more specific
-        elif " but " in lines[path]:
-            lines[path] += " is allowed"
-    return "\n".join(lines.values()), " ".join(
-        dict.fromkeys(remedies[path] for path in lines if path in remedies)
-    ) or "Correct the value."
-
-
-def _of_any(path: Path_) -> str:
-    """A key, the same for any input of a list."""
-    return ".".join(str(part) for part in path if not isinstance(part, int))
-
-
-def _existing(location: Sequence[str | int], values: Any) -> tuple[Path_, Any]:
-    """The parts of an error's location that are keys of the file: pydantic also names members of a union there."""
-    path: list[str | int] = []
-    for part in location:
-        inside = isinstance(values, dict) and part in values
-        if inside or (isinstance(values, list) and isinstance(part, int) and isinstance(values[part], dict)):
-            values = values[part]
-            path.append(part)
-    return tuple(path), values
-
-
-def _section(path: Path_, model: Any) -> list[str]:
-    """The keys that are allowed at a path of a model; the mappings of a list have those of one."""
-    for part in path:
-        if isinstance(part, int):
-            continue
-        field_ = model.model_fields.get(str(part))
-        annotation = None if field_ is None else field_.annotation
-        model = next(
-            (
-                option
-                for option in (annotation, *getattr(annotation, "__args__", ()))
-                if isinstance(option, type) and issubclass(option, BaseModel)
-            ),
-            None,
-        )
-        if model is None:
-            return []
-    return [field_.alias or name for name, field_ in model.model_fields.items()]
