@@ -163,14 +163,11 @@ def print_finished(finished: Finished) -> None:
     if accuracy is not None:
         click.echo(f"neighbours: {accuracy:.4f} of the samples have one of their own label nearest, by their scores")
     click.echo(f"certificate: {certificate['verdict']}")
-    inputs, counts = [one.input for one in result.each], manifest["counts"]
+    inputs = [one.input for one in result.each]
     n_samples = result.n_samples
     n_features = sum(math.prod(one["shape"]) // n_samples for one in inputs)
-    reads = counts["passes"]
-    if manifest["keeps_data"]:  # or keeps a part of them, where keeping more would have taken longer
-        reads = counts["bytes_decoded"] / sum(one["decoded_bytes"] for one in inputs)
     click.echo(
-        f"{n_samples}{of_stored(inputs[0].get('n_stored'))} samples, {n_features} features, {reads:.3g} read{'s' * (reads != 1)}, "
+        f"{n_samples}{of_stored(inputs[0].get('n_stored'))} samples, {n_features} features, {result.reads}, "
         f"{finished.seconds:.1f} s; result: {finished.path}"
     )
     if (finished.path / REPORT).exists():

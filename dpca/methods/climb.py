@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpca.config.model import Model
 from dpca.errors import PrecisionError
@@ -16,7 +18,7 @@ from dpca.methods.stages import Stages
 from dpca.numerics.ladder import Rung
 from dpca.numerics.spectrum import Spectrum
 from dpca.planning.runplan import Attempt, RunPlan
-from dpca.store.ledger import Ledger
+from dpca.store.ledger import Damaged, Ledger
 from dpca.store.outputs import Outputs
 
 
@@ -97,12 +99,13 @@ def climb(
             continue
         if completion is None:
             break
-        if following is None or not _refuted(stages.ledger, attempt.rung):
+        read_before = stages.reading
+        if following is None or not _refuted(stages, attempt.rung):
             solved = completion.write(solved)  # so that no name holds the matrix during the second pass
             solved = completion.complete(solved, f"of {name}" if again else "")
             if following is None or solved.weakest.suffices:
                 break
-            _refute(stages.ledger, attempt.rung)
+            _refute(stages.ledger, attempt.rung, stages.reading - read_before)
         again = True
         stages.choose(f"{name}: the second pass refuted it, so {following.rung.name} is tried")
     assert solved is not None  # the last attempt returned or raised
@@ -110,15 +113,19 @@ def climb(
     return solved
 
 
-def _refuted(ledger: Ledger | None, rung: Rung) -> bool:
-    """Whether the second pass of a solver was done before, and its result was not good enough."""
-    return ledger is not None and ledger.checkpoint(f"{rung.name}, refuted").has(0)
+def _refuted(stages: Stages, rung: Rung) -> bool:
+    """Whether the second pass of a solver was done before, and its result was not good enough; what it read is counted."""
+    if stages.ledger is None or not (checkpoint := stages.ledger.checkpoint(f"{rung.name}, refuted")).has(0):
+        return False
+    with suppress(Damaged):  # that it was refuted is known all the same
+        stages.count(checkpoint.load(0, stages.reading))
+    return True
 
 
-def _refute(ledger: Ledger | None, rung: Rung) -> None:
-    """Record that the second pass refuted a solver, so that a resumed run does not repeat it."""
+def _refute(ledger: Ledger | None, rung: Rung, reading: NDArray[np.float64]) -> None:
+    """Record that the second pass refuted a solver, and what it read, so that a resumed run does not repeat it."""
     if ledger is not None:
-        ledger.checkpoint(f"{rung.name}, refuted").keep(0, np.zeros(0))
+        ledger.checkpoint(f"{rung.name}, refuted").keep(0, reading)
 
 
 def _lacking(spectrum: Spectrum) -> str:

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpca.execution.stage import Runner, Stage, Traffic
 from dpca.numerics.accumulators import gram
 from dpca.numerics.accumulators.factors import Factors
@@ -79,6 +82,20 @@ class Stages:
         self.bytes_decoded += counts.bytes_read
         self.retries += counts.retries
         return result
+
+    @property
+    def reading(self) -> NDArray[np.float64]:
+        """What was counted of reads so far: passes, bytes and reads that were tried again, (3,)."""
+        return np.array([self.passes, self.bytes_decoded, self.retries], np.float64)
+
+    def count(self, reading: NDArray[np.float64]) -> None:
+        """Add what an earlier process of the same run has counted, and this one does not read again."""
+        passes, n_bytes, retries = map(int, reading)
+        self.passes, self.bytes_decoded, self.retries = (
+            self.passes + passes,
+            self.bytes_decoded + n_bytes,
+            self.retries + retries,
+        )
 
     def eigensolve(self, name: str, finish: Callable[[], Factors], m: int, n_threads: int) -> Factors:
         """A small decomposition in memory, m x m, with a number of BLAS threads; or its result from the ledger."""

@@ -160,7 +160,7 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
         words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
     words.append(
-        f"{counts['passes']} pass{'es' * (counts['passes'] != 1)} in {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
+        f"{result.reads} in {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
         f"{describe_memory(next(iter(planned.values())))} were planned"
     )
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
@@ -402,6 +402,7 @@ def _work(result: Result) -> list[list[str]]:
     return [
         ["data", describe_bytes(sum(one["decoded_bytes"] for one in inputs))],
         *each,
+        ["passes over the data", str(manifest["counts"]["passes"])],
         ["decoded in all", describe_bytes(manifest["counts"]["bytes_decoded"])],
         ["spans", f"{sum(plan['n_spans'] for plan in plans):,}"],
         ["workers", str(manifest["workers"])],

@@ -54,6 +54,18 @@ class Result:
         return tuple(str(one["group"]) for one in inputs) if isinstance(inputs, list) else ("",)
 
     @property
+    def reads(self) -> str:
+        """How often the run went over the data, and how often it read them for that, in words: what it keeps in memory it reads once."""
+        counts, data = self.manifest["counts"], self.manifest["input"]
+        passes: int = counts["passes"]
+        if self.manifest["keeps_data"]:  # or a part of them, where keeping more would have taken longer
+            n_bytes = sum(one["decoded_bytes"] for one in (data if isinstance(data, list) else [data]))
+            times = counts["bytes_decoded"] / n_bytes
+            if f"{times:.3g}" != f"{passes:.3g}":
+                return f"{passes} passes over {times:.3g} read{'s' * (times != 1)} of the data (kept in memory)"
+        return f"{passes} read{'s' * (passes != 1)}"
+
+    @property
     def names_of_sums(self) -> tuple[str, ...]:
         """The names of the groups of features that a Gram matrix was added up of each: the inputs, or labels within the only one."""
         return tuple(str(name) for name in self.arrays[GROUP][...]) if GROUP in self.arrays else self.groups

@@ -159,3 +159,7 @@ def test_a_run_that_is_gone_on_with_does_not_do_what_was_refuted_again(monkeypat
     found = decompose_array(x, 2, **spans, ledger=ledger, store=tmp_path / "r.zarr", executor=Threads(1))
     assert calls.count(np.float32) == 4  # none of the solver that was refuted is done again
     assert arrays_of(found) == arrays_of(expected)
+    for count in ("passes", "bytes_decoded"):  # with what was read before, and not again
+        assert found.counts[count] == expected.counts[count]
+    assert found.counts["passes"] == 4
+    assert found.counts["bytes_decoded"] == 4 * x.nbytes

@@ -49,7 +49,8 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     text = "input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n"
     Path("c.yaml").write_text(text)
     assert dpca("run", "c.yaml") == 0
-    assert "features, 1 read, " in capsys.readouterr().out
+    assert "features, 2 passes over 1 read of the data (kept in memory), " in capsys.readouterr().out
+    assert "2 passes over 1 read of the data (kept in memory) in " in Path("r/report.html").read_text()
     manifest = json.loads(Path("r/manifest.json").read_text())
     size = (X[:, :3000] if tall else X).nbytes
     assert manifest["keeps_data"]
