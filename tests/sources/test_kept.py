@@ -50,6 +50,7 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     Path("c.yaml").write_text(text)
     assert dpca("run", "c.yaml") == 0
     assert "features, 2 passes over 1 read of the data (kept in memory), " in capsys.readouterr().out
+    assert dpca("report", "r") == 0
     assert "2 passes over 1 read of the data (kept in memory) in " in Path("r/report.html").read_text()
     manifest = json.loads(Path("r/manifest.json").read_text())
     size = (X[:, :3000] if tall else X).nbytes
