@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,57 @@ from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 if TYPE_CHECKING:
     from dpca.estimators.analysis import Analysis
 
+SHOWN = 5
+"""Rotated components whose shares of the variance are shown in a line."""
+
 
 @dataclass(frozen=True, eq=False)
 class Rotated:
-    """Rotated components of a pca of `dpca.open_gram`; `to_xarray()` has them."""
+    """Rotated components of a pca of `dpca.open_gram`: `components()` are those, `to_xarray()` has also what belongs to them."""
 
     _analysis: Analysis
     _rotation: Rotation
     certificate: dict[str, Any]
     """kind, n_components, asked, iterations, last_change, converged, not_reliable: as in the certificate of a run."""
+
+    def __repr__(self) -> str:
+        first, *others = repr(self._analysis).splitlines()
+        caveats = [f"caveat: {sentence}" for sentence in caveats_of_rotation(self.certificate)]
+        turned = [self._told] if len(self._rotation.variances) else []
+        head = f"<dpca {self.certificate['kind']} of {first.removeprefix('<dpca ')}"
+        return "\n".join([head, *(f"  {line}" for line in turned), *others, *(f"  {line}" for line in caveats)])
+
+    @property
+    def _told(self) -> str:
+        """How many were rotated, how it ended, and what each has of the variance."""
+        ratio = arrays_of(self._analysis._answer, self._rotation, oblique=False)["rotated_explained_variance_ratio"]
+        k, steps = len(ratio.values), self.certificate["iterations"]
+        how = f"in {steps} iteration{'s' * (steps != 1)}" + ("" if self.certificate["converged"] else ", not converged")
+        shares = ", ".join(f"{100 * share:.3g} %" for share in ratio.values[:SHOWN]) + (" ..." if k > SHOWN else "")
+        return f"{k} component{'s' * (k != 1)} rotated {how}: {shares} of the variance"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+    def components(self) -> Any:
+        """The rotated components in the space of the features, as `Analysis.components` gives those that were rotated; no read more.
+
+        Returns
+        -------
+        xarray.DataArray (rotated_component, features...); a Dataset of rotated_components_NAME where there are several groups of features.
+        Dask arrays of maps that are large
+        """
+        found = self._turned_maps
+        return found["rotated_components"] if list(found.data_vars) == ["rotated_components"] else found
+
+    @property
+    def _turned_maps(self) -> Any:
+        """A Dataset of the rotated components of each group of features."""
+        rotation, maps = self._rotation, self._analysis.components()
+        found = maps.to_dataset(name="components") if is_data_array(maps) else maps
+        found = found.isel({COMPONENT: slice(len(rotation.variances))})
+        found = found.map(lambda one: _turned(one, rotation.to_components), keep_attrs=True)
+        return found.rename({name: f"rotated_{name}" for name in found.data_vars})
 
     def to_xarray(self) -> Any:
         """rotated_scores, rotated_components, rotated_explained_variance with its ratio, rotation_matrix and, of oblique kinds, factor_correlation.
@@ -34,12 +77,7 @@ class Rotated:
         Rotated components of maps that are large are Dask arrays.
         """
         analysis, rotation = self._analysis, self._rotation
-        k, maps = len(rotation.variances), analysis.components()
-        alone = is_data_array(maps)
-        found = maps.to_dataset(name="components") if alone else maps
-        found = found.isel({COMPONENT: slice(k)}).map(lambda one: _turned(one, rotation.to_components), keep_attrs=True)
-        found = found.rename({name: f"rotated_{name}" for name in found.data_vars})
-        found = found.assign_coords(analysis.scores.drop_vars(COMPONENT, errors="ignore").coords)
+        found = self._turned_maps.assign_coords(analysis.scores.drop_vars(COMPONENT, errors="ignore").coords)
         for name, array in arrays_of(analysis._answer, rotation, self.certificate["kind"] in OBLIQUE).items():
             found[name] = (array.dims, array.values)
         return found

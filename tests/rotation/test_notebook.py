@@ -52,6 +52,15 @@ def test_they_are_those_of_a_fit_on_the_rows(x, kind):
     np.testing.assert_allclose(
         arrays["rotated_explained_variance_ratio"], fit.rotated_explained_variance_ratio_, rtol=1e-5
     )
+    maps = found.components()
+    assert maps.dims == ("rotated_component", "lat", "lon")
+    assert maps.identical(arrays["rotated_components"])
+    head, told, *others = repr(found).splitlines()
+    assert head == f"<dpca {kind} of pca: time: 40, component: 4>"
+    shares = ", ".join(f"{100 * share:.3g} %" for share in arrays["rotated_explained_variance_ratio"].values)
+    assert told == f"  4 components rotated in {found.certificate['iterations']} iterations: {shares} of the variance"
+    assert others[0] == "  40 of 60 samples"
+    assert found._repr_html_().startswith(f"<pre>&lt;dpca {kind}")
     scores = fit.transform(x)
     np.testing.assert_allclose(arrays["rotated_scores"].values, scores[10:50], atol=1e-4 * np.abs(scores).max())
     np.testing.assert_allclose(found.transform(x[:10]), scores[:10], atol=1e-4 * np.abs(scores).max())
@@ -126,3 +135,14 @@ def test_only_real_orthonormal_components_are_rotated(x):
     with pytest.raises(ConfigError, match="7 components are to be rotated, but the analysis has 3"):
         few.rotated("varimax", n_components=7)
     assert few._made == []  # no maps were made for it
+
+
+def test_each_group_of_features_has_its_own_maps(x):
+    command("run", "c.yaml", "--set", "output.path=s")
+    found = dpca.open_gram(["r", "s"]).pca(3).rotated("varimax")
+    maps, alone = found.components(), dpca.open_gram("r").pca(3).rotated("varimax")
+    assert list(maps.data_vars) == ["rotated_components_r", "rotated_components_s"]
+    assert maps["rotated_components_r"].dims[0] == "rotated_component"
+    ours = maps["rotated_components_r"].values.reshape(3, -1).T * np.sqrt(2)  # the same features twice
+    theirs = alone.components().values.reshape(3, -1).T
+    np.testing.assert_allclose(ours, up_to_order_and_sign(ours, theirs), atol=1e-5)
