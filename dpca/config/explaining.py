@@ -121,7 +121,7 @@ def explain(
                 remedies[path] = f"Did you mean {close}?"
             elif of_any in REMEDIES:
                 remedies[path] = REMEDIES[of_any]
-            elif hint := _rewritten(error["type"], value, path, options):
+            elif without_secrets(value, key) == value and (hint := _rewritten(error["type"], value, path, options)):
                 remedies[path] = hint
             text = f"{marks.get(path, name)}: {key} is {_shown(value, key)}, but "
             # pydantic reports each member of a union by itself: one line lists them all.

@@ -10,7 +10,7 @@ from dpca.config.derive import Analysis, Filter, Step
 from dpca.config.loading import load, load_derive
 from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
-from dpca.config.schema import Cluster, Kernel
+from dpca.config.schema import REMEDIES, Cluster, Kernel
 from dpca.errors import ConfigError
 
 DERIVE = "from: r\noutput: {path: o}\nanalyses:\n- name: a\n"
@@ -240,3 +240,15 @@ def test_parts_of_dates_may_follow_the_name_of_their_axis(by):
         assert (
             "or one of these after the name of the samples' axis, such as time.month, or a mapping of keys" in message
         )
+
+
+@pytest.mark.parametrize(
+    "key", ["input.sample_names", "input.features", "preprocess.regress_out.covariates", "output.groups.labels"]
+)
+def test_a_remedy_does_not_say_a_secret_either(key):
+    Path("c.yaml").write_text(RUN)
+    for value, shown in (("y.csv", True), ("s3://somebody:TOPSECRET@bucket/y.csv", False)):
+        with pytest.raises(ConfigError) as caught:
+            load("c.yaml", [f"{key}={value}"])
+        assert "TOPSECRET" not in str(caught.value)
+        assert ("y.csv}." in caught.value.remedy) == (shown and key not in REMEDIES)
