@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -117,11 +118,12 @@ class Axis:
                 key="by",
             )
         if last not in PARTS:
+            near = difflib.get_close_matches(name, [*PARTS, *others], n=1)
             raise ConfigError(
                 f"samples are grouped by {name!r}, but {', '.join(PARTS)} of their dates are allowed"
                 + f", {', '.join(others)}" * bool(others)
                 + ", or a file of labels",
-                "Name a part of the dates, or give {uri: labels.npy}.",
+                f"Did you mean {near[0]}?" if near else "Name a part of the dates, or give {uri: labels.npy}.",
                 key="by",
             )
         moments = None if self.labelled is None else self.labelled.moments

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from dpca.config.inputs import OF_AXIS
 from dpca.config.reference import words_of
 from dpca.config.schema import ALLOWED, REMEDIES
 from dpca.errors import DpcaError
@@ -43,7 +42,6 @@ _WORDS = {
 _PATTERNS = {
     PLAIN: "text without control characters (such as line breaks)",
     f"^{NAME.pattern}$": "a letter, and then letters, digits, - and _",
-    OF_AXIS: "one of these after the name of the samples' axis, such as time.month,",
 }
 """What texts of these patterns are."""
 

@@ -396,6 +396,7 @@ BAD = [
     ),
     ("analyses.0.samples: [{select: {samples: ['1980-02', '1980']}}]", "is the label of 12 samples"),
     ("analyses.0.samples: [{anomalies: {by: week}}]", "grouped by 'week', but"),
+    ("analyses.0.samples: [{anomalies: {by: monht}}]", "Did you mean month?"),
     ("analyses.0.samples: [{anomalies: {by: place.month}}]", "grouped by 'place.month', but their axis is 'time'"),
     ("analyses.0.samples: [{anomalies: {by: {uri: l.npy}}}]", "but there are 72 samples"),
     ("analyses.0.samples: [{detrend: {degree: 80}}]", "degree 80 fits all"),

@@ -96,7 +96,6 @@ def test_a_kind_that_is_none_or_not_where_it_belongs(kind):
         ("[pca]", " is ['pca'], but a mapping of keys", "Write model: {kind: pca}, or another kind"),
         ("pcaa", " is 'pcaa', but a mapping of keys", "Write model: {kind: pca}."),
         ("{kind: optimized_dmd}", ".rank is missing", "Set analyses.0.model.rank: an integer >= 1."),
-        ("{kind: permanova, by: monht}", "or a mapping of keys (uri, array, column) is allowed", "Did you mean month?"),
         ("{kind: permanova, by: {url: x}}", "unknown key analyses.0.model.by.url (allowed: uri, array, column)", "Did you mean analyses.0.model.by.uri?"),
         ("{kind: mca, groups: [a]}", ".groups is ['a'], but a list of at least 2 entries is allowed", ""),
         ("{kind: ridge, target: y.csv}", ".target is 'y.csv', but a mapping of keys (uri, array, column, key) is allowed", "Write target: {uri: y.csv}."),
@@ -235,11 +234,6 @@ def test_a_config_of_the_other_command_says_which():
 def test_parts_of_dates_may_follow_the_name_of_their_axis(by):
     Path("d.yaml").write_text(f"{SAMPLES}[{{anomalies: {{by: {by}}}}}]")
     assert load_derive("d.yaml").config.analyses[0].samples[0].anomalies.by == by
-    for wrong in (".month", "time.week"):
-        message, _ = told(f"{SAMPLES}[{{anomalies: {{by: {wrong}}}}}]")
-        assert (
-            "or one of these after the name of the samples' axis, such as time.month, or a mapping of keys" in message
-        )
 
 
 @pytest.mark.parametrize(
