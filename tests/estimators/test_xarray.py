@@ -192,8 +192,8 @@ def test_names_that_a_result_has_for_something_else(field):
     assert scores.dims == ("sample", "component")
     np.testing.assert_array_equal(scores.sample, DAYS)
     found = fitted.to_xarray()
-    assert found.components.dims == ("component", "feature_0", "feature_1")
-    np.testing.assert_array_equal(found.feature_0, field.lat)
+    assert found.components.dims == ("component", "feature_mean", "feature_scores")
+    np.testing.assert_array_equal(found.feature_mean, field.lat)
     xr.testing.assert_allclose(fitted.inverse_transform(scores), data, rtol=1e-10)
 
 

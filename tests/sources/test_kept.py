@@ -1,6 +1,7 @@
 """Data that fit in memory are read once."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -50,8 +51,9 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     Path("c.yaml").write_text(text)
     assert dpca("run", "c.yaml") == 0
     assert "features, 2 passes over 1 read of the data (kept in memory), " in capsys.readouterr().out
-    assert dpca("report", "r") == 0
-    assert "2 passes over 1 read of the data (kept in memory) in " in Path("r/report.html").read_text()
+    if find_spec("bokeh") and find_spec("jinja2"):
+        assert dpca("report", "r") == 0
+        assert "2 passes over 1 read of the data (kept in memory) in " in Path("r/report.html").read_text()
     manifest = json.loads(Path("r/manifest.json").read_text())
     size = (X[:, :3000] if tall else X).nbytes
     assert manifest["keeps_data"]
