@@ -28,8 +28,7 @@ def eof(result: xr.Dataset, number: int, group: str) -> xr.DataArray:
     """
     weighted = result[f"components_{group}"][number] / result[f"weights_{group}"]
     deviation = np.sqrt(result["explained_variance"][number])
-    field = deviation * weighted / result["block_factor"].sel(group=group)
-    return field.rename({f"{group}_{axis}": axis for axis in ("lat", "lon")})
+    return deviation * weighted / result["block_factor"].sel(group=group)
 
 
 def map_of(axis: plt.Axes, field: xr.DataArray, land: xr.DataArray, limit: float) -> mpl.collections.QuadMesh:
