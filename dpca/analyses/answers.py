@@ -80,7 +80,7 @@ class Maps:
     outer: tuple[str, ...]
     """The axis before the samples': lag or frequency."""
     orthonormal: Literal["each", "together", "no"]
-    """Whether W^H W is the identity: for each of the outer axis, summed over it, or not at all: then its diagonal is 1."""
+    """Whether W^H W is the identity: for each of the outer axis, summed over it, or not at all: then its diagonal is 1. See `overlaps`."""
     scores_of: Callable[[Matrix], Matrix]
     """What the analysis has as scores, from X W, (n, k) or (outer, n, k); of modes X W itself."""
     scores: Matrix
@@ -91,6 +91,8 @@ class Maps:
     """Coefficients of maps whose squares sum to those of the standard errors of maps, (n, k, r); of real ones without an outer axis."""
     deviations_norm2: F64 | None = None
     """The sum of squares of these maps of each component, as products give it, (k,)."""
+    overlaps: F64 | None = None
+    """W^H W as products give it, for each of the outer axis, (outer, k, k), where that is not the identity; None where it is."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 GROUP, SIDE, PERMUTATION = "group", "side", "permutation"
 SHOWN = 6
 """Groups that are named in words."""
+P_VALUES = {
+    "p_value": "of the sum of {statistic}, by {permutations} permutations of the rows of the second group",
+    "p_value_of_first": "of the first correlation, by {permutations} permutations of the rows of the second group",
+}
+"""Of a pair of groups: names of arrays and entries of the certificate, and what they are."""
 SCALINGS = ("none", "first_eigenvalue", "total_variance")
 
 
@@ -202,14 +207,25 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class _Sides:
-    """How parts count in each of the two sides of an analysis."""
+    """How parts count in each of the two sides of an analysis, or in one of them."""
 
     factors: F64
-    """(parts, 2)."""
+    """(parts, 2), or (parts,)."""
 
 
 def shares_of(rows: Samples, answer: Answer) -> Answer:
-    """The answer of a pca with the share of each group of features in each component, variance_share."""
+    """The answer of a pca with the share of each group of features in each component, variance_share.
+
+    Raises
+    ------
+    ConfigError
+        Of other analyses.
+    """
+    if answer.kind != "pca":
+        raise ConfigError(
+            f"shares of groups in the variance are those of components of a pca, but this is {answer.kind}",
+            "Ask them of gram.pca(...).",
+        )
     features = features_of(rows)
     found = shares(features.each, features.all_weights, answer.its_maps.coefficients)
     arrays = {**answer.arrays, "variance_share": Array(found, (GROUP, COMPONENT))}
@@ -230,21 +246,10 @@ def mca(
         "covariance": Array(found.values / (rows.n - 1), (COMPONENT,)),
         "squared_covariance_fraction": Array(found.values**2 / found.total, (COMPONENT,)),
     }
-    adjoint = rows.centred.chain.adjoint
-    coefficients = np.stack([np.asarray(adjoint(one)) for one in found.coefficients])
-    factors = np.zeros((max(a.features.parts) + 1, 2))
-    for side, one in enumerate((a, b)):
-        part = one.features.parts[one.features.number(one.name)]
-        factors[part, side] = np.sqrt(one.weight)
-    within = {one.features.parts.count(one.features.parts[one.features.number(one.name)]) for one in (a, b)}
-    maps = None
-    if within == {1}:  # else its features are labels within an input, and maps are made of whole inputs
-        scores_of = partial(_of_sides, rows.centred.chain)
-        maps = Maps(coefficients, (SIDE,), "each", scores_of, np.stack(found.scores), _Sides(factors))
     certificate: dict[str, Any] = {"permutations": n_permutations, "seed": seed}
     if n_permutations:
         certificate["p_value"] = p_value(found.total, found.test)
-    return _of_pair("mca", rows, (a, b), found, arrays, maps, certificate, "squared covariance")
+    return _of_pair("mca", rows, (a, b), found, arrays, certificate, "squared covariances")
 
 
 def cca(
@@ -259,7 +264,7 @@ def cca(
     if n_permutations:
         certificate["p_value"] = p_value(found.total, found.test)
         certificate["p_value_of_first"] = p_value(float(found.values[0]), found.first)
-    return _of_pair("cca", rows, (a, b), found, arrays, None, certificate, "squared correlations")
+    return _of_pair("cca", rows, (a, b), found, arrays, certificate, "squared correlations")
 
 
 def similarities(rows: Samples, n_permutations: int, seed: int) -> Answer:
@@ -326,14 +331,35 @@ def _group(rows: Samples, features: Features, name: str) -> _Group:
     weight = features.all_weights[features.number(name)]
     if not weight:
         raise ConfigError(f"group {name} is left out", "Leave it in, or name another.", key="groups")
-    from dpca.analyses.samples import Unread
-
-    read = partial(_weighed, features.read, name, weight)
-    transformed = replace(rows, source=Unread(rows.chain.n_in, read)).centred.transformed
+    transformed = _in_group(rows, features, name).centred.transformed
     matrix = matrix_of(transformed.products)
     largest = np.array([float(np.trace(matrix)), 0.0])
     floor = transformed.floor(largest)
     return _Group(name, features, weight, matrix, max(floor, transformed.products.rounding * largest[0]))
+
+
+def _in_group(rows: Samples, features: Features, name: str) -> Samples:
+    """The rows in one group of features, as it is weighted; its products are read when they are needed."""
+    from dpca.analyses.samples import Unread
+
+    read = partial(_weighed, features.read, name, features.all_weights[features.number(name)])
+    return replace(rows, source=Unread(rows.chain.n_in, read))
+
+
+def sides_of(rows: Samples, answer: Answer) -> list[tuple[Samples, Answer]]:
+    """The rows in each of the two groups of features of an analysis that has maps of both, and its answer in this group alone."""
+    features, maps = features_of(rows), answer.its_maps
+    assert maps.weighting is not None
+    factors = maps.weighting.factors
+    assert factors is not None
+    found = []
+    for side, name in enumerate(answer.certificate["groups"]):
+        scores_of = rows.centred.chain.apply
+        overlaps = None if maps.overlaps is None else maps.overlaps[side : side + 1]
+        weighting, arrays = _Sides(factors[:, side]), (maps.coefficients[side], maps.scores[side])
+        one = Maps(arrays[0], (), maps.orthonormal, scores_of, arrays[1], weighting, overlaps=overlaps)
+        found.append((_in_group(rows, features, name), replace(answer, maps=one)))
+    return found
 
 
 def _weighed(read: Callable[[str], AnyProducts], name: str, weight: float) -> AnyProducts:
@@ -355,12 +381,15 @@ def _of_pair(
     groups: tuple[_Group, _Group],
     found: Pair,
     arrays: dict[str, Array],
-    maps: Maps | None,
     certificate: dict[str, Any],
     statistic: str,
 ) -> Answer:
     axis, names = row_axis(rows.axis), [one.name for one in groups]
     arrays["scores"] = Array(np.stack(found.scores), (SIDE, axis.name, COMPONENT))
+    for name, words in P_VALUES.items():
+        if name in certificate:
+            said = words.format(statistic=statistic, permutations=certificate["permutations"])
+            arrays[name] = Array(np.array(certificate[name]), (), {"long_name": said})
     coordinates = {SIDE: Axis(SIDE, np.array(names))}
     if axis.values is not None:
         coordinates[axis.name] = axis
@@ -376,7 +405,21 @@ def _of_pair(
         "maps": None,
         "verdict": f"{len(found.values)} pairs of directions of {names[0]} and {names[1]}, the first with {first}{said}",
     }
-    return Answer(kind, arrays, coordinates, maps, certificate)
+    return Answer(kind, arrays, coordinates, _maps_of_pair(rows.centred.chain, groups, found), certificate)
+
+
+def _maps_of_pair(chain: Chain, groups: tuple[_Group, _Group], found: Pair) -> Maps | None:
+    """The directions of both groups among the features; None where a group is labels within an input, since maps are made of whole inputs."""
+    parts = [one.features.parts[one.features.number(one.name)] for one in groups]
+    if {one.features.parts.count(part) for one, part in zip(groups, parts, strict=True)} != {1}:
+        return None
+    factors = np.zeros((max(groups[0].features.parts) + 1, 2))
+    for side, (one, part) in enumerate(zip(groups, parts, strict=True)):
+        factors[part, side] = np.sqrt(one.weight)
+    coefficients = np.stack([np.asarray(chain.adjoint(one)) for one in found.coefficients])
+    overlaps = None if found.overlaps is None else np.stack(found.overlaps)
+    scores_of = partial(_of_sides, chain)
+    return Maps(coefficients, (SIDE,), "each", scores_of, np.stack(found.scores), _Sides(factors), overlaps=overlaps)
 
 
 def _orders(n: int, count: int, seed: int) -> Any:

@@ -465,7 +465,8 @@ def measured(maps: Maps, overlaps: Sequence[Matrix], projected: Matrix) -> dict[
     Returns
     -------
     dict with keys
-        orthogonality : largest entry of |W^H W - I|, maps that are zero excepted; of modes |norm - 1|
+        orthogonality : largest entry of |W^H W - I|, maps that are zero excepted; of modes |norm - 1|; of directions of cca, which are not
+            orthogonal, |W^H W - D| relative to their norms, with D as products give it
         standard_errors : where there are some, relative error of their sum of squares over all features, against what products give
         residual_data : |A X w - lambda^(1/2) u| / lambda^(1/2) of each component; of modes |X w - K c| / |K c|. A list for each frequency
             of spod, null where a map is zero
@@ -478,8 +479,11 @@ def measured(maps: Maps, overlaps: Sequence[Matrix], projected: Matrix) -> dict[
     if maps.orthonormal == "together":
         overlaps = [np.sum(overlaps, axis=0)]
     largest = 0.0
-    for overlap, kept in zip(overlaps, np.atleast_2d(there), strict=True):
+    for number, (overlap, kept) in enumerate(zip(overlaps, np.atleast_2d(there), strict=True)):
         off = np.abs(overlap - np.eye(len(overlap)))
+        if maps.overlaps is not None:
+            norms = np.sqrt(np.diagonal(maps.overlaps[number]))
+            off = np.abs(overlap - maps.overlaps[number]) / np.outer(norms, norms)
         if maps.orthonormal == "no":
             off = np.diag(np.diagonal(off))
         largest = max(largest, float(np.where(np.outer(kept, kept), off, 0.0).max(initial=0.0)))
@@ -499,5 +503,6 @@ def with_maps(answer: Answer, found: Mapping[str, Any]) -> Answer:
     certificate = {**answer.certificate, "maps": dict(found)}
     flat = [value for value in np.ravel(np.array(found["residual_data"], float)) if not np.isnan(value)]
     what = "norms of modes 1" if answer.its_maps.orthonormal == "no" else "maps orthogonal"
+    what = what if answer.its_maps.overlaps is None else "products of maps those of the samples"
     words = f", {what} to {found['orthogonality']:.1e}, largest residual {max(flat, default=0.0):.1e}"
     return replace(answer, certificate={**certificate, "verdict": certificate["verdict"] + words})

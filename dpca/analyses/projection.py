@@ -24,11 +24,27 @@ REFUSED = {
     "optimized_dmd": "its modes are fitted to the times of its samples",
     "spod": "its rows are Fourier sums of samples that follow each other",
     "pcoa": "it has no components, and pca, which has its scores, does",
-    **dict.fromkeys(("distances", "permanova", "manova", "heritability"), "it has no components"),
+    **dict.fromkeys(("distances", "permanova", "manova", "heritability", "similarity"), "it has no components"),
     "ridge": "it predicts those that a selection left out with left_out alone",
     "kernel_pca": "a kernel of them is needed: dpca.KernelPCA projects",
 }
 """Why samples can't be projected on the components of a kind of analysis."""
+NO_MAPS = {
+    "kernel_pca": (
+        "its components lie in no space of features",
+        "dpca.KernelPCA finds pre-images: fit_inverse_transform=True.",
+    ),
+    "similarity": ("it compares whole groups of features", "Ask a pca, mca or cca for them."),
+    **dict.fromkeys(
+        ("mca", "cca"),
+        (
+            "one of its groups is labels within an input (output.groups), and maps are made of whole inputs",
+            "Run with an input of each group (a list of inputs), or open results of each.",
+        ),
+    ),
+    "pcoa": ("it is of distances", "Ask a pca for them, which has its scores."),
+}
+"""Why analyses of a kind have no components among the features, and what to do; of others, they are statistics of rows."""
 BEFORE_AND_AFTER = "needs the samples before and after"
 OPERATORS = {
     "Difference": BEFORE_AND_AFTER,
@@ -88,6 +104,12 @@ def check(kind: str, rows: Samples) -> None:
             "Project on principal components (pca).",
         )
     check_operators(rows)
+
+
+def no_maps(kind: str) -> ConfigError:
+    """What is said where components of an analysis without any are asked for."""
+    why, remedy = NO_MAPS.get(kind, ("it is a statistic of the rows", "Ask a pca for them."))
+    return ConfigError(f"{kind} has no components among the features: {why}", remedy)
 
 
 def check_operators(rows: Samples) -> None:

@@ -386,5 +386,7 @@ def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod
             return 2 * n_frequencies * model.n_components
         case Mca():
             return 2 * (model.n_components or DEFAULT_COMPONENTS)
+        case Cca():
+            return 2 * min(model.n_components or model.n_leading, model.n_leading)
         case _:
             return 0

@@ -71,6 +71,8 @@ class Pair:
     """Of each permutation of the rows of the second group, the same sum, (permutations,)."""
     first: F64
     """And the largest value, (permutations,); of covariances it is not computed, and empty."""
+    overlaps: tuple[F64, F64] | None = None
+    """Products of the directions of each group with each other, (k, k); None where they are orthonormal."""
 
 
 def maximum_covariance(
@@ -130,6 +132,7 @@ def canonical_correlations(
         float(np.sum(values**2)),
         np.sum(permuted**2, axis=1),
         permuted[:, 0] if len(permuted) else np.empty(0),
+        (p[:, :k].T @ (p[:, :k] / l_1[:, None]), q[:, :k].T @ (q[:, :k] / l_2[:, None])),
     )
 
 

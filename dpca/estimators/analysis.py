@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from dpca.analyses import projection
+from dpca.analyses import feature_groups, projection
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
 from dpca.analyses.maps import COMPONENTS, STANDARD_ERRORS
@@ -44,7 +45,7 @@ class Analysis(Draws):
 
     @property
     def kind(self) -> str:
-        """pca, extended, hilbert, dmd, optimized_dmd, spod, kernel_pca, pcoa, permanova, manova, ridge or heritability."""
+        """pca, extended, hilbert, dmd, optimized_dmd, spod, kernel_pca, mca, cca, similarity, pcoa, permanova, manova, ridge or heritability."""
         return self._answer.kind
 
     @property
@@ -107,17 +108,18 @@ class Analysis(Draws):
     def components(self) -> Any:
         """The components in the space of the features: one read of the data, the first time; `Gram.components` makes those of several.
 
-        Complex where the analysis is (hilbert, dmd, spod). Orthonormal (of `extended` all lags together), modes of norm 1.
+        Complex where the analysis is (hilbert, dmd, spod). Orthonormal (of `extended` all lags together), modes of norm 1; of cca weights whose
+        products with the samples are the scores. Of mca and cca each side has those of its group, and NaN for the other.
 
         Returns
         -------
-        xarray.DataArray (component, features...), with lag or frequency before it; a Dataset of components_NAME where there are several
+        xarray.DataArray (component, features...), with lag, frequency or side before it; a Dataset of components_NAME where there are several
         groups of features. NumPy arrays; Dask arrays of files in `store` where they are large
 
         Raises
         ------
         ConfigError
-            Of kernel PCA, which has none.
+            Of kernel PCA, of similarities and of statistics, which have none; of mca and cca of labels within an input.
         DataError
             When the data are gone, or have changed since the run.
         OverBudgetError
@@ -135,7 +137,7 @@ class Analysis(Draws):
         DataError, OverBudgetError
             As of `components`.
         """
-        if self._answer.its_maps.deviations is None:
+        if self._answer.maps is None or self._answer.maps.deviations is None:
             raise ConfigError(
                 "this analysis has no standard errors of its components",
                 "Ask for gram.pca(...).bootstrap(standard_errors=True), or jackknife or leave_out in its place.",
@@ -167,20 +169,23 @@ class Analysis(Draws):
 
         Returns
         -------
-        xarray.DataArray (samples, component)
+        xarray.DataArray (samples, component); of mca and cca (side, samples, component)
 
         Raises
         ------
         ConfigError
-            When no sample was left out, or an operator has no meaning for a sample alone: filters, lags, means of groups.
+            When no sample was left out, or an operator has no meaning for a sample alone: filters, lags, means of groups. Of analyses
+            without components, and of those whose rows are made of several samples.
         """
-        answer = self._projecting()
+        sides = self._projecting()
         others = projection.left_out(self._rows, self._opened.samples.axis)
-        scores = projection.projected(self._rows, answer.its_maps.coefficients, None, others)
-        dims, axis = answer.arrays["scores"].dims, others.axis
-        coordinates = {} if axis.values is None else {dims[0]: (dims[:1], axis.values, axis.attributes)}
-        found = labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)
-        return found["scores"]
+        found = [projection.projected(rows, one.its_maps.coefficients, None, others) for _, rows, one in sides]
+        dims, axis = self._answer.arrays["scores"].dims, others.axis
+        coordinates = {dim: one for dim, one in _coordinates(self._answer.coordinates).items() if dim in dims[:-2]}
+        if axis.values is not None:
+            coordinates[dims[-2]] = dims[-2:-1], axis.values, axis.attributes
+        scores = found[0] if len(dims) == 2 else np.stack(found)
+        return labelled("rest").dataset_from({"scores": (dims, scores, {})}, coordinates)["scores"]
 
     def transform(self, X: Any, covariates: Any = None) -> Any:
         """Scores of new samples, as by `rest`: one read of them, and of the data beside them, unless `components` has been called.
@@ -193,8 +198,8 @@ class Analysis(Draws):
 
         Returns
         -------
-        NumPy array (n_samples, n_components) float64; a DataArray for a DataArray. Missing values as by `dpca.PCA.transform`: a sample
-        without any value is NaN
+        NumPy array (n_samples, n_components) float64, of mca and cca (2, n_samples, n_components); a DataArray for a DataArray. Missing
+        values as by `dpca.PCA.transform`: a sample without any value is NaN
 
         Raises
         ------
@@ -203,20 +208,31 @@ class Analysis(Draws):
         InputError
             When X has other features than the data of the result.
         """
-        answer = self._projecting()
+        sides = self._projecting()
         groups = new_samples(self._opened.kept, X)
         others = projection.Others(axis_of(groups, self._opened.samples.axis))
-        scores = scores_on(self._opened, answer, self._made[0] if self._made else None, groups, covariates)
-        found = projection.projected(self._rows, answer.its_maps.coefficients, scores, others)
+        found = []
+        for side, rows, answer in sides:
+            made = replace(self._made[0], side=side) if self._made else None
+            scores = scores_on(self._opened, answer, made, groups, covariates)
+            found.append(projection.projected(rows, answer.its_maps.coefficients, scores, others))
         given = next((part for part in parts_of(X).values() if is_data_array(part)), None)
         if given is None:
-            return found
-        return labelled("transform").Labels.of(given, groups[0].samples_axis).of_samples(found, "scores")
+            return found[0] if sides[0][0] is None else np.stack(found)
+        edge = labelled("transform")
+        each = [edge.Labels.of(given, groups[0].samples_axis).of_samples(one, "scores") for one in found]
+        if sides[0][0] is None:
+            return each[0]
+        return edge.beside(each, feature_groups.SIDE, self._answer.certificate["groups"])
 
-    def _projecting(self) -> Answer:
-        """The answer, if samples can be projected on it."""
+    def _projecting(self) -> list[tuple[int | None, Samples, Answer]]:
+        """The rows and the answer that samples are projected on, if they can be; of two groups of features both, and their numbers."""
         projection.check(self.kind, self._rows)
-        return self._answer
+        if self._answer.maps is None:
+            raise projection.no_maps(self.kind)
+        if self._answer.maps.outer != (feature_groups.SIDE,):
+            return [(None, self._rows, self._answer)]
+        return [(side, *one) for side, one in enumerate(feature_groups.sides_of(self._rows, self._answer))]
 
 
 def components_of(analyses: Sequence[Analysis]) -> list[Any]:
@@ -224,12 +240,7 @@ def components_of(analyses: Sequence[Analysis]) -> list[Any]:
     edge, lacking = labelled("components"), dict[int, tuple[Analysis, Answer]]()
     for analysis in analyses:
         if analysis._answer.maps is None:
-            raise ConfigError(
-                f"{analysis.kind} has no components among the features",
-                "dpca.KernelPCA finds pre-images: fit_inverse_transform=True."
-                if analysis.kind == "kernel_pca"
-                else "Ask a pca for them.",
-            )
+            raise projection.no_maps(analysis.kind)
         if not analysis._made:
             lacking[id(analysis)] = analysis, analysis._answer
     if lacking:

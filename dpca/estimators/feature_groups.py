@@ -61,10 +61,11 @@ class GroupsOfFeatures:
     ) -> Analysis:
         """Maximum covariance analysis (singular value decomposition of the cross-covariance) of two groups of features.
 
-        `p_value` in the certificate is that of the sum of squared covariances, by permutations of the rows of the second group.
+        `p_value` is that of the sum of squared covariances, by permutations of the rows of the second group. `components()` are the singular
+        vectors of both groups, orthonormal; `rest` and `transform` have scores of both, (side, samples, component).
         """
         found = feature_groups.mca(self._within_memory(), (first, second), n_components, permutations, seed)
-        return self._analysed(found)
+        return self._analysed(found, self._rows.centred)
 
     def cca(
         self,
@@ -76,9 +77,13 @@ class GroupsOfFeatures:
         permutations: int = 999,
         seed: int = 0,
     ) -> Analysis:
-        """Canonical correlations of the `n_leading` principal components of two groups of features; p values as of `mca`."""
-        rows = self._within_memory()
-        return self._analysed(feature_groups.cca(rows, (first, second), n_leading, n_components, permutations, seed))
+        """Canonical correlations of the `n_leading` principal components of two groups of features; p values as of `mca`.
+
+        `p_value_of_first` is that of the first correlation. `components()` are the weights of features (`x_rotations_` and `y_rotations_` of
+        scikit-learn's CCA, of scores of length 1): centred samples times these are the scores. They are not orthogonal.
+        """
+        found = feature_groups.cca(self._within_memory(), (first, second), n_leading, n_components, permutations, seed)
+        return self._analysed(found, self._rows.centred)
 
     def similarity(self, *, permutations: int = 999, seed: int = 0) -> Analysis:
         """RV coefficients (linear CKA) of all pairs of groups of features, with p values by permutations."""
@@ -90,6 +95,11 @@ class GroupsOfFeatures:
         Returns
         -------
         xarray.DataArray, whose columns sum to 1
+
+        Raises
+        ------
+        ConfigError
+            Of other analyses.
         """
         from dpca.estimators.analysis import Analysis
 

@@ -100,10 +100,44 @@ class Made:
     arrays: Arrays
     name: str
     """Of their group."""
+    side: int | None = None
+    """Which of the sides of an analysis of two groups of features is meant; None for all."""
 
     def of(self, part: Part, what: str = COMPONENTS) -> Any:
         """The map of a group of features: (k, features...) or (lags or frequencies, k, features...); or its standard errors."""
-        return self.arrays[of_group(f"{self.name}/{what}", part.name)]
+        found = self.arrays[of_group(f"{self.name}/{what}", part.name)]
+        return found if self.side is None else OfSide(found, self.side)
+
+
+@dataclass(frozen=True)
+class OfSide:
+    """Stored maps of two sides, (2, k, features...), as those of one, (k, features...)."""
+
+    maps: Any
+    side: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.maps.shape[1:])
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Of what is read at once."""
+        return (self.maps.chunks[0] * self.maps.chunks[1], *self.maps.chunks[2:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.maps.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, box: tuple[slice, ...]) -> NDArray[Any]:
+        found: NDArray[Any] = np.asarray(self.maps[(slice(self.side, self.side + 1), *box)])
+        of_side: NDArray[Any] = found[0]
+        return of_side
 
 
 def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> list[Made]:

@@ -236,7 +236,7 @@ def _statistic(view: _View) -> tuple[dict[str, Any], list[str]]:
 
 def _pairs(view: _View) -> tuple[dict[str, Any], list[str]]:
     """Of groups of features against each other."""
-    beginnings = of_groups.captions(view.analysis) if view.analysis.kind == "mca" else []
+    beginnings = of_groups.captions(view.analysis) if view.analysis.kind in ("mca", "cca") else []
     return of_groups.contents(view.analysis, view.drawn, view.id), beginnings
 
 
@@ -382,7 +382,7 @@ MOVING |= {"dmd": MOVING["spod"], "optimized_dmd": MOVING["spod"]}
 def _maps(view: _View, captions: list[str]) -> dict[str, Any]:
     """The leading maps of each group of features, and what has to be said of them."""
     analysis = view.analysis
-    if analysis.kind in (*statistics.NAMES, "cca", "similarity"):
+    if analysis.kind in (*statistics.NAMES, "similarity"):
         return {"maps": [], "how": ""}
     if not analysis.maps:
         return {"maps": [], "how": "No maps were made (components: false): dpca derive --components makes them."}
@@ -492,7 +492,7 @@ def _total(analysis: Analysis) -> int:
             return len(derived.density(analysis)[0].peaks)
         case "dmd" | "optimized_dmd":
             return len(derived.modes(analysis)[0])
-        case "mca":
+        case "mca" | "cca":
             return int(analysis["scores"].shape[-1])
         case _:
             return int(analysis["explained_variance_ratio"].shape[0])

@@ -216,7 +216,7 @@ def wanted(analysis: Analysis, array: Stored, count: int, group: str = "") -> li
     array, group : of the maps of one group of features, and its name
     """
     match analysis.kind:
-        case "mca":
+        case "mca" | "cca":
             sides = [str(name) for name in analysis["side"][...]]
             return (
                 [[(sides.index(group), number)] for number in range(min(count, array.shape[1]))]

@@ -5,7 +5,7 @@ Only this file and `dpca.sources.xarray_labels`, which reads them, know xarray (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -121,6 +121,12 @@ def dataset_of(
         variables[name] = (array.dims, content, _plain(array.attributes))
     dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
     return _dated(dataset) if decode_times else dataset
+
+
+def beside(arrays: Sequence[xr.DataArray], dim: str, names: Sequence[str]) -> xr.DataArray:
+    """Arrays of the same samples along a new first axis, whose coordinate is their names."""
+    found: xr.DataArray = xr.concat(arrays, dim=xr.Variable((dim,), list(names)), coords="minimal", compat="override")
+    return found
 
 
 Variable = tuple[tuple[str, ...], Any, Mapping[str, Any]]

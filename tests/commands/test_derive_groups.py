@@ -1,5 +1,6 @@
 """Groups of features after the run: some of them, weighted, and held against each other, by `dpca derive` and in a notebook."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -127,8 +128,22 @@ def test_analyses_of_groups_are_those_of_their_features(result):
         np.testing.assert_allclose(np.abs(found["coupled/components_a"][0]), np.abs(u[:, :2].T), atol=1e-8)
         np.testing.assert_allclose(np.abs(found["coupled/components_b"][1]), np.abs(vt[:2]), atol=1e-8)
         assert np.isnan(found["coupled/components_a"][1]).all()
-    of_b, of_c = (np.linalg.svd(one, full_matrices=False)[0][:, :4] for one in (b, c))
-    np.testing.assert_allclose(found["correlated/correlations"], np.linalg.svd(of_b.T @ of_c)[1], rtol=1e-9)
+    leading = [np.linalg.svd(one, full_matrices=False) for one in (b, c)]
+    u, s, vt = np.linalg.svd(leading[0][0][:, :4].T @ leading[1][0][:, :4])
+    np.testing.assert_allclose(found["correlated/correlations"], s, rtol=1e-9)
+    for side, (name, (left, size, right), turn) in enumerate(zip("bc", leading, (u, vt.T), strict=True)):
+        np.testing.assert_allclose(np.abs(found["correlated/scores"][side]), np.abs(left[:, :4] @ turn), atol=1e-8)
+        if components:
+            weights = right[:4].T / size[:4] @ turn
+            np.testing.assert_allclose(
+                np.abs(found[f"correlated/components_{name}"][side]), np.abs(weights.T), atol=1e-8
+            )
+    certificates = json.loads(Path("d/certificate.json").read_text())["analyses"]
+    for array in ("coupled/p_value", "correlated/p_value", "correlated/p_value_of_first"):
+        analysis, _, name = array.partition("/")
+        assert found[array] == certificates[analysis][name]
+    said = kept["coupled/p_value"].attrs["long_name"]
+    assert said.startswith("of the sum of squared covariances, by 99 permutations")
     grams = [one @ one.T for one in (a, b, c)]
     rv = [[np.sum(k * m) / np.linalg.norm(k) / np.linalg.norm(m) for m in grams] for k in grams]
     np.testing.assert_allclose(found["alike/similarity"], rv, rtol=1e-9)
@@ -153,6 +168,12 @@ def test_a_notebook_has_the_same_and_projects_samples(result):
     if how == "labels":
         with pytest.raises(ConfigError, match="counts otherwise than others of the same input"):
             found.components()
+        pair = gram.isel(sample=slice(0, 20)).cca("a", "c", 2)
+        for ask in (pair.components, pair.rest, lambda: pair.transform(x)):
+            with pytest.raises(
+                ConfigError, match=r"one of its groups is labels within an input[\s\S]*a list of inputs"
+            ):
+                ask()
         return
     np.testing.assert_allclose(np.abs(found.transform(x)), np.abs(found.scores), atol=1e-8)
     found.components()

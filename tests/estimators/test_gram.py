@@ -429,6 +429,123 @@ def test_what_has_no_meaning_for_others_is_refused(gram, analyse, why):
         analyse(gram).rest()
 
 
+SEVERAL = {
+    **KINDS,
+    "kernel_pca": lambda g: g.kernel_pca(n_components=2),
+    "mca": lambda g: g.mca("a", "b", 2, permutations=9),
+    "cca": lambda g: g.cca("a", "b", 3, permutations=9),
+    "similarity": lambda g: g.similarity(permutations=9),
+    "pcoa": lambda g: g.pcoa(2),
+    "permanova": lambda g: g.permanova("season", permutations=9),
+    "manova": lambda g: g.manova("season", 3),
+    "ridge": lambda g: g.ridge(INDEX, 1.0),
+    "heritability": lambda g: g.heritability(INDEX),
+}
+PROJECTING = {"pca", "mca", "cca"}
+WITH_MAPS = {*KINDS, "mca", "cca"}
+PROJECTS = {
+    **{kind: f"samples are projected on an analysis of kind {kind}, but" for kind in SEVERAL},
+    **dict.fromkeys(PROJECTING),
+}
+NEW = {"a": FIELD.isel(lat=slice(0, 4))[:5], "b": FIELD.isel(lat=slice(4, 6))[:5]}
+METHODS = {
+    "transform": (lambda one, g: one.transform(NEW), PROJECTS),
+    "rest": (lambda one, g: one.rest(), PROJECTS),
+    "components": (
+        lambda one, g: one.components(),
+        {kind: None if kind in WITH_MAPS else f"{kind} has no components among the features: " for kind in SEVERAL},
+    ),
+    "components of several": (
+        lambda one, g: g.components([one]),
+        {kind: None if kind in WITH_MAPS else f"{kind} has no components among the features: " for kind in SEVERAL},
+    ),
+    "standard_errors": (
+        lambda one, g: one.standard_errors(),
+        dict.fromkeys(SEVERAL, "this analysis has no standard errors"),
+    ),
+    "bootstrap": (
+        lambda one, g: one.bootstrap(40),
+        {kind: None if kind == "pca" else f"rows of {kind} are resampled" for kind in SEVERAL},
+    ),
+    "rotated": (
+        lambda one, g: one.rotated(n_components=2),
+        {kind: None if kind == "pca" else f"{kind} can't be rotated" for kind in SEVERAL},
+    ),
+    "variance_share": (
+        lambda one, g: g.variance_share(one),
+        {kind: None if kind == "pca" else f"of components of a pca, but this is {kind}" for kind in SEVERAL},
+    ),
+    "to_xarray": (lambda one, g: [one.to_xarray()[name] for name in one.arrays], dict.fromkeys(SEVERAL)),
+    "repr": (lambda one, g: (repr(one), one._repr_html_(), one.certificate, dir(one)), dict.fromkeys(SEVERAL)),
+    "pickle": (lambda one, g: pickle.loads(pickle.dumps(one)).to_xarray(), dict.fromkeys(SEVERAL)),
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_every_method_of_every_analysis_answers_or_says_what_to_do(results, kind):
+    gram = dpca.open_gram(results["both"]).sel(time=slice("1991", None))
+    found = SEVERAL[kind](gram)
+    assert found.kind == kind
+    for ask, said in METHODS.values():
+        if said[kind] is None:
+            assert ask(found, gram) is not None
+            continue
+        with pytest.raises(ConfigError, match=re.escape(said[kind])) as told:
+            ask(found, gram)
+        assert told.value.remedy
+    if "scores" in found.arrays:
+        assert found.scores.sizes["component"]
+    else:  # an AttributeError, as Python wants it of what is not there
+        with pytest.raises(AttributeError, match="this analysis has no scores, but "):
+            _ = found.scores
+
+
+@pytest.mark.parametrize("kind", ["mca", "cca"])
+def test_other_samples_have_scores_on_both_sides(results, kind, values_read):
+    """Those of the directions that the selected samples have, by a read of both, by maps of both, and by the kept matrices."""
+    gram = dpca.open_gram(results["both"]).sel(time=slice("1992", "1996"))
+    found = SEVERAL[kind](gram)
+    parts = [FIELD.isel(lat=slice(0, 4)).values.reshape(N, -1), FIELD.isel(lat=slice(4, 6)).values.reshape(N, -1)]
+    centred = [one[LATER] - one[LATER].mean(0) for one in parts]
+    if kind == "mca":
+        left, _, right = np.linalg.svd(centred[0].T @ centred[1], full_matrices=False)
+        directions = left[:, :2], right[:2].T
+    else:
+        leading = [np.linalg.svd(one, full_matrices=False) for one in centred]
+        (u_1, s_1, w_1), (u_2, s_2, w_2) = ((u[:, :3], s[:3], w[:3].T) for u, s, w in leading)
+        p, correlations, q = np.linalg.svd(u_1.T @ u_2)
+        directions = w_1 / s_1 @ p, w_2 / s_2 @ q.T
+        assert_close(found.correlations.values, correlations, 1e-9)
+    others = [one[~LATER] - one[LATER].mean(0) for one in parts]
+    before = values_read()
+    rest = found.rest()
+    assert values_read() == before
+    assert rest.dims == ("side", "time", "component")
+    assert rest.side.values.tolist() == ["a", "b"]
+    assert (rest.time.values == TIME[~LATER]).all()
+    signs = np.sign(np.sum(found.scores.values[0] * (centred[0] @ directions[0]), axis=0))
+    for side, (other, direction) in enumerate(zip(others, directions, strict=True)):
+        assert_close(rest.values[side], other @ direction * signs, 1e-8)
+    new = {"a": FIELD.isel(lat=slice(0, 4))[~LATER], "b": FIELD.isel(lat=slice(4, 6))[~LATER]}
+    by_products = found.transform(new)
+    assert values_read() - before == X.size + X[~LATER].size
+    maps = found.components()
+    for side, (name, direction) in enumerate(zip("ab", directions, strict=True)):
+        own = maps[f"components_{name}"]
+        assert_close(own.values[side].reshape(len(signs), -1).T, direction * signs, 1e-8)
+        assert np.isnan(own.values[1 - side]).all()
+    assert found.certificate["maps"]["orthogonality"] < 1e-10
+    assert max(np.ravel(found.certificate["maps"]["residual_data"])) < 1e-8
+    before = values_read()
+    by_maps = found.transform(new)
+    assert values_read() - before == X[~LATER].size
+    for one in (by_products, by_maps):
+        xr.testing.assert_allclose(one.drop_vars("component", errors="ignore"), rest, rtol=1e-8, atol=1e-8)
+    plain = found.transform({name: one.values for name, one in new.items()})
+    assert_close(plain, rest.values, 1e-8)
+    assert 0 < float(found.to_xarray().p_value) <= 1
+
+
 def test_results_beside_each_other_are_one(results, gram, values_read):
     chain = CHAINS["climatology of what is selected"][0]
     expected, maps = chain(gram).pca(2), chain(gram).pca(2).components()
