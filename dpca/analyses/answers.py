@@ -168,6 +168,8 @@ def of_modes(kind: str, rows: Samples, found: Modes, step: str) -> Answer:
         "amplitudes": (found.amplitudes, {}),
     }
     arrays = {name: Array(array, (COMPONENT,), attributes) for name, (array, attributes) in values.items()}
+    unit = step if step[:1].isdigit() else f"1 {step}"  # 1 month, as regular steps are called
+    arrays["step"] = Array(np.array(found.step), (), {"units": unit, "long_name": "by which eigenvalues lead"})
     arrays["scores"] = Array(found.scores, (axis.name, COMPONENT))
     maps = Maps(found.coefficients, (), "no", np.asarray, with_mean(rows.products, found.coefficients))
     return _answer(kind, rows, found.error, found.amplification, found.rank, arrays, axis, maps)

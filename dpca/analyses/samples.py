@@ -430,10 +430,11 @@ class Samples:
         found = hilbert(self.products, self.chain, n_components, padding, decay)
         return of_components("hilbert", rows, found, rows._divisor())
 
-    def dmd(self, rank: Number = None) -> Answer:
-        """Exact dynamic mode decomposition."""
+    def dmd(self, rank: Number = None, modes: Literal["exact", "projected"] = "exact") -> Answer:
+        """Dynamic mode decomposition, with exact or projected modes."""
         clock = self.axis.clock("DMD")
-        return of_modes("dmd", self, dmd(self.transformed, clock.times, rank), clock.step)
+        found = of_modes("dmd", self, dmd(self.transformed, clock.times, rank, modes), clock.step)
+        return replace(found, certificate={**found.certificate, "modes": modes})
 
     def optimized_dmd(self, rank: int) -> Answer:
         """Optimized dynamic mode decomposition, in steps; where times are not regular, in units of their coordinate."""

@@ -190,7 +190,7 @@ def _answered(
         case HilbertEof():
             return rows.hilbert(_number(model.n_components), model.padding, model.decay)
         case Dmd():
-            return rows.dmd(_number(model.rank))
+            return rows.dmd(_number(model.rank), model.modes)
         case OptimizedDmd():
             return rows.optimized_dmd(model.rank)
         case Spod():

@@ -258,6 +258,13 @@ class Dmd(Section):
 
     kind: Literal["dmd"]
     rank: Annotated[int | None, _COMPONENTS] = None
+    modes: Annotated[
+        Literal["exact", "projected"],
+        Field(
+            description="exact: eigenvectors of the operator from a row to the next; projected: in the span of the leading principal components "
+            "of the rows but the last (Tu et al. 2014)."
+        ),
+    ] = "exact"
 
 
 class OptimizedDmd(Section):

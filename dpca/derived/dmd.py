@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,24 +63,30 @@ class Modes:
         return self.error <= RELIABLE
 
 
-def dmd(samples: Transformed, times: F64, rank: int | UpTo | None = None) -> Modes:
-    """Exact dynamic mode decomposition (Tu et al., J. Comput. Dyn. 1, 2014, algorithm 2), by the method of snapshots.
+def dmd(
+    samples: Transformed, times: F64, rank: int | UpTo | None = None, kind: Literal["exact", "projected"] = "exact"
+) -> Modes:
+    """Dynamic mode decomposition (Tu et al., J. Comput. Dyn. 1, 2014, algorithms 1 and 2), by the method of snapshots.
 
     With X_1 the rows but the last, X_2 the rows but the first, and X_1 X_1' = V S^2 V': A~ = S^-1 V' (X_1 X_2') V S^-1 has the
-    eigenvalues mu and vectors w, and the modes are X_2' V S^-1 w, here of norm 1 (of complex rows, their conjugates). Amplitudes fit
-    the first row by least squares.
+    eigenvalues mu and vectors w. Exact modes are X_2' V S^-1 w, which are eigenvectors of the operator from one row to the next;
+    projected ones X_1' V S^-1 w, their projections onto the principal components of X_1 but for a factor. Here they are of norm 1 (of
+    complex rows, their conjugates). Amplitudes fit the first row by least squares.
 
     Parameters
     ----------
     samples : A X
     times : of its rows, (rows,), regular
     rank : number of principal components of X_1 that A~ acts on; None for all
+    kind : of the modes
 
     Raises
     ------
     ConfigError
-        When times are not regular, or there are fewer components than requested.
+        When times are not regular, there are fewer components than requested, or there is no such kind of modes.
     """
+    if kind not in ("exact", "projected"):
+        raise ConfigError(f"modes is {kind!r}, but exact or projected is allowed", "Choose one.", key="modes")
     step, n = regular_step(times, samples.n, "DMD"), samples.n
     first, last = Select(np.arange(n - 1), n), Select(np.arange(1, n), n)
     exposed = float(samples.exposed[:-1].sum())
@@ -92,7 +99,7 @@ def dmd(samples: Transformed, times: F64, rank: int | UpTo | None = None) -> Mod
         raise ConfigError(
             "a mode has the eigenvalue 0 and no exponent: it is gone after one step", "Take a lower rank.", key="rank"
         )
-    weights = behind @ right
+    weights = (behind if kind == "exact" else before) @ right
     weights = weights / _lengths(samples, weights)
     start = np.zeros((n, 1))
     start[0] = 1.0

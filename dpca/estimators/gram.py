@@ -348,14 +348,17 @@ class Gram(GroupsOfFeatures, Statistics):
         """
         return self._analysed(self._within_memory(16).hilbert(n_components, padding, decay))
 
-    def dmd(self, rank: int | None = None) -> Analysis:
-        """Exact dynamic mode decomposition: modes that oscillate and grow or decay, x_{t+1} = A x_t.
+    def dmd(self, rank: int | None = None, *, modes: Literal["exact", "projected"] = "exact") -> Analysis:
+        """Dynamic mode decomposition: modes that oscillate and grow or decay, x_{t+1} = A x_t.
+
+        `eigenvalues` are those of one `step`, in its units, which `exponents`, `frequencies` and `growth_rates` are per.
 
         Parameters
         ----------
         rank : number of principal components that A acts on; None for all
+        modes : "exact", eigenvectors of A, or "projected", in the span of the leading principal components (Tu et al. 2014)
         """
-        return self._analysed(self._within_memory().dmd(rank))
+        return self._analysed(self._within_memory().dmd(rank, modes))
 
     def optimized_dmd(self, rank: int) -> Analysis:
         """Optimized dynamic mode decomposition, by least squares over all rows; times need not be regular."""

@@ -172,6 +172,8 @@ def test_modes_and_spectra_are_those_of_the_samples():
     np.testing.assert_allclose(np.linalg.norm(modes, axis=1), 1, rtol=1e-10)
     stepped = x[1:].T @ (u / s) @ (vh @ modes.T)
     np.testing.assert_allclose(stepped, modes.T * mu, atol=1e-8)
+    assert (found["step"][...], found["step"].attrs["units"]) == (1.0, "1 month")
+    np.testing.assert_allclose(mu, np.exp(found["exponents"][:] * found["step"][...]), rtol=1e-12)
     found = analysis("spectra")
     window = signal.get_window("hamming", 16)
     starts = range(0, N - 15, 8)

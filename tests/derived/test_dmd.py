@@ -32,13 +32,13 @@ def of_system(n=60, d=90, noise=0.0, seed=0, times=None):
     return x + noise * rng.standard_normal(x.shape), maps, times
 
 
-def exact_dmd(rows, rank):
-    """Tu et al. 2014, algorithm 2, on snapshots as columns."""
+def dmd_of(rows, rank, kind):
+    """Tu et al. 2014, algorithm 2 (exact modes) and 1 (projected ones), on snapshots as columns."""
     q = rows.T
     u, s, vh = np.linalg.svd(q[:, :-1], full_matrices=False)
     u, s, v = u[:, :rank], s[:rank], vh[:rank].conj().T
     values, vectors = np.linalg.eig(u.conj().T @ q[:, 1:] @ v / s)
-    modes = q[:, 1:] @ v / s @ vectors
+    modes = q[:, 1:] @ v / s @ vectors if kind == "exact" else u @ vectors
     modes /= np.linalg.norm(modes, axis=0)
     return values, modes, np.linalg.lstsq(modes, q[:, 0], rcond=None)[0]
 
@@ -49,12 +49,13 @@ def matched(values, others):
 
 @given(seed=st.integers(0, 10**6), n=st.integers(40, 80), rank=st.integers(1, 6), is_complex=st.booleans())
 @examples(10)
-def test_exact_dmd_is_that_of_the_snapshots(seed, n, rank, is_complex):
+@pytest.mark.parametrize("kind", ["exact", "projected"])
+def test_dmd_is_that_of_the_snapshots(kind, seed, n, rank, is_complex):
     data = samples(seed, n, 120)
     chain = Chain(n, (Center(n), Analytic(n)) if is_complex else (Center(n),))
-    values, modes, amplitudes = exact_dmd(chain.apply(data.x), rank)
+    values, modes, amplitudes = dmd_of(chain.apply(data.x), rank, kind)
     for products in data.both:
-        found = dmd(transformed(products, chain), data.times, rank)
+        found = dmd(transformed(products, chain), data.times, rank, kind)
         order = matched(found.eigenvalues, values)
         assert sorted(order) == list(range(rank))
         np.testing.assert_allclose(found.eigenvalues, values[order], rtol=1e-9)
@@ -155,6 +156,8 @@ def test_what_it_refuses():
         dmd(system, times[1:], 5)
     with pytest.raises(ConfigError, match="rank is 7, but 1 to 5 is allowed"):
         dmd(system, times, 7)
+    with pytest.raises(ConfigError, match="modes is 'exactly', but exact or projected"):
+        dmd(system, times, 5, "exactly")
     with pytest.raises(ConfigError, match="rank is 31, but 60 rows allow 30"):
         optimized_dmd(system, times, 31)
     with pytest.raises(ConfigError, match="0 follows 0 at row 1"):

@@ -216,6 +216,26 @@ def test_components_of_every_kind_cost_one_read(gram, values_read, grams_read):
     assert (values_read(), len(grams_read)) == (X.size, 1)
 
 
+def test_modes_have_their_step_and_are_exact_or_projected(gram):
+    rows, found = gram.anomalies("month"), {}
+    for modes in ("exact", "projected"):
+        one = found[modes] = rows.dmd(rank=4, modes=modes)
+        assert one.certificate["modes"] == modes
+        assert (float(one.step), one.step.units) == (1.0, "1 month")
+        assert one.frequencies.units == "1 / (1 month)"
+        steps = np.exp(one.exponents.values * float(one.step))
+        assert_close(one.eigenvalues.values, steps, 1e-12)
+        assert one.certificate["maps"] is None
+    assert (found["exact"].eigenvalues.values == found["projected"].eigenvalues.values).all()
+    maps = found["projected"].components().values.reshape(4, -1)
+    _, _, leading = np.linalg.svd((X - means(X, MONTH))[:-1], full_matrices=False)
+    assert_close(maps @ leading[:4].T @ leading[:4], maps, 1e-9)
+    uneven = gram.isel(time=np.arange(N) % 5 != 3).optimized_dmd(2)
+    assert (uneven.step.dtype.kind, uneven.step.units) == ("f", "1 day")
+    rows = days(np.arange(N) % 5 != 3)
+    assert uneven.to_xarray().step == pytest.approx(np.ptp(rows) / (len(rows) - 1))
+
+
 def test_complex_components_are_of_the_analytic_signal(gram):
     found = gram.hilbert(3)
     rows = signal.hilbert(X - X.mean(0), axis=0)
