@@ -93,6 +93,10 @@ class Maps:
     """The sum of squares of these maps of each component, as products give it, (k,)."""
     overlaps: F64 | None = None
     """W^H W as products give it, for each of the outer axis, (outer, k, k), where that is not the identity; None where it is."""
+    score_deviation: F64 | None = None
+    """Standard deviation of each score, (k,), where maps are also wanted in the unit of the data; else None."""
+    rows: F64 | None = None
+    """Coefficients of the rows in the samples, A^H, (n, rows), where maps are also wanted as correlations; else None."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -52,6 +52,12 @@ class Part:
         return Fitted(mean, scale, weights, None, self.result.factor, self.result.regression)
 
     @property
+    def unit(self) -> dict[str, Any]:
+        """The attributes of its mean that say the unit of the data."""
+        attributes = self.result.arrays[self.result.named("mean")].attributes
+        return {"units": attributes["units"]} if "units" in attributes else {}
+
+    @property
     def dims(self) -> Dims:
         """Names of its axes."""
         dims = self.result.dims
@@ -289,7 +295,8 @@ class Kept:
         dtype, stored = precisions(answers.values(), self.working_dtype)
         fitted, dims = tuple(part.fitted for part in self.parts), tuple(part.dims for part in self.parts)
         regressors = tuple(part.result.regressors for part in self.parts)
-        return Backprojection(data, fitted, self.rules, answers, dims, regressors, dtype, stored)
+        units = tuple(part.unit for part in self.parts)
+        return Backprojection(data, fitted, self.rules, answers, dims, regressors, units, dtype, stored)
 
     @property
     def n_regressors(self) -> int:

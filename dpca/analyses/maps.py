@@ -23,6 +23,7 @@ from dpca.numerics.accumulators.tallies import Counts
 from dpca.numerics.backproject import sums_of_squares
 from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
+from dpca.numerics.spectrum import reciprocal
 from dpca.planning.cuts import extent
 from dpca.planning.runplan import MapColumns, RunPlan
 from dpca.slabs import TILE_BYTES, Plan
@@ -32,6 +33,7 @@ from dpca.store.fitted import Fitted
 from dpca.store.outputs import Outputs
 
 COMPONENTS, STANDARD_ERRORS = "components", "standard_errors"
+AS_COVARIANCE, AS_CORRELATION = "as_covariance", "as_correlation"
 LOSSY = 100.0
 """Where operators remove more than all but this share of the samples, single precision of the maps would lose digits that are there."""
 
@@ -84,6 +86,25 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class Scaled:
+    """The maps of one answer for one standard deviation of the score."""
+
+    name: str
+    """Of the array, with that of its answer."""
+    maps: slice
+    """The columns of the components that are scaled."""
+    sizes: tuple[float, ...]
+    """What each component is multiplied by: the standard deviation of its score; for correlations the norm of its scores."""
+    rows: slice | None
+    """Columns of coefficients of the rows, the norm of whose values a correlation is divided by; None in the unit of the data."""
+
+    def piece(self, start: int) -> Piece:
+        """Its maps among all that are stored, from a place on."""
+        k = len(self.sizes)
+        return Piece(self.name, slice(start, start + k), (k,), False)
+
+
+@dataclass(frozen=True)
 class Stack:
     """The coefficients of all maps side by side, as real columns."""
 
@@ -95,14 +116,15 @@ class Stack:
     stored: np.dtype[Any]
     """Type in which real parts are stored."""
     deviations: NDArray[Any]
-    """Coefficients of deviations, (n, Q), in the precision of the products; an argument of tasks, too."""
+    """Coefficients of deviations and of rows, (n, Q), in the precision of the products; an argument of tasks, too."""
     errors: tuple[Errors, ...]
+    scaled: tuple[Scaled, ...]
 
     @classmethod
     def of(cls, answers: Mapping[str, Answer], dtype: np.dtype[Any], stored: np.dtype[Any]) -> Stack:
         """The columns of some answers, by name."""
         columns, pieces, start = [], [], 0
-        deviations, errors, at = [], list[Errors](), 0
+        deviations, errors, scaled, at = [], list[Errors](), list[Scaled](), 0
         for name, answer in answers.items():
             own = _real(answer.its_maps)
             stop = start + own.shape[1]
@@ -115,6 +137,14 @@ class Stack:
                 errors.append(Errors(f"{name}/{STANDARD_ERRORS}", slice(start, stop), each))
                 deviations.append(given.reshape(n, -1))
                 at += k * width
+            if (deviation := answer.its_maps.score_deviation) is not None:
+                scaled.append(Scaled(f"{name}/{AS_COVARIANCE}", slice(start, stop), tuple(deviation), None))
+            if (rows := answer.its_maps.rows) is not None:
+                sizes = tuple(np.linalg.norm(answer.its_maps.scores, axis=0))
+                own_rows = slice(at, at + rows.shape[1])
+                scaled.append(Scaled(f"{name}/{AS_CORRELATION}", slice(start, stop), sizes, own_rows))
+                deviations.append(rows)
+                at = own_rows.stop
             start = stop
         together = np.hstack(columns)
         beside = np.hstack(deviations) if deviations else np.empty((len(together), 0))
@@ -125,21 +155,32 @@ class Stack:
             stored,
             np.ascontiguousarray(beside, dtype),
             tuple(errors),
+            tuple(scaled),
         )
 
     @property
     def written(self) -> tuple[Piece, ...]:
-        """All that is stored: maps, then standard errors."""
+        """All that is stored: maps, then standard errors, then maps for one standard deviation of the score."""
         found, start = list(self.pieces), self.n_columns
-        for one in self.errors:
+        for one in self._beside:
             found.append(one.piece(start))
             start = found[-1].columns.stop
         return tuple(found)
 
     @property
+    def _beside(self) -> list[Errors | Scaled]:
+        """What is stored after the maps, in this order."""
+        return [*self.errors, *self.scaled]
+
+    @property
     def n_errors(self) -> int:
         """How many maps of standard errors there are."""
         return sum(len(one.deviations) for one in self.errors)
+
+    @property
+    def n_scaled(self) -> int:
+        """How many maps for one standard deviation of the score there are."""
+        return sum(len(one.sizes) for one in self.scaled)
 
     def factors(self, answers: Mapping[str, Answer], n_parts: int) -> F64 | None:
         """What the features of each part are multiplied by for each column, (parts, q); None where that is 1.
@@ -158,9 +199,39 @@ class Stack:
                     found[:, block] = (given if given.ndim == 1 else given[:, number])[:, None]
         return None if (found == 1).all() else found
 
-    def of_errors(self, factors: NDArray[Any]) -> NDArray[Any]:
-        """What the features are multiplied by for each map of standard errors, (n_errors,), from those of all columns, (q,)."""
-        return np.concatenate([factors[:0], *(factors[one.maps] for one in self.errors)])
+    def of_written(self, factors: NDArray[Any]) -> NDArray[Any]:
+        """What the features are multiplied by for each map that is stored, from those of all columns, (q,)."""
+        return np.concatenate([factors, *(factors[one.maps] for one in self._beside)])
+
+    def for_one_deviation(
+        self,
+        maps: NDArray[Any],
+        rows: NDArray[Any],
+        matrix: NDArray[Any],
+        divisor: F64,
+        factors: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Maps of some features for one standard deviation of the score, (n_scaled, w); NaN where a feature counts with 0.
+
+        Parameters
+        ----------
+        maps : the components of these features, (q, w)
+        rows : coefficients of deviations and of rows, (n, Q)
+        matrix : of X_c, (n, w)
+        divisor : 1 / t, by which X_c becomes the data about their mean, (w,)
+        factors : what the features are multiplied by for each column, (q,); None for 1
+        """
+        found = [np.empty((0, matrix.shape[1]), self.stored)]
+        for one in self.scaled:
+            size = np.array(one.sizes) if factors is None else reciprocal(factors[one.maps]) * np.array(one.sizes)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                if one.rows is None:
+                    per_feature = np.where(np.isfinite(divisor), divisor, np.nan)
+                else:
+                    per_feature = 1 / np.sqrt(sums_of_squares(rows[:, one.rows], matrix))
+                    per_feature[np.isinf(per_feature)] = np.nan  # a feature that does not vary
+                found.append((size[:, None] * per_feature * maps[one.maps]).astype(self.stored))
+        return np.concatenate(found)
 
     @property
     def n_columns(self) -> int:
@@ -186,7 +257,8 @@ def columns_of_maps(answers: Mapping[str, Answer]) -> MapColumns:
     return MapColumns(
         sum(math.prod(one.shape) * (1 + (one.dtype.kind == "c")) for one in maps),
         sum(k for _, k, _ in shapes),
-        sum(k * width for _, k, width in shapes),
+        sum(k * width for _, k, width in shapes) + sum(one.rows.shape[1] for one in maps if one.rows is not None),
+        sum(math.prod(one.shape) * ((one.score_deviation is not None) + (one.rows is not None)) for one in maps),
     )
 
 
@@ -325,7 +397,8 @@ def maps_span(
     with work.reading(span) as reader:
         for tile in work.tiles(span):
             (means, divisors), regression = work.fitted.of_mean(tile), work.fitted.regressed(tile)
-            found = np.empty((q + stack.n_errors, *extent(tile)), stack.stored)
+            n_errors = q + stack.n_errors
+            found = np.empty((n_errors + stack.n_scaled, *extent(tile)), stack.stored)
             for slab, raw, located in slabs_read(work, reader, tile, measured.counts, report):
                 inside = within(slab, tile)
                 mean, divisor = means[inside].reshape(-1), divisors[inside].reshape(-1)
@@ -335,23 +408,38 @@ def maps_span(
                 for panel in located(standardizer.applied(raw, mean, divisor, fit)):
                     own = slice(panel.start, panel.stop)
                     of_slab[:q, own] = measured.add(stack, columns, panel.matrix, reduced[own], factors)
-                    of_slab[q:, own] = measured.add_errors(stack, deviations, panel.matrix, factors)
+                    of_slab[q:n_errors, own] = measured.add_errors(stack, deviations, panel.matrix, factors)
+                    of_slab[n_errors:, own] = stack.for_one_deviation(
+                        of_slab[:q, own], deviations, panel.matrix, divisor[own], factors
+                    )
                 of_slab[:, np.isnan(mean)] = np.nan
                 if factors is not None:  # left out: 0 would look like a map
-                    of_slab[np.flatnonzero(np.append(factors, stack.of_errors(factors)) == 0)] = np.nan
+                    of_slab[np.flatnonzero(stack.of_written(factors) == 0)] = np.nan
                 found[(slice(None), *inside)] = of_slab.reshape(-1, *extent(slab))
             for piece in stack.written:
                 work.write(piece.name, tile, piece.of(found))
     return OfGroup(work.group, measured)
 
 
-def create_maps(outputs: Outputs, plan: Plan, dims: Dims, stack: Stack, axes: Mapping[str, tuple[str, ...]]) -> None:
+def create_maps(
+    outputs: Outputs,
+    plan: Plan,
+    dims: Dims,
+    stack: Stack,
+    axes: Mapping[str, tuple[str, ...]],
+    unit: Mapping[str, Any] = {},
+) -> None:
     """Create the arrays of maps of one group of features: a task writes whole chunks.
 
     Parameters
     ----------
     axes : names of those before the features' in the maps of each answer, by the name of the array; of others `component`
+    unit : attributes of the data of these features that say their unit
     """
+    told = {
+        AS_COVARIANCE: {"long_name": "data for one standard deviation of the score", **unit},
+        AS_CORRELATION: {"long_name": "correlation of data and score", "units": "1"},
+    }
     tile = [cut.step for cut in plan.tiles]
     for piece in stack.written:
         dtype = np.result_type(stack.stored, np.complex64) if piece.complex else stack.stored
@@ -366,6 +454,7 @@ def create_maps(outputs: Outputs, plan: Plan, dims: Dims, stack: Stack, axes: Ma
             (*chunks, *tile),
             dtype,
             (*axes.get(piece.name, (COMPONENT,)), *dims.features),
+            attributes=told.get(piece.name.rpartition("/")[2], {}),
         )
 
 
@@ -382,6 +471,8 @@ class Backprojection:
     """Names of the axes of each group."""
     regressors: tuple[F64 | None, ...]
     """Regressors of the samples whose fit the run of each group subtracted, (n, p)."""
+    units: tuple[Mapping[str, Any], ...]
+    """Attributes of the data of each group that say their unit."""
     dtype: np.dtype[Any]
     """Of the products."""
     stored: np.dtype[Any]
@@ -400,8 +491,8 @@ class Backprojection:
         """
         stack, rung = self.stack, Rung("gram_eigh", self.dtype)
         axes = {f"{name}/{COMPONENTS}": answer.its_maps.dims for name, answer in self.answers.items()}
-        for plan, dims in zip(streams.plans, self.dims, strict=True):
-            create_maps(outputs, plan, dims, stack, axes)
+        for plan, dims, unit in zip(streams.plans, self.dims, self.units, strict=True):
+            create_maps(outputs, plan, dims, stack, axes, unit)
         names = tuple(piece.name for piece in stack.written)
         of_all = streams.work(self.rules, rung, outputs=outputs, writes=names)
         factors = stack.factors(self.answers, len(self.fitted))

@@ -412,10 +412,17 @@ class Samples:
         """The divisor of variances."""
         return self.n - ddof if self.weights is None else self.weights.divisor(ddof)
 
-    def pca(self, n_components: Number = None) -> Answer:
-        """Principal components of the rows, about their mean."""
+    def pca(self, n_components: Number = None, as_covariance: bool = False, as_correlation: bool = False) -> Answer:
+        """Principal components of the rows, about their mean, with maps in the unit of the data or as correlations where asked for."""
         rows = self.centred
-        return of_components("pca", rows, pca(rows.transformed, n_components), rows._divisor())
+        found, divisor = pca(rows.transformed, n_components), rows._divisor()
+        answer = of_components("pca", rows, found, divisor)
+        maps = replace(
+            answer.its_maps,
+            score_deviation=np.sqrt(found.eigenvalues / divisor) if as_covariance else None,
+            rows=np.asarray(rows.chain.adjoint(np.eye(rows.n))) if as_correlation else None,
+        )
+        return replace(answer, maps=maps)
 
     def extended(self, lags: int, step: int = 1, n_components: Number = None) -> Answer:
         """Principal components of windows of rows that follow each other: extended EOFs, multichannel singular spectrum analysis."""

@@ -181,7 +181,7 @@ def _answered(
 ) -> Answer:
     match model:
         case Pca():
-            answer = rows.pca(_number(model.n_components))
+            answer = rows.pca(_number(model.n_components), model.as_covariance, model.as_correlation)
             if rows.features is not None and len(rows.features.names) > 1:
                 answer = feature_groups.shares_of(rows.centred, answer)
             return _with_left_out(answer, rows.centred, samples.axis) if model.left_out else answer
@@ -329,9 +329,16 @@ def _drawn(analyses: Sequence[Analysis]) -> Iterator[tuple[Pca, resampling.Resam
 
 
 def n_deviations(n: int, analyses: Sequence[Analysis]) -> tuple[int, int]:
-    """The most maps of standard errors, and deviation columns of them, of n samples."""
+    """The most maps of standard errors, and columns of deviations and of rows beside maps, of n samples."""
     both = [(columns_of(model), asked) for model, asked in _drawn(analyses) if asked.standard_errors]
-    return sum(k for k, _ in both), sum(resampling.n_deviations(n, k, asked) for k, asked in both)
+    correlated = sum(one.model.as_correlation for one in analyses if isinstance(one.model, Pca))
+    return sum(k for k, _ in both), n * correlated + sum(resampling.n_deviations(n, k, asked) for k, asked in both)
+
+
+def n_scaled(analyses: Sequence[Analysis]) -> int:
+    """The most maps in the unit of the data, and as correlations."""
+    models = [one.model for one in analyses if isinstance(one.model, Pca)]
+    return sum(columns_of(model) * (model.as_covariance + model.as_correlation) for model in models)
 
 
 def _held_to_rotate(analysis: Analysis, n_features: int) -> int:

@@ -25,6 +25,7 @@ from dpca.analyses.steps import (
     held_by_statistics,
     in_analysis,
     n_deviations,
+    n_scaled,
 )
 from dpca.commands.aside import Aside, building, check_same_fit
 from dpca.commands.prepare import place_of, scratch_of
@@ -181,7 +182,7 @@ def plan(loaded: Positioned[Derive], *, components: bool = False) -> dict[str, A
         dtype = np.dtype(np.float64)
         how: dict[str, Any] = {"workers": workers, "scratch": scratch, "n_regressors": kept.n_regressors}
         errors, deviations = n_deviations(n, config.analyses)
-        columns = MapColumns(q, errors, deviations)
+        columns = MapColumns(q, errors, deviations, n_scaled(config.analyses))
         statistics = sum(array.bytes * array.count for array in held_by_statistics(n, config.analyses))
         how["beside"] = _beside_maps(config, kept, columns, statistics, workers.threads)
         run_plan = plan_maps(groups, columns, dtype, kept.working_dtype, **how) if groups else None
@@ -394,9 +395,11 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
 
 def _digest(answer: Answer) -> str:
     """What tells the coefficients of an answer from others."""
-    found = hashlib.sha256(np.ascontiguousarray(answer.its_maps.coefficients).tobytes())
-    if answer.its_maps.deviations is not None:
-        found.update(np.ascontiguousarray(answer.its_maps.deviations).tobytes())
+    maps = answer.its_maps
+    found = hashlib.sha256(np.ascontiguousarray(maps.coefficients).tobytes())
+    for beside in (maps.deviations, maps.score_deviation, maps.rows):
+        if beside is not None:
+            found.update(np.ascontiguousarray(beside).tobytes())
     return found.hexdigest()
 
 

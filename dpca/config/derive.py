@@ -207,6 +207,16 @@ class Pca(Section):
             description="Also the scores of the samples that a selection left out, less what the operators would take from them: scores_left_out."
         ),
     ] = False
+    as_covariance: Annotated[
+        bool,
+        Field(
+            description="Also maps in the unit of the data, for one standard deviation of each score: as_covariance, in the read for maps."
+        ),
+    ] = False
+    as_correlation: Annotated[
+        bool,
+        Field(description="Also correlations of each feature with each score: as_correlation, in the read for maps."),
+    ] = False
     rotation: Annotated[
         Rotation | None, Field(description="Rotate leading components, by sweeps over their maps; null: leave them.")
     ] = None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpca.analyses import feature_groups, projection
 from dpca.analyses.answers import Answer
 from dpca.analyses.axis import Axis
-from dpca.analyses.maps import COMPONENTS, STANDARD_ERRORS
+from dpca.analyses.maps import AS_CORRELATION, AS_COVARIANCE, COMPONENTS, STANDARD_ERRORS
 from dpca.analyses.samples import Samples
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.opened import Made, Opened, axis_of, made_of, new_samples, scores_on
@@ -145,6 +145,46 @@ class Analysis(Draws):
         components_of([self])
         return _shown(labelled("standard_errors"), self._opened, self._made[0], STANDARD_ERRORS)
 
+    def as_covariance(self) -> Any:
+        """The components in the unit of the data, for one standard deviation of the score: w sqrt(explained_variance) scale / weight.
+
+        In the read for components; of `gram.pca(..., as_covariance=True)`. NaN where a feature has no weight.
+
+        Returns
+        -------
+        As of `components`
+
+        Raises
+        ------
+        ConfigError
+            When it was not asked for.
+        DataError, OverBudgetError
+            As of `components`.
+        """
+        return self._scaled(AS_COVARIANCE, None if self._answer.maps is None else self._answer.maps.score_deviation)
+
+    def as_correlation(self) -> Any:
+        """The correlation of each feature with each score, over the rows; in the read for components.
+
+        Of `gram.pca(..., as_correlation=True)`. NaN where a feature does not vary, or has no weight.
+
+        Returns
+        -------
+        As of `components`
+
+        Raises
+        ------
+        ConfigError, DataError, OverBudgetError
+            As of `as_covariance`.
+        """
+        return self._scaled(AS_CORRELATION, None if self._answer.maps is None else self._answer.maps.rows)
+
+    def _scaled(self, what: str, asked: Any) -> Any:
+        if asked is None:
+            raise ConfigError(f"this analysis has no maps {what}", f"Ask for gram.pca(..., {what}=True).")
+        components_of([self])
+        return _shown(labelled(what), self._opened, self._made[0], what)
+
     def rotated(self, kind: str = "varimax", n_components: int | None = None, **how: Any) -> Rotated:
         """Leading components of a pca, rotated: by sweeps over its maps, which one read of the data makes if they are not there.
 
@@ -261,7 +301,8 @@ def _shown(edge: Any, opened: Opened, made: Made, what: str = COMPONENTS) -> Any
     maps, certificate = made.answer.its_maps, made.answer.certificate
     variables, coordinates = dict[str, Any](), _coordinates(made.answer.coordinates)
     for part in opened.kept.parts:
-        variables[of_group(what, part.name)] = ((*maps.dims, *part.dims.features), made.of(part, what), {})
+        stored = made.of(part, what)
+        variables[of_group(what, part.name)] = ((*maps.dims, *part.dims.features), stored, stored.attributes)
         coordinates |= _coordinates(part.coordinates)
     used = {dim for dims, *_ in variables.values() for dim in dims}
     told = {"kind": made.answer.kind, "samples": "; ".join(certificate["samples"]), "verdict": certificate["verdict"]}

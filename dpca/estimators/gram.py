@@ -311,12 +311,16 @@ class Gram(GroupsOfFeatures, Statistics):
         # A copy has none of the products that were computed of the rows: these go with this object.
         return Analysis(self._opened, replace(rows or self._rows), answer)
 
-    def pca(self, n_components: int | None = None) -> Analysis:
+    def pca(
+        self, n_components: int | None = None, *, as_covariance: bool = False, as_correlation: bool = False
+    ) -> Analysis:
         """Principal components (EOFs) of the rows about their mean: Sirovich's method of snapshots, from A K A'.
 
         Parameters
         ----------
         n_components : None for all that can be told from rounding
+        as_covariance : make maps in the unit of the data, too (`Analysis.as_covariance`)
+        as_correlation : make maps of correlations, too (`Analysis.as_correlation`)
 
         Raises
         ------
@@ -327,7 +331,8 @@ class Gram(GroupsOfFeatures, Statistics):
         OverBudgetError
             When the eigensolve does not fit the memory; so all analyses do.
         """
-        return self._analysed(self._within_memory().pca(n_components), self._rows.centred)
+        found = self._within_memory().pca(n_components, as_covariance, as_correlation)
+        return self._analysed(found, self._rows.centred)
 
     def extended(self, lags: int, step: int = 1, n_components: int | None = None) -> Analysis:
         """Extended EOFs (multichannel singular spectrum analysis): components of windows of `lags` rows, each `step` rows after the one before.

@@ -121,6 +121,11 @@ class OfSide:
         return tuple(self.maps.shape[1:])
 
     @property
+    def attributes(self) -> dict[str, Any]:
+        """Of both sides."""
+        return dict(self.maps.attributes)
+
+    @property
     def chunks(self) -> tuple[int, ...]:
         """Of what is read at once."""
         return (self.maps.chunks[0] * self.maps.chunks[1], *self.maps.chunks[2:])

@@ -115,12 +115,14 @@ class MapColumns:
     errors: int = 0
     """Maps of standard errors: roots of sums of squares of others, which are not stored."""
     deviations: int = 0
-    """Columns of coefficients of these others."""
+    """Columns of coefficients of these others, and of rows that correlations are taken with."""
+    scaled: int = 0
+    """Maps that are written a second time: in the unit of the data, or as correlations."""
 
     @property
     def stored(self) -> int:
         """Real maps that are written."""
-        return self.maps + self.errors
+        return self.maps + self.errors + self.scaled
 
 
 OPEN = Concurrency(0, 0)

@@ -351,7 +351,7 @@ def _maps_tasks(
         "overlap and projection of a span": 8 * q * (q + n),
         "maps of a slab": columns.stored * plan.slab_width * stored.itemsize,
         "products of a panel": q * (q + n + 2 * plan.panel_width) * dtype.itemsize,
-        "deviations of a panel": (2 * together + columns.errors) * plan.panel_width * 8,
+        "deviations of a panel": (2 * together + columns.errors + 2 * columns.scaled) * plan.panel_width * 8,
         "maps of a tile, as columns and as they are stored": 2 * tile,
         "tile being written": held_to_write(tile),
         "part being written to the ledger": held_to_keep(8 * q * (q + n)),

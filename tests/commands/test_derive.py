@@ -30,7 +30,7 @@ SEASONAL = """
       - select: {time: ["1980-03", "1985-10"]}
       - anomalies: {by: time.month}
       - detrend: {degree: 1}
-    model: {kind: pca, n_components: 3}
+    model: {kind: pca, n_components: 3, as_covariance: true, as_correlation: true}
 """
 ALL = f"""
 from: r
@@ -71,6 +71,7 @@ def write(x, name="x.zarr", chunks=(24, 1, 100)):
         "x", shape=(N, *GRID), dtype=x.dtype, chunks=chunks, dimension_names=("time", "lat", "lon")
     )
     array[...] = x.reshape(N, *GRID)
+    array.attrs["units"] = "K"
     time = group.create_array("time", shape=(N,), dtype="f8", dimension_names=("time",))
     time[...] = dates()
     time.attrs["units"] = "days since 1900-01-01"
@@ -143,7 +144,14 @@ def test_every_analysis_is_that_of_the_samples(x, capsys):
     line = np.vander((kept_t - kept_t.mean()) / 1000, 2)
     rows = rows - line @ np.linalg.lstsq(line, rows, rcond=None)[0]
     assert_svd(analysis("seasonal"), rows, 3, centred=False)
-    np.testing.assert_array_equal(analysis("seasonal")["time"][:], kept_t)
+    found = analysis("seasonal")
+    np.testing.assert_array_equal(found["time"][:], kept_t)
+    deviations = np.sqrt(found["explained_variance"][:])
+    in_kelvin, correlations = found["as_covariance"], found["as_correlation"]
+    assert (in_kelvin.attrs["units"], correlations.attrs["units"]) == ("K", "1")
+    np.testing.assert_allclose(flat(in_kelvin), flat(found["components"]) * deviations[:, None], atol=1e-12)
+    both = np.corrcoef(found["scores"][:].T, rows.T)[:3, 3:]
+    np.testing.assert_allclose(flat(correlations), both, atol=1e-9)
     centred = x - x.mean(0)
     windows = np.hstack([centred[lag : N - 4 + lag] for lag in (0, 2, 4)])
     found = analysis("windows")

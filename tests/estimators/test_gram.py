@@ -78,6 +78,7 @@ def results(tmp_path_factory):
         "both": run("both", [south, north]),
         "filled": run("filled", [south, north], {"missing": "mean"}),
         "regressed": run("regressed", [FIELD], {"regress_out": {"seasonal_cycle": "month", "trend": 1}}),
+        "scaled": run("scaled", [south, north], {"scale": "std", "weights": "sqrt_cos_lat"}),
         "single": run("single", [seasonal]),
         "double": run("double", [seasonal], precision="double"),
     }
@@ -487,6 +488,11 @@ METHODS = {
         lambda one, g: one.bootstrap(40),
         {kind: None if kind == "pca" else f"rows of {kind} are resampled" for kind in SEVERAL},
     ),
+    "as_covariance": (lambda one, g: one.as_covariance(), dict.fromkeys(SEVERAL, "this analysis has no maps as_cov")),
+    "as_correlation": (
+        lambda one, g: one.as_correlation(),
+        dict.fromkeys(SEVERAL, "this analysis has no maps as_corr"),
+    ),
     "rotated": (
         lambda one, g: one.rotated(n_components=2),
         {kind: None if kind == "pca" else f"{kind} can't be rotated" for kind in SEVERAL},
@@ -518,6 +524,33 @@ def test_every_method_of_every_analysis_answers_or_says_what_to_do(results, kind
     else:  # an AttributeError, as Python wants it of what is not there
         with pytest.raises(AttributeError, match="this analysis has no scores, but "):
             _ = found.scores
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
+@pytest.mark.parametrize("of", ["gram", "both", "scaled", "weighted features"])
+def test_maps_in_the_unit_of_the_data_and_as_correlations(results, of, weights, values_read):
+    """Regressions of the rows on scores of unit variance, and their correlations with these, whatever X was scaled by."""
+    gram = dpca.open_gram(results["both" if of == "weighted features" else of])
+    gram = gram.features(weights={"a": 3.0, "b": 0.5}) if of == "weighted features" else gram
+    rows = gram.sel(time=slice("1991", None)).anomalies("month")
+    found = (rows if weights is None else rows.weighted(weights)).pca(3, as_covariance=True, as_correlation=True)
+    maps = [found.as_covariance(), found.as_correlation()]
+    found.components()
+    assert values_read() == X.size  # one read for all three
+    if of != "gram":
+        maps = [
+            xr.concat([one[f"{name}_a"].rename(a_lat="lat"), one[f"{name}_b"].rename(b_lat="lat")], "lat")
+            for one, name in zip(maps, ("as_covariance", "as_correlation"), strict=True)
+        ]
+    later = X[12:] - np.array([X[12:][MONTH[12:] == month].mean(0) for month in range(12)])[MONTH[12:]]
+    w = np.ones(len(later)) if weights is None else weights[12:]
+    later = later - w @ later / w.sum()
+    scores = found.scores.values / np.sqrt(w)[:, None]  # of the weighted rows, as everywhere
+    scores = scores / np.sqrt(w @ scores**2 / (w.sum() - 1))
+    covariance = (scores * w[:, None]).T @ later / (w.sum() - 1)
+    correlation = covariance / np.sqrt(w @ later**2 / (w.sum() - 1))
+    np.testing.assert_allclose(maps[0].values.reshape(3, -1), covariance, atol=1e-9 * np.abs(covariance).max())
+    np.testing.assert_allclose(maps[1].values.reshape(3, -1), correlation, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["mca", "cca"])
