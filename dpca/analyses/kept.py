@@ -86,17 +86,17 @@ class Part:
             When they are gone or have changed.
         """
         result = self.result
-        if result.path is not None and result.manifest.get("training"):
-            raise DataError(
-                f"{result.name}: is of values that a Python program held in memory, which are not there any more",
-                "Run on data in files; or give maps up (components: false).",
-            )
         where = input_of(
             result, data, "Name it in the key `data` of the configuration, or leave maps out (components: false)."
         )
         try:
             source = where.open()
         except DpcaError as cause:
+            if not (data or result.manifest["asked"]):
+                raise DataError(
+                    f"{result.name}: was fitted to values in the memory of a Python program, and components need these again",
+                    "Pass them: dpca.open_gram(..., data=X). In dpca derive, set components: false: all else needs no data.",
+                ) from cause
             raise DataError(
                 f"{result.name}: maps need its data again, which can't be opened at {where.uri}: {cause.message}",
                 "Put them back, or leave maps out (components: false): all else needs no data.",

@@ -24,8 +24,9 @@ from dpca.errors import ConfigError, InputError
 from dpca.estimators.analysis import Analysis, as_html, components_of, labelled, told
 from dpca.estimators.base import Streaming, in_python
 from dpca.estimators.feature_groups import GroupsOfFeatures
-from dpca.estimators.opened import Opened
+from dpca.estimators.opened import Opened, data_of
 from dpca.estimators.statistics import Statistics
+from dpca.numerics.ladder import BLOCK_KRYLOV
 from dpca.numerics.weights import Kind
 from dpca.sources import is_data_array
 from dpca.sources.calendars import text_of_number
@@ -39,6 +40,7 @@ Place = str | os.PathLike[str] | Streaming
 def open_gram(
     path: Place | Sequence[Place] | Mapping[str, Place],
     *,
+    data: Any = None,
     time: Time = "auto",
     pair_by: Pairing = "moment",
     memory: int | str | None = None,
@@ -54,8 +56,9 @@ def open_gram(
 
     Parameters
     ----------
-    path : directory of a result of `dpca run`, or an estimator that was loaded from one; a list of them, or a mapping by name, where several
+    path : directory of a result of `dpca run` or of `PCA.save`, or a fitted `dpca.PCA`; a list of them, or a mapping by name, where several
         have the same samples and other features, which then lie side by side
+    data : the data of the results, as for `PCA.fit`, which components are made of; None where they lie in files that the results name
     pair_by : how much of their dates samples of several results have to share: "moment", all, in whatever units; "day" or "month"
     time : "auto" for the coordinate of the samples, "index" to number them instead, as samples at regular times
     memory, client, store : as of `dpca.PCA`; a client runs `components` and `transform`, and maps are written to `store`
@@ -81,7 +84,8 @@ def open_gram(
         raise InputError("there is no result to open", "Give the path of one.")
     kept = Kept.of([(name, _result_of(one)) for name, one in named], pair_by)
     samples = kept.samples(time)
-    return Gram(Opened(kept, samples, memory, client, store), samples)
+    given = None if data is None else data_of(kept, data)
+    return Gram(Opened(kept, samples, memory, client, store, given), samples)
 
 
 def _name_of(place: Place) -> str:
@@ -95,12 +99,19 @@ def _result_of(place: Place) -> Result:
         return open_result(os.path.abspath(place), os.fspath(place))
     check_is_fitted(place)
     result: Result = place._result
-    if not keeps_gram(result):
+    if not keeps_gram(result) and hasattr(place, "keep_gram") and _could_keep(result):
         raise InputError(
-            f"this {type(place).__name__} keeps no Gram matrix: only results of dpca run do",
-            "dpca run writes one (output.gram: true, model.svd_solver: gram_eigh): give its path.",
+            f"this {type(place).__name__} keeps no Gram matrix of its {result.n_samples:,} samples",
+            "Fit with keep_gram=True.",
         )
     return result
+
+
+def _could_keep(result: Result) -> bool:
+    """Whether the fit had a Gram matrix of its samples, or its factor, that it did not keep."""
+    plan = result.manifest["plan"]
+    keeps = (plan[0] if isinstance(plan, list) else plan)["keeps"]
+    return bool(keeps == "samples" and result.manifest["numerics"]["solver"] != BLOCK_KRYLOV)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

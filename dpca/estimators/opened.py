@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from dpca.analyses.kept import Kept, Part
 from dpca.analyses.maps import COMPONENTS, columns_of_maps, precisions, with_maps
 from dpca.analyses.samples import Samples
 from dpca.config.inputs import Input
-from dpca.errors import InputError, OverBudgetError
+from dpca.errors import DataError, InputError, OverBudgetError
 from dpca.estimators.base import in_python, memory_bytes, new_directory, say_of_new_samples, scratch_beside
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
@@ -43,6 +43,9 @@ from dpca.store.synced import UnsyncedStore
 from dpca.system.machine import memory_budget
 from dpca.units import describe_memory, enough
 
+OTHER_DATA = 1e-4
+"""A larger residual of the first component is no rounding: data that were passed are other ones."""
+
 
 @dataclass(frozen=True, eq=False)
 class Opened:
@@ -54,10 +57,23 @@ class Opened:
     memory: int | str | None
     client: Any
     store: str | os.PathLike[str] | None
+    given: Groups | None = None
+    """The data, where the caller has passed them; None where they are read where the results say."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """A client is not pickled."""
-        return {**self.__dict__, "client": None}
+        """Neither a client nor data are pickled."""
+        return {**self.__dict__, "client": None, "given": None}
+
+    @property
+    def data(self) -> Groups:
+        """The data of the results.
+
+        Raises
+        ------
+        DataError
+            When they are gone, or have changed since the run.
+        """
+        return self.kept.open() if self.given is None else self.given
 
     def connected(self) -> AbstractContextManager[Executor]:
         """Where passes run."""
@@ -161,7 +177,7 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     """
     kept = opened.kept
     answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
-    groups, (dtype, stored) = kept.open(), precisions(answers.values(), kept.working_dtype)
+    groups, (dtype, stored) = opened.data, precisions(answers.values(), kept.working_dtype)
     scratch, columns = scratch_beside(opened.store), columns_of_maps(answers)
     n_numbers = opened.samples.n * (3 * columns.maps + 2 * columns.deviations)
     beside = [*held, Array("answers of all analyses", 8 * n_numbers)]
@@ -178,7 +194,9 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
             backprojection = kept.backprojection(answers, data)
             with streamed(data, run_plan, scratch.path, stages) as (streams, _):
                 found = backprojection.run(stages, streams, run_plan, outputs)
-            _check_unchanged(kept, groups)
+            _check_unchanged(opened, groups)
+            if opened.given is not None:
+                _check_residuals(kept, found)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -210,7 +228,7 @@ def scores_on(
                 if factor:
                     scores += factor * _by_components(part, made.of(part), new, own, workers, runner, missing)
             return _of_those_with_values(scores, missing, kept)
-        data, (dtype, _) = kept.open(), precisions([answer], kept.working_dtype)
+        data, (dtype, _) = opened.data, precisions([answer], kept.working_dtype)
         for part, old, new, own, factor in zip(kept.parts, data, groups, regressors, factors, strict=True):
             if not factor:
                 continue
@@ -233,7 +251,7 @@ def scores_on(
 
             cross(old.source, new.source, part.fitted, part.result.rules, dtype, beside, runner, receive, both)
             scores += factor**2 * found
-    _check_unchanged(kept, data)
+    _check_unchanged(opened, data)
     return _of_those_with_values(scores, missing, kept)
 
 
@@ -318,6 +336,33 @@ def axis_of(groups: Groups, ours: Axis) -> Axis:
     return Axis(ours.name, None)
 
 
-def _check_unchanged(kept: Kept, groups: Groups) -> None:
-    if changes := kept.changes(groups):
+def data_of(kept: Kept, X: Any) -> Groups:
+    """The data of results, as the caller passes them.
+
+    Raises
+    ------
+    InputError
+        When they have other features or another number of samples than the results.
+    """
+    groups, n = new_samples(kept, X), kept.first.n_samples
+    if groups[0].n_samples != n:
+        raise InputError(
+            f"data has {groups[0].n_samples:,} samples, but {kept.name} has {n:,}", "Pass the data of the fit."
+        )
+    return groups
+
+
+def _check_residuals(kept: Kept, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse data that a caller has passed and whose leading maps do not give the scores: they are not those of the fit."""
+    first = [np.ravel(np.array(one["residual_data"], float))[0] for one in found.values()]
+    if max(first) > OTHER_DATA:
+        raise DataError(
+            f"data is not what {kept.name} was made of: scores from it differ by {max(first):.0%}",
+            "Pass the same values that the fit had.",
+        )
+
+
+def _check_unchanged(opened: Opened, groups: Groups) -> None:
+    kept = opened.kept
+    if opened.given is None and (changes := kept.changes(groups)):
         raise changed(named(groups), "; ".join(changes[:5]))

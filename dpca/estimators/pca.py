@@ -47,6 +47,8 @@ from dpca.units import describe_memory
 
 OVERLAPPING = 1 << 17
 """Features whose components are multiplied together."""
+SMALL_GRAM_BYTES = 2**20
+"""A Gram matrix up to this size is kept in a fit unless it is said not to be."""
 
 
 class PCA(Streaming):
@@ -119,6 +121,8 @@ class PCA(Streaming):
     store : str or None
         Directory in which each fit creates a directory for its result, if X is not a NumPy array; None means a
         temporary one that is removed when the process ends. On a cluster all workers must have access to it.
+    keep_gram : bool or None
+        Keep the Gram matrix of the samples in the fit, for `dpca.open_gram`. None keeps it up to 1 MiB, or to a tenth of the components.
     random_state : accepted for compatibility; nothing here is random
     rotation : "varimax", "promax", "fastica", "jade", a mapping or None
         Rotate leading components (`dpca.numerics.rotation` has the formulas): a mapping has the kind, n_components, normalize,
@@ -178,6 +182,7 @@ class PCA(Streaming):
         memory: int | str | None = None,
         client: Any = None,
         store: str | os.PathLike[str] | None = None,
+        keep_gram: bool | None = None,
         random_state: Any = None,
         rotation: str | Mapping[str, Any] | None = None,
         block_krylov: Mapping[str, Any] | None = None,
@@ -199,6 +204,7 @@ class PCA(Streaming):
         self.memory = memory
         self.client = client
         self.store = store
+        self.keep_gram = keep_gram
         self.random_state = random_state
         self.rotation = rotation
         self.block_krylov = block_krylov
@@ -500,6 +506,7 @@ class PCA(Streaming):
             "sample_weight_kind": ("frequency", "reliability"),
             "center": (True, False),
             "whiten": (True, False),
+            "keep_gram": (True, False, None),
         }
         self._check_choices(allowed)
         self._check_kinds()
@@ -535,11 +542,12 @@ class PCA(Streaming):
                 f"block_scaling is {self.block_scaling!r}, which scales arrays against each other, but X has one array",
                 "Pass several by name, or leave it out.",
             )
-        run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=False)
+        keeps = self._keeps_gram(groups)
+        run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=keeps)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
                 runner = Runner(executor, Progress())
-                found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=False)
+                found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=keeps)
             seconds = time.perf_counter() - began
             recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model.design)
             self._adopt(recorded, in_memory)
@@ -549,6 +557,15 @@ class PCA(Streaming):
             warnings.warn(unmet, ConvergenceWarning, stacklevel=4)
         self._keep_labels(X)
         return found
+
+    def _keeps_gram(self, groups: Groups) -> bool:
+        """Whether the fit keeps its Gram matrix: if not asked, where it is small beside the components."""
+        if self.keep_gram is not None:
+            return bool(self.keep_gram)
+        asked, n = self._n_components(), groups[0].n_samples
+        k = asked if isinstance(asked, int) else 1
+        n_matrices = 1 if len(groups) == 1 else 1 + len(groups)
+        return 8 * n_matrices * n**2 <= max(SMALL_GRAM_BYTES, 4 * k * sum(group.n_features for group in groups) // 10)
 
     def _iteration(self) -> BlockKrylov:
         """How block Krylov is done."""
@@ -639,6 +656,7 @@ class PCA(Streaming):
 
     def _config(self, groups: Groups) -> dict[str, Any]:
         config = super()._config(groups)
+        config["output"]["gram"] = self._keeps_gram(groups)
         config["preprocess"]["block_scaling"] = self.block_scaling
         if self._weighted:
             weights = {"uri": "sample_weight", "array": None, "kind": self.sample_weight_kind}

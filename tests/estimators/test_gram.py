@@ -6,10 +6,12 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 import yaml
+import zarr
 from distributed import Client
 from scipy import signal
 from scipy.spatial.distance import cdist
@@ -665,8 +667,6 @@ def test_what_does_not_fit_is_refused(gram, results):
         gram.regress_out(INDEX.roll(time=-1, roll_coords=True))
     with pytest.raises(ConfigError, match="another open_gram"):
         gram.components([dpca.open_gram(results["gram"]).pca(1)])
-    with pytest.raises(InputError, match="this PCA keeps no Gram matrix"):
-        dpca.open_gram(PCA(2).fit(X))
     with pytest.raises(ConfigError, match="time is 'dates'"):
         dpca.open_gram(results["gram"], time="dates")
     with pytest.raises(InputError):
@@ -674,6 +674,61 @@ def test_what_does_not_fit_is_refused(gram, results):
     with pytest.raises(OverBudgetError, match=r"an analysis of 96 rows of 96 samples takes .*\nSelect .*memory='"):
         dpca.open_gram(results["gram"], memory="100 kB").pca(1)
     assert_close(dpca.open_gram(PCA.load(results["gram"])).pca(2).scores.values, gram.pca(2).scores.values)
+
+
+def stored(values):
+    array = zarr.create_array("x.zarr", shape=values.shape, chunks=(N, 40), dtype=values.dtype)
+    array[...] = values
+    return array
+
+
+FITS = {
+    "NumPy": (lambda: X, {}),
+    "single": (lambda: X.astype("f4"), {}),
+    "tsqr": (lambda: X, {"svd_solver": "tsqr"}),
+    "Dask": (lambda: da.from_array(X, chunks=(N, 40)), {}),
+    "DataArray": (lambda: FIELD, {"samples_axis": "time"}),
+    "Zarr": (lambda: stored(X), {}),
+    "several": (lambda: {"a": X[:, :50], "b": X[:, 50:]}, {}),
+}
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["fit", "saved"])
+@pytest.mark.parametrize("of", FITS)
+def test_a_fit_opens_as_a_gram_matrix(of, saved):
+    """What dpca.open_gram needs is kept where it is small; components are of the data, which the caller passes or files hold."""
+    make, how = FITS[of]
+    x = make()
+    fit = PCA(2, **how).fit(x)
+    place = fit.save("fit") if saved else fit
+    data = None if of == "Zarr" else x
+    found = dpca.open_gram(place, data=data).pca(2)
+    np.testing.assert_allclose(found.explained_variance, fit.explained_variance_, rtol=1e-5)
+    made = found.components()
+    parts = made.data_vars.values() if of == "several" else [made]
+    fitted = fit.components_.values() if of == "several" else [fit.components_]
+    for ours, theirs in zip(parts, fitted, strict=True):
+        flat = np.asarray(theirs).reshape(2, -1)
+        assert_same_up_to_phase(ours.values.reshape(2, -1).T, flat.T, 1e-4)
+    if data is not None:
+        with pytest.raises(DataError, match="fitted to values in the memory of a Python program"):
+            dpca.open_gram(place).pca(2).components()
+        wrong = {name: one[::-1] for name, one in x.items()} if of == "several" else x[::-1]
+        with pytest.raises(DataError, match="data is not what .* was made of"):
+            dpca.open_gram(place, data=wrong).pca(2).components()
+
+
+def test_a_large_gram_matrix_is_kept_if_asked_for():
+    tall = np.random.default_rng(0).standard_normal((400, 500))
+    with pytest.raises(InputError, match=r"this PCA keeps no Gram matrix of its 400 samples\nFit with keep_gram=True"):
+        dpca.open_gram(PCA(2).fit(tall))
+    assert dpca.open_gram(PCA(2, keep_gram=True).fit(tall)).n_samples == 400
+    with pytest.raises(InputError, match="it kept features, not samples"):
+        dpca.open_gram(PCA(2, keep_gram=True).fit(tall[:, :300]))
+    with pytest.raises(InputError, match="keeps no Gram matrix of its 96 samples"):
+        dpca.open_gram(PCA(2, keep_gram=False).fit(X))
+    with pytest.raises(InputError, match="data has 95 samples, but this estimator has 96"):
+        dpca.open_gram(PCA(2).fit(X), data=X[1:])
 
 
 def test_data_that_are_gone_or_changed_are_named(tmp_path, values_read):
