@@ -333,7 +333,7 @@ class _UnderWay:
         terms = None if ready.model.design is None else ready.model.design.stored
         notes = [
             *self.notes,
-            *notes_of(ready.groups, ready.run_plan, decomposition, ready.model.design),
+            *notes_of(ready.groups, ready.run_plan, decomposition, ready.model),
             *_of_kept_gram(ready, decomposition),
         ]
         manifest = manifest_of(

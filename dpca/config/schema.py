@@ -253,7 +253,11 @@ class BlockKrylov(Section):
     ] = 12
     tolerance: Annotated[
         float,
-        Field(gt=0, lt=1, description="A component is reliable if its eigenvalue is certain to this relative error."),
+        Field(
+            gt=0,
+            lt=1,
+            description="A component has converged if the relative error of its eigenvalue is certainly at most this.",
+        ),
     ] = 1e-6
     windows: Annotated[
         bool,

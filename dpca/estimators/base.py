@@ -31,9 +31,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpca.config.inputs import Input
+from dpca.config.model import Model
 from dpca.config.schema import Binomial, Compute, Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
-from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
@@ -198,6 +198,26 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 from dpca.store.labelled import Labels
 
                 self._labels[one.group] = Labels.of(part, one.samples_axis)
+        self._label_arrays()
+
+    def _label_arrays(self) -> None:
+        """Give the attributes with feature axes the coordinates of the DataArrays of the fit."""
+        for name in self._with_features if self._labels else ():
+            arrays = dict(self._unlabelled(name))
+            for one in self._result.each:
+                if one.group not in self._labels or arrays.get(one.group) is None:
+                    continue
+                stored = self._result.arrays[one.named(name)]
+                dims = stored.dims[: stored.ndim - len(one.feature_shape)]
+                arrays[one.group] = self._labels[one.group].of_features(
+                    arrays[one.group], dims, one.named(name), stored.attributes
+                )
+            setattr(self, f"{name}_", _alone(arrays))
+
+    def _unlabelled(self, name: str) -> Mapping[str, Any]:
+        """An attribute with feature axes by group, as NumPy or Dask arrays, which the user may have changed."""
+        found = by_group(getattr(self, f"{name}_"))
+        return {group: array.data if is_data_array(array) else array for group, array in found.items()}
 
     def report(self, path: str | os.PathLike[str], labels: Any = None) -> Path:
         """Write a report of the fit, one HTML file (extra `report`).
@@ -241,7 +261,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return {
             of_group(name, group): array
             for name in self._with_features
-            for group, array in by_group(getattr(self, f"{name}_")).items()
+            for group, array in self._unlabelled(name).items()
             if array is not None
         }
 
@@ -338,6 +358,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         super().__setstate__(state)
         if "_result" in state and not self._in_memory:
             self._set_arrays()
+            self._label_arrays()
 
     def _set_arrays(self) -> None:
         """Set the attributes with feature axes: NumPy arrays if X was in memory, otherwise Dask arrays of files."""
@@ -376,7 +397,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         executor: Executor,
         seconds: float,
         peak: Peak,
-        design: Design | None = None,
+        model: Model,
     ) -> Result:
         """The result of a fit, with its manifest."""
         root = found.outputs.root
@@ -385,7 +406,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         manifest = {
             "format_version": FORMAT_VERSION,
             "run": uuid.uuid4().hex,
-            "notes": notes_of(groups, run_plan, found, design),
+            "notes": notes_of(groups, run_plan, found, model),
             **manifest_of(
                 self._config(groups),
                 groups,
@@ -395,7 +416,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 n_workers=executor.n_workers,
                 seconds=seconds,
                 peak=peak,
-                regressors=None if design is None else design.stored,
+                regressors=None if model.design is None else model.design.stored,
             ),
             "asked": {},
             "fingerprint": identity,

@@ -135,10 +135,10 @@ class Judge:
         errors[: len(found.products)] = found.products
         errors[: len(off)] += float(off.max(initial=0.0)) * values[: len(off)]
         self.found = replace(found, products=errors[:k])
-        return judged(spectrum, values, self.found, self.iteration.tolerance)
+        return judged(spectrum, values, self.found)
 
 
-def judged(spectrum: Spectrum, values: F64, found: Found, tolerance: float) -> Spectrum:
+def judged(spectrum: Spectrum, values: F64, found: Found) -> Spectrum:
     """The spectrum with some values, and the errors that their bounds leave."""
     k = spectrum.n_components
     bounds = np.full(k, np.inf)
@@ -154,7 +154,6 @@ def judged(spectrum: Spectrum, values: F64, found: Found, tolerance: float) -> S
         off=np.where(values > 0, bounds, np.maximum(bounds, noise)),
         residuals=np.append(found.residuals, np.zeros(max(0, k - len(found.residuals))))[:k] / (largest or 1.0),
         supported=max(supported, 1e-12),
-        enough=float(np.sqrt(1 + tolerance) - 1),
     )
 
 
@@ -473,7 +472,7 @@ class _Iteration:
             n_features=d,
             total_off=total_off(summary),
         )
-        spectrum = judged(spectrum, values, found, self._iteration.tolerance)
+        spectrum = judged(spectrum, values, found)
         if data.keeps_samples:
             spectrum = spectrum.signed(spectrum.signs)
         judge = Judge(self._space if self._adds_up else None, summary, self._iteration, found, self._passes, restart)

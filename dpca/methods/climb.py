@@ -135,7 +135,7 @@ def _lacking(spectrum: Spectrum) -> str:
     index = int(np.argmax(spectrum.lacking))
     ratio = spectrum.singular_values[index] / (spectrum.singular_values[0] or 1.0)
     size = f"a singular value of {ratio:.1e} of the largest" if ratio else "a singular value that can't be told from 0"
-    return f"component {index} has {size}, below the {spectrum.supported:.1e} that it supports"
+    return f"component {index + 1} has {size}, below the {spectrum.supported:.1e} that it supports"
 
 
 def _verdict(rung: Rung, spectrum: Spectrum, run_plan: RunPlan) -> str:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from dpca import __version__
 from dpca.config.inputs import ArrayFile
+from dpca.config.model import Model
 from dpca.config.schema import Config
-from dpca.derived.regressors import Design
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.kernel_decomposition import KernelDecomposition, caveats_of_kernels
 from dpca.numerics.certificate import caveats
 from dpca.numerics.dimension import BI_CROSS_VALIDATION
 from dpca.planning.runplan import RunPlan
+from dpca.sources.cf import same_units
 from dpca.sources.groups import Groups, named
 from dpca.sources.regressors import fingerprint_of
 from dpca.store.unfinished import differences, without_place
@@ -142,8 +143,23 @@ def manifest_of(
     }
 
 
-def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, design: Design | None = None) -> list[str]:
+def unscaled(groups: Groups, model: Model) -> list[str]:
+    """A sentence on inputs of different units that lie side by side as they are."""
+    units = [group.layout.units for group in groups]
+    same = all(same_units(units[0], one) for one in units[1:])
+    if same or not all(units) or model.rules.scale != "none" or model.block_scaling != "none":
+        return []
+    listed = ", ".join(f"{group.name} ({unit})" for group, unit in zip(groups, units, strict=True))
+    key, value = ("block_scaling", "first_eigenvalue") if model.kernels is None else ("scale", "std")
+    return [
+        f"{listed} have different units and are not scaled against each other: the one with the largest numbers decides. "
+        f"Set {key} to {value} so that each counts alike"
+    ]
+
+
+def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, model: Model) -> list[str]:
     """What the user must know about the result, in sentences."""
+    design = model.design
     of_kernels = isinstance(found, KernelDecomposition)
     notes = caveats_of_kernels(found.certificate) if of_kernels else caveats(found.certificate)
     counts = found.counts
@@ -158,6 +174,7 @@ def notes_of(groups: Groups, run_plan: RunPlan, found: Decomposition, design: De
             f"{', '.join(term.name for term in design.terms)} regressed out: {q} parameters, the mean included, were fitted to "
             f"{n:,} samples; variances are still divided by n - ddof (model.ddof: {q} takes them all off)"
         )
+    notes.extend(unscaled(groups, model))
     notes.extend(f"coordinate left out: {reason}" for reason in run_plan.left_out)
     notes.extend(dict.fromkeys(note for group in groups for note in group.source.notes))
     if counts["absent_chunks"]:

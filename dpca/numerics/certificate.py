@@ -180,7 +180,7 @@ def certify(
         block_krylov : of this solver alone:
             passes, max_passes : reads of the data that multiplied, and the most that were allowed
             block : columns of a block
-            tolerance : largest bound of a reliable component
+            tolerance : largest bound of a component that has converged
             chance : the chance that a bound fails, since the first block is random (`dpca.numerics.block_krylov.most`). Errors of
                 products are in the bounds as the sketch estimates them, with its factor of safety
             converged : whether every component that is not zero has met the tolerance
@@ -191,7 +191,8 @@ def certify(
                 to be 0, as far as products can tell); the largest relative error of lambda, certain but for `chance`; |K u - lambda u| / lambda, within which an eigenvalue lies for certain; whether these certain ranges of
                 neighbours do not touch; whether errors of products keep it from the tolerance; whether it is hardly larger than what is around it, so that a dozen passes more would not do;
                 how many more would, foreseen (null: more than a hundred); the bound foreseen after as many passes again
-            index, singular_value
+            index : position along `component`, from 0
+            singular_value
             digits : correct decimal digits of the singular value, from its residual against the data on random
                 vectors (`dpca.numerics.sketch`); after a second pass in double precision, from its Ritz value's residual
             residual_small : residual in the small matrix, relative to the largest (|K v - lambda v| / lambda_1)
@@ -345,7 +346,7 @@ def _verdict(certificate: dict[str, Any]) -> str:
         words.append("proved that no larger eigenvalue was missed")
     if iterated is not None:
         words[0] = (
-            f"{good} of {total} components known to {iterated['tolerance']:g} after {iterated['passes']} passes "
+            f"{sum(c['met'] for c in components)} of {total} components converged to {iterated['tolerance']:g}, {good} reliable, after {iterated['passes']} passes "
             f"({certificate['solver']}, {certificate['precision']}{refined})"
         )
     return ", ".join(words)
@@ -423,7 +424,7 @@ def caveats_of_iteration(certificate: dict[str, Any]) -> list[str]:
     if components and len(zero) == len(components):
         return ["the samples do not differ from their mean: there are no components to find, and all are zero"]
     sentences, tolerance = [], f"{found['tolerance']:g}"
-    unmet = [c for c in components if c["singular_value"] > 0 and not c["reliable"]]
+    unmet = [c for c in components if c["singular_value"] > 0 and not c["met"]]
     wrong = [
         c
         for c in unmet
@@ -492,7 +493,7 @@ def caveats_of_rotation(turned: dict[str, Any] | None) -> list[str]:
             f"{turned['kind']} is of {k} of the {asked} components that were asked for: there are no more that are not zero"
         )
     if weak:
-        listed = ", ".join(map(str, weak))
+        listed = ", ".join(str(index + 1) for index in weak)
         sentences.append(
             f"{turned['kind']} mixes {'components' if len(weak) > 1 else 'component'} {listed}, which {'are' if len(weak) > 1 else 'is'} "
             f"not reliable, into all rotated components: rotate {weak[0]} or fewer (n_components of the rotation)"
@@ -508,7 +509,7 @@ def caveats_of_rotation(turned: dict[str, Any] | None) -> list[str]:
 
 
 def _named(indices: list[int], one: str = "", many: str = "") -> str:
-    """Components in words, with a verb."""
+    """Components in words, with a verb; they are counted from 1, as their coordinate is."""
     if len(indices) == 1:
-        return f"component {indices[0]} {one}".rstrip()
-    return f"components {indices[0]} to {indices[-1]} {many}".rstrip()
+        return f"component {indices[0] + 1} {one}".rstrip()
+    return f"components {indices[0] + 1} to {indices[-1] + 1} {many}".rstrip()

@@ -53,8 +53,6 @@ class Spectrum:
     """Square roots of the weights of samples, (m,), where these are kept and weighted: the matrix is D^(1/2) K D^(1/2)."""
     complete: bool = True
     """Whether `eigenvalues` has all of them; if not, that none larger was missed is proved, or its chance is known."""
-    enough: float = RELIABLE
-    """Largest relative error of a singular value that counts as reliable."""
     off: F64 | None = None
     """How far each eigenvalue may be from a true one, (n_components,); None before it is known."""
     rest_off: float = np.inf
@@ -171,8 +169,8 @@ class Spectrum:
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
-        """Mask of the singular values that are known well enough: with two digits or more, unless more were asked for, (n_components,)."""
-        return (self.singular_values > 0) & (self.errors <= self.enough)
+        """Mask of the singular values that have two digits or more, (n_components,)."""
+        return (self.singular_values > 0) & (self.errors <= RELIABLE)
 
     @property
     def digits(self) -> F64:

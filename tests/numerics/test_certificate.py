@@ -61,7 +61,7 @@ def test_a_wrong_component_shows_in_the_measurements():
     partial.projection[:, 2] *= 1.1
     certificate = certified(x, spectrum, as_measured(partial, spectrum))
     assert [c["reliable"] for c in certificate["components"]] == [True, True, False, True, True]
-    assert "component 2 is not what the data give in a second pass" in caveats(certificate)[0]
+    assert "component 3 is not what the data give in a second pass" in caveats(certificate)[0]
 
 
 def test_without_components_it_holds_what_the_n_side_tells():
@@ -75,9 +75,9 @@ def test_zero_and_weak_components_are_told_apart():
     x = np.linalg.qr(normal(3, 3, seed=1))[0] * [1.0, 1e-3, 0.0] @ np.linalg.qr(normal(40, 3))[0].T
     spectrum = spectrum_of(x, 3, center=False, dtype=np.float32)
     weak, zero = caveats(certified(x, spectrum, None, np.float32))
-    assert "component 1 has a singular value that gram_eigh in single precision knows to less than two digits" in weak
+    assert "component 2 has a singular value that gram_eigh in single precision knows to less than two digits" in weak
     assert "precision: double" in weak
-    assert "component 2 can't be told from rounding (numerical rank 2)" in zero
+    assert "component 3 can't be told from rounding (numerical rank 2)" in zero
     assert "to see whether they really are, set model.precision: double" in zero
 
 
