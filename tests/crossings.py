@@ -412,7 +412,17 @@ def ok(*arguments: Any) -> str:
 
 
 def arrays(path: str) -> dict[str, Any]:
-    return {name: array[...] for name, array in zarr.open_group(path, mode="r").arrays()}
+    """The arrays of a result, each of which says what it is, but for coordinates that are the user's own; components count from 1."""
+    group = zarr.open_group(path, mode="r")
+    for name, array in group.arrays():
+        dims = array.metadata.dimension_names or ()
+        own = dims == (name,) or name in group.attrs.get("coordinates", "").split()
+        assert own or array.attrs.get("long_name"), f"{name} has no long_name"
+        if name == "component":
+            assert array[...].tolist() == [*range(1, array.shape[0] + 1)]
+        elif "component" in dims:
+            assert "component" in group, f"the components of {name} have no numbers"
+    return {name: array[...] for name, array in group.arrays()}
 
 
 # Columns: what a user does.

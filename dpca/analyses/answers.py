@@ -28,6 +28,8 @@ ALPHA, H2 = "alpha", "h2"
 DRAW, LIMIT = "draw", "limit"
 NEARLY_ALL = 10.0
 """From this amplification on, what operators remove is the reason where digits are lacking."""
+OF_THE_UNIT = frozenset({"pca", "extended", "hilbert"})
+"""Kinds of analyses whose scores have the unit of the samples."""
 TAKEN = frozenset({COMPONENT, LAG, FREQUENCY, BLOCK, ALPHA, H2, DRAW, LIMIT})
 
 
@@ -125,6 +127,11 @@ class Answer:
     maps: Maps | None
     """None where it has no components in the space of the features."""
     certificate: dict[str, Any]
+
+    def unit(self, of_samples: str | None) -> str | None:
+        """The unit of its scores, given that of the samples; None where it is another, or not known."""
+        same = self.kind in OF_THE_UNIT and (self.maps is None or self.maps.weighting is None)
+        return of_samples if same else None
 
     @property
     def its_maps(self) -> Maps:

@@ -31,6 +31,7 @@ from dpca.sources.groups import NAME, FeatureGroup, Groups
 from dpca.store.arrays import Dims
 from dpca.store.fitted import Fitted
 from dpca.store.gram import SHARED, keeps_gram, no_matrix, read_gram, read_group, read_shared, rung_of
+from dpca.store.meanings import common_unit
 from dpca.store.results import Result
 
 Time = Literal["auto", "index"]
@@ -297,6 +298,11 @@ class Kept:
         regressors = tuple(part.result.regressors for part in self.parts)
         units = tuple(part.unit for part in self.parts)
         return Backprojection(data, fitted, self.rules, answers, dims, regressors, units, dtype, stored)
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of centred, scaled and weighted data; None where results have several, or do not know it."""
+        return common_unit(result.unit_of_scores or "" for result in self.results)
 
     @property
     def n_regressors(self) -> int:

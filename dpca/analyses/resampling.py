@@ -292,7 +292,8 @@ def _named(numbers: Sequence[int]) -> str:
 
 
 def _components(numbers: Iterable[int]) -> str:
-    listed = [str(number) for number in numbers]
+    """Components in words, from 1 on, given their positions."""
+    listed = [str(number + 1) for number in numbers]
     return f"component{'s' if len(listed) > 1 else ''} {', '.join(listed)}"
 
 

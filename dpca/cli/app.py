@@ -454,6 +454,12 @@ def report(
 )
 @click.option("--labels-array", metavar="PATH", help="Which array inside.")
 @click.option("--labels-column", metavar="NAME", help="Which column of a table, .csv or .tsv.")
+@click.option(
+    "--as-covariance",
+    is_flag=True,
+    help="Of netcdf: also maps in the unit of the data, for one standard deviation of each score.",
+)
+@click.option("--as-correlation", is_flag=True, help="Of netcdf: also the correlation of each feature with each score.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @debug_option
 def export(
@@ -463,6 +469,8 @@ def export(
     labels: str | None,
     labels_array: str | None,
     labels_column: str | None,
+    as_covariance: bool,
+    as_correlation: bool,
     overwrite: bool,
 ) -> None:
     """A result, or what transform or reconstruct wrote, in a format that other programs open.
@@ -482,7 +490,8 @@ def export(
         raise click.UsageError(f"--labels is for csv and anndata, but --to is {to}: leave it out")
     opened = applied_at(result) or open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
-    for path in write(opened, to, out, values, overwrite):
+    maps = {"as_covariance": as_covariance, "as_correlation": as_correlation}
+    for path in write(opened, to, out, values, overwrite, **maps):
         click.echo(path)
 
 

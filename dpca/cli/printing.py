@@ -193,24 +193,26 @@ def _print_components(result: Result, certificate: dict[str, Any]) -> None:
     click.echo(f"component  singular value  explained variance   ratio  cumulative{own}{head}")
     for index, component in enumerate(certificate["components"][:SHOWN_COMPONENTS]):
         click.echo(
-            f"{index:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
+            f"{index + 1:9d}  {sigma[index]:14.7g}  {variance[index]:18.7g}  {ratio[index]:6.4f}  "
             f"{ratio[: index + 1].sum():10.4f}"
             + ("" if eigenvalues is None else f"  {eigenvalues[index]:{len(called)}.6g}")
             + "".join(f"  {shares[group, index]:{width}.4f}" for group, width in enumerate(widths))
-            + ("" if component["reliable"] else f"  not reliable{_why(component)}")
+            + ("" if component["reliable"] else "  not reliable")
+            + _known(component)
         )
     if len(sigma) > SHOWN_COMPONENTS:
         click.echo(f"(and {len(sigma) - SHOWN_COMPONENTS} more)")
 
 
-def _why(component: dict[str, Any]) -> str:
-    """How far a component of block Krylov is known, and whether it is in the bulk; nothing for other solvers'."""
+def _known(component: dict[str, Any]) -> str:
+    """How far a component of block Krylov that has not converged is known; nothing for others."""
     from dpca.numerics.certificate import LEAST_KNOWN
 
-    if "bulk" not in component or component["singular_value"] == 0:
+    if component.get("met", True) or component["singular_value"] == 0:
         return ""
     bound = component["bound"]
-    known = f": known to {bound:.1g}" if bound is not None and bound < LEAST_KNOWN else ": only a lower bound"
+    known = f"known to {bound:.1g}" if bound is not None and bound < LEAST_KNOWN else "only a lower bound"
+    known = f"  not converged: {known}"
     return f"{known}, in the bulk" if component["bulk"] else known
 
 

@@ -150,6 +150,7 @@ def transform(
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
         outputs = Outputs(SyncedStore(aside.arrays))
         uris = [without_secrets(where.uri) for where in wheres]
+        outputs.unit = fit.unit_of_scores
         outputs.create({"result": str(result), "input": uris if len(uris) > 1 else uris[0]})
         missing = Absent(groups[0].n_samples)
         written = _WrittenScores(outputs, fit.whitening_of(kernel_case), to_rotated=fit.to_rotated, missing=missing)

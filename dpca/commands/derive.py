@@ -295,7 +295,8 @@ class _Work:
         outputs = Outputs(SyncedStore(self._aside.arrays / ARRAYS))
         if plans:
             outputs = guarded(outputs, plans[0], self.stages.runner)
-        outputs.create({"from": ", ".join(path for _, path in self.config.paths)})
+        names = " ".join(analysis.name for analysis in self.config.analyses)
+        outputs.create({"from": ", ".join(path for _, path in self.config.paths), "analyses": names})
         return outputs
 
     def _plan(self, answers: Mapping[str, Answer]) -> RunPlan:
@@ -373,6 +374,7 @@ def _write(outputs: Outputs, kept: Kept, answers: Mapping[str, Answer]) -> None:
     """Write what analyses found, each to a group of its name, with its coordinates; maps are there already."""
     with outputs.together():
         for name, answer in answers.items():
+            outputs.unit = answer.unit(kept.unit)
             outputs.create_group(name, {"kind": answer.kind, "samples": answer.certificate["samples"]})
             for array, found in answer.arrays.items():
                 outputs.write(f"{name}/{array}", found.values, found.dims, found.attributes)

@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.commands.export_genotypes import grm_files, plink_files
-from dpca.errors import DpcaError, InputError, OutputExistsError, OverBudgetError, writing
+from dpca.errors import ConfigError, DpcaError, InputError, OutputExistsError, OverBudgetError, writing
 from dpca.methods.recorded import input_of
 from dpca.slabs import split
 from dpca.sources.calendars import datetimes
@@ -30,6 +30,7 @@ from dpca.sources.selection import Selection
 from dpca.store.applied import AppliedResult
 from dpca.store.arrays import SPECTRAL
 from dpca.store.directory import check_replaces_no_part
+from dpca.store.meanings import ONE
 from dpca.store.names import names_along
 from dpca.store.results import Result
 from dpca.store.stored import Stored
@@ -49,7 +50,14 @@ Exported = Result | AppliedResult
 
 
 def export(
-    result: Exported, to: Format, out: Path | None = None, labels: NDArray[Any] | None = None, overwrite: bool = False
+    result: Exported,
+    to: Format,
+    out: Path | None = None,
+    labels: NDArray[Any] | None = None,
+    overwrite: bool = False,
+    *,
+    as_covariance: bool = False,
+    as_correlation: bool = False,
 ) -> list[Path]:
     """Write a result, or what dpca transform or reconstruct made of one, in another format.
 
@@ -64,6 +72,7 @@ def export(
         and .eigenval, grm the genetic relationship matrix of GCTA (`dpca.commands.export_genotypes`)
     out : the file; for csv, plink and grm the beginning of all names, without .csv; beside the result if None
     labels : (n_samples,), for the table of csv and the observations of anndata; those in the result if None
+    as_covariance, as_correlation : netcdf has maps in the unit of the data, or correlations, too (`dpca.store.labelled.with_maps`)
 
     Returns
     -------
@@ -81,7 +90,9 @@ def export(
     labels = result.labels if labels is None else labels
     stem = result.place.name if isinstance(result, Result) else result.place.name.removesuffix(".zarr")
     place = result.place.with_name(stem + SUFFIXES.get(to, "")) if out is None else out
-    written = _files(result, to, place, labels)
+    maps = {"as_covariance": as_covariance, "as_correlation": as_correlation}
+    _check_maps(result, to, [name for name, asked in maps.items() if asked])
+    written = _files(result, to, place, labels, maps)
     files = [file for file, _ in written]
     for file in files:
         if file.is_dir():
@@ -107,7 +118,7 @@ def export(
 
 
 def _files(
-    result: Exported, to: Format, place: Path, labels: NDArray[Any] | None
+    result: Exported, to: Format, place: Path, labels: NDArray[Any] | None, maps: Mapping[str, bool]
 ) -> list[tuple[Path, Callable[[Path], None]]]:
     """The files of a format, each with what writes it."""
     if isinstance(result, AppliedResult):
@@ -124,7 +135,28 @@ def _files(
         return [
             (place.with_name(f"{place.name}-{name}.csv"), partial(_write_table, rows)) for name, rows in tables.items()
         ]
+    if to == "netcdf":
+        return [(place, partial(_netcdf, result, maps=maps))]
     return [(place, lambda aside: _WRITERS[to](result, aside, labels))]
+
+
+def _check_maps(result: Exported, to: Format, asked: Sequence[str]) -> None:
+    """Refuse maps in the unit of the data where a format, or what is exported, has no place for them."""
+    if not asked:
+        return
+    named = " and ".join(asked)
+    if to != "netcdf":
+        raise ConfigError(
+            f"maps {named} are for netcdf, but {to} was asked for", "Leave them out, or export as netcdf."
+        )
+    if (
+        not isinstance(result, Result)
+        or result.kind != "pca"
+        or not all(one.named("components") in result.arrays for one in result.each)
+    ):
+        raise InputError(
+            f"{result.name}: has no components, of which {named} are made", "Name a result of PCA with components."
+        )
 
 
 def _check_applied(result: AppliedResult, to: Format) -> None:
@@ -164,13 +196,16 @@ def _exists(file: Path) -> OutputExistsError:
     return OutputExistsError(f"{file}: exists", "Name another with --out, or replace a file with --overwrite.")
 
 
-def _netcdf(result: Exported, path: Path, _: Any) -> None:
+def _netcdf(result: Exported, path: Path, maps: Mapping[str, bool]) -> None:
     import h5netcdf  # noqa: F401  what xarray writes with
 
-    from dpca.store.labelled import dataset_of
+    from dpca.store.labelled import dataset_of, with_maps
 
     # With numbers, units and calendar as they are in the result: whoever opens the file decodes them.
-    dataset_of(result, decode_times=False).to_netcdf(path, engine="h5netcdf")
+    dataset = dataset_of(result, decode_times=False)
+    if isinstance(result, Result):
+        dataset = with_maps(dataset, result, **maps)
+    dataset.to_netcdf(path, engine="h5netcdf")
 
 
 def _hdf5(result: Exported, path: Path, _: Any) -> None:
@@ -208,7 +243,7 @@ def _npz(result: Exported, path: Path, _: Any) -> None:
                 for _region, block in _blocks(array):
                     member.write(np.ascontiguousarray(block).tobytes())
             for said in ("units", "calendar"):
-                if isinstance(text := array.attributes.get(said), str):
+                if isinstance(text := array.attributes.get(said), str) and text != ONE:
                     put(f"{name}.{said}", text)
 
 
@@ -300,7 +335,6 @@ def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
 
 
 _WRITERS: dict[str, Callable[[Exported, Path, NDArray[Any] | None], None]] = {
-    "netcdf": _netcdf,
     "hdf5": _hdf5,
     "npz": _npz,
     "anndata": _anndata,
@@ -324,7 +358,7 @@ def _scores(result: Exported, labels: NDArray[Any] | None) -> Iterator[list[Any]
     yield [
         _sample_dim(result),
         *(["label"] if labels is not None else []),
-        *(f"score_{i}" for i in range(scores.shape[1])),
+        *(f"score_{i}" for i in range(1, scores.shape[1] + 1)),
     ]
     for number, (name, row) in enumerate(zip(_names(result), scores.tolist(), strict=True)):
         yield [_cell(name), *([_cell(str(labels[number]))] if labels is not None else []), *map(repr, row)]
@@ -334,7 +368,7 @@ def _spectrum(result: Result) -> Iterator[list[Any]]:
     columns = {name: np.asarray(result.arrays[name][...], np.float64) for name in SPECTRAL if name in result.arrays}
     columns = {name: values for name, values in columns.items() if values.ndim == 1}
     yield ["component", *columns]
-    for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True)):
+    for number, row in enumerate(zip(*(values.tolist() for values in columns.values()), strict=True), 1):
         yield [number, *map(repr, row)]
 
 

@@ -24,6 +24,7 @@ from dpca.planning.runplan import Array
 from dpca.sources import is_data_array
 from dpca.sources.groups import parts_of
 from dpca.store.arrays import of_group
+from dpca.store.meanings import described
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,11 @@ class Analysis(Draws):
         attributes = {"from": self._opened.kept.name, "samples": "; ".join(certificate["samples"]), **told}
         if certificate["caveat"]:
             attributes["caveat"] = certificate["caveat"]
-        variables = {name: (array.dims, array.values, array.attributes) for name, array in answer.arrays.items()}
+        unit = answer.unit(self._opened.kept.unit)
+        variables = {
+            name: (array.dims, array.values, described(name, array.attributes, unit))
+            for name, array in answer.arrays.items()
+        }
         return labelled("to_xarray").dataset_from(variables, _coordinates(answer.coordinates), attributes)
 
     def __getattr__(self, name: str) -> Any:

@@ -321,7 +321,7 @@ class KernelPCA(Streaming):
             with watched_memory() as peak:
                 found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, Progress()), **how)
             seconds = time.perf_counter() - began
-            result = self._recorded(groups, run_plan, found, executor, seconds, peak)
+            result = self._recorded(groups, run_plan, found, executor, seconds, peak, model)
         kernel = KernelFit.of(result, None)
         if callable(self.kernel):
             kernel = replace(kernel, kernel=found.cases[0].kernel)
@@ -494,7 +494,10 @@ class KernelPCA(Streaming):
     @property
     def _features(self) -> Fitted:
         """Means and scales."""
-        return Fitted(self.mean_, self.scale_, self.weights_, None) if self._in_memory else self._result.fitted
+        if not self._in_memory:
+            return self._result.fitted
+        mean, scale, weights = (self._unlabelled(name)[""] for name in ("mean", "scale", "weights"))
+        return Fitted(mean, scale, weights, None)
 
     def _preimages(self, scores: NDArray[np.float64]) -> Any:
         training = self._training

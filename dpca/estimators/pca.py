@@ -20,7 +20,7 @@ from dpca.config.rotation import Rotation
 from dpca.config.schema import N_FOLDS, BlockKrylov, RegressOut
 from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
-from dpca.estimators.base import CHOICES, Streaming, by_group, in_python, say_of_new_samples
+from dpca.estimators.base import CHOICES, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
 from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
@@ -28,6 +28,7 @@ from dpca.methods.applying import Measured
 from dpca.methods.decomposition import Decomposition, decompose
 from dpca.methods.features import check_coordinates, check_features
 from dpca.methods.projectors import Absent, ByComponents
+from dpca.methods.record import unscaled
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
 from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
@@ -132,7 +133,8 @@ class PCA(Streaming):
     Attributes
     ----------
     components_ : (n_components, features...)
-        Orthonormal; those beyond the rank of the data, which have no variance, are zeros. float32 where products ran in single precision. NumPy for NumPy input, else Dask.
+        Orthonormal; those beyond the rank of the data, which have no variance, are zeros. float32 where products ran in single precision. NumPy for
+        NumPy input, else Dask; these in a DataArray for a DataArray.
     mean_ : (features...), float64
     rotated_components_ : (rotated components, features...), of length 1; None without rotation,
         or where all components are zero, and the others are not there
@@ -349,7 +351,7 @@ class PCA(Streaming):
         """W'W of the stored components, (n_components, n_components): the identity but for their rounding."""
         k = self.n_components_
         overlap = np.zeros((k, k))
-        for one in by_group(self.components_).values():
+        for one in self._unlabelled("components").values():
             flat = one.reshape(k, -1)
             for start in range(0, flat.shape[1], OVERLAPPING):
                 part = np.nan_to_num(np.asarray(flat[:, start : start + OVERLAPPING], np.float64))
@@ -367,7 +369,8 @@ class PCA(Streaming):
                 "Use score_samples, or explained_variance_ and components_: they say the same.",
             )
         parts = [
-            np.asarray(one, np.float64).reshape(self.n_components_, -1) for one in by_group(self.components_).values()
+            np.asarray(one, np.float64).reshape(self.n_components_, -1)
+            for one in self._unlabelled("components").values()
         ]
         components = np.nan_to_num(np.hstack(parts))
         covariance: NDArray[np.float64] = (components.T * weights) @ components
@@ -442,7 +445,7 @@ class PCA(Streaming):
     def _arrays_of(self, one: Result) -> tuple[Any, Any, Any, Any]:
         """Mean, scale, weights and components of a group of features, which the user may have changed."""
         mean, scale, weights, components = (
-            by_group(getattr(self, f"{name}_"))[one.group] for name in ("mean", "scale", "weights", "components")
+            self._unlabelled(name)[one.group] for name in ("mean", "scale", "weights", "components")
         )
         return mean, scale, weights, components
 
@@ -493,6 +496,37 @@ class PCA(Streaming):
         axes = [*range(1, samples.ndim)]
         axes.insert(one.samples_axis, 0)
         return samples.transpose(axes)
+
+    def to_xarray(self, *, as_covariance: bool = False, as_correlation: bool = False) -> Any:
+        """The fit as an xarray.Dataset (extra `export`): the arrays of a result, along the dimensions of X.
+
+        `components` are of length 1, and multiplied by `weights`, as eofs' `eofs(eofscaling=0)` are. For a map to look at:
+
+        Parameters
+        ----------
+        as_covariance : add `as_covariance`, components sqrt(explained_variance) scale / weights: in the unit of X, for one standard deviation of
+            each score. NaN where a feature has no weight
+        as_correlation : add `as_correlation`, the correlation of each feature with each score; of a fit with scale="std" and without missing
+            values, which has the standard deviations of the features
+
+        Returns
+        -------
+        Dataset of scores (whitened if `whiten`), components, mean, scale, singular_values, explained_variance, explained_variance_ratio,
+        eigenvalues and others, each with long_name, and with units where these are known. `component` counts from 1. Of a DataArray it has all
+        coordinates along samples alone or features alone, and mean has the attributes of X. A result that was loaded has the coordinates that
+        it kept, and its dates are decoded. NumPy arrays; of a result on disk, arrays of more than 1 MiB are Dask arrays
+
+        Raises
+        ------
+        NotFittedError, InputError
+            When there is no fit, or xarray is not installed.
+        ConfigError
+            When the fit does not have the standard deviation of each feature, for `as_correlation`.
+        """
+        dataset = super().to_xarray()
+        from dpca.store.labelled import with_maps
+
+        return with_maps(dataset, self._result, as_covariance, as_correlation)
 
     def _rules(self) -> Rules:
         return self._rules_about(self.center)
@@ -549,9 +583,9 @@ class PCA(Streaming):
                 runner = Runner(executor, Progress())
                 found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=keeps)
             seconds = time.perf_counter() - began
-            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model.design)
+            recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model)
             self._adopt(recorded, in_memory)
-        for sentence in caveats_of_rotation(found.certificate.get("rotation")):
+        for sentence in (*caveats_of_rotation(found.certificate.get("rotation")), *unscaled(groups, model)):
             warnings.warn(sentence, UserWarning, stacklevel=4)
         if (unmet := not_converged(found.certificate)) is not None:
             warnings.warn(unmet, ConvergenceWarning, stacklevel=4)

@@ -58,6 +58,8 @@ from dpca.store.arrays import (
     create_outputs,
     of_group,
     stage_of,
+    unit_of,
+    units_of,
     write_genotypes,
     write_scores,
     write_spectrum,
@@ -135,7 +137,8 @@ def decompose(
     plan = run_plan.plan
     outputs = guarded(outputs, run_plan, runner)
     attributes = {"n_samples": plan.n_samples, "ddof": model.rules.ddof}
-    dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
+    outputs.unit = unit_of(groups, model.rules, model.block_scaling)
+    dims = create_outputs(outputs, run_plan.plans, groups, attributes, model.rules, model.design)
     if len(groups) == 1:
         write_genotypes(outputs, groups[0].source, dims[0], of_variants=components)
     stages = Stages(runner)
@@ -292,8 +295,9 @@ class _Completion:
     def _write_standard(self, solved: Solved) -> None:
         """Write means and divisors of kept features."""
         standard, shape = solved.summary.standard, self.run_plan.plan.feature_shape
+        units = units_of(self.data.groups[0].layout, self.model.rules)
         for name, values in (("mean", standard.mean), ("scale", standard.divisor), ("weights", standard.weights)):
-            self.outputs.write(name, values.reshape(shape), self._dims.features)
+            self.outputs.write(name, values.reshape(shape), self._dims.features, units.get(name))
 
     def _write_components(self, solved: Solved) -> None:
         """Write components of kept features: 0 beyond the rank, NaN for a feature that is left out."""

@@ -106,7 +106,7 @@ def decompose_kernels(
         attributes["coordinates"] = "kernel gamma degree coef0"
     copied_absent, dims, source = 0, dims_of(groups)[0][0], groups[0].source
     if kept is None and not kernels.precomputed:
-        create_outputs(outputs, run_plan.plans, groups, attributes, model.design)
+        create_outputs(outputs, run_plan.plans, groups, attributes, model.rules, model.design)
         write_genotypes(outputs, source, dims, of_variants=True)
     else:
         outputs.create(attributes)

@@ -23,6 +23,7 @@ from dpca.sources.base import Layout
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
 from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
 from dpca.store.gram import shapes
+from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
 
@@ -358,6 +359,7 @@ def _arrays(
         arrays.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
     arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
     arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
+    arrays.append((COMPONENT, [k], "int64", 1))
     if keep_gram and samples and run.reads:
         n_groups = len(names_of_sums(groups))
         kept = shapes(
@@ -369,6 +371,8 @@ def _arrays(
             model.rules.missing == "pairwise",
         )
         arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
+    if model.rotation is not None:
+        arrays.append((ROTATED_COMPONENT, [model.rotation.n_components or k], "int64", 1))
     if not run.reads:
         return _listed(arrays)
     if (n_groups := len(names_of_sums(groups))) > 1:

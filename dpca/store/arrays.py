@@ -11,11 +11,13 @@ import numpy as np
 
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError
+from dpca.numerics.panels import BlockScaling, Rules
 from dpca.numerics.spectrum import SIGN_RULE, Spectrum
 from dpca.slabs import Plan
-from dpca.sources.base import Reader, Source
+from dpca.sources.base import Layout, Reader, Source
 from dpca.sources.coordinate import Coordinate, Parts, difference
 from dpca.sources.groups import Groups, names_of_sums
+from dpca.store.meanings import ONE, common_unit
 from dpca.store.outputs import REGRESSOR, Outputs
 from dpca.store.stored import RESERVED_DIMS
 
@@ -187,11 +189,26 @@ def _check_distinct(dims: Sequence[Dims]) -> None:
         )
 
 
+def unit_of(groups: Groups, rules: Rules, block_scaling: BlockScaling) -> str | None:
+    """The unit of centred, scaled and weighted data: theirs, or 1 where they were divided by it; None where it is not known."""
+    if rules.scale == "pareto":
+        return None
+    if rules.scale != "none" or (len(groups) > 1 and block_scaling != "none"):
+        return ONE
+    return common_unit(group.layout.units for group in groups)
+
+
+def units_of(layout: Layout, rules: Rules) -> dict[str, dict[str, str]]:
+    """The attributes of `mean` and `scale` that say their units."""
+    return {"mean": layout.of_units, "scale": layout.of_units if rules.scale in ("std", "range") else {}}
+
+
 def create_outputs(
     outputs: Outputs,
     plans: Sequence[Plan],
     groups: Groups,
     attributes: Mapping[str, Any],
+    rules: Rules,
     design: Design | None = None,
 ) -> tuple[Dims, ...]:
     """Create the arrays that the first pass fills, with coordinates; return the names of the axes, for each group.
@@ -204,7 +221,7 @@ def create_outputs(
         if plan.keeps == "samples":
             # Chunks that are never written read as 1: without scaling or weights these arrays take no space.
             for name, fill in (("mean", 0.0), ("scale", 1.0), ("weights", 1.0)):
-                about = group.layout.of_units if name == "mean" else {}
+                about = units_of(group.layout, rules).get(name, {})
                 outputs.create_tiled(
                     of_group(name, group.name), plan, dims.features, np.float64, fill=fill, attributes=about
                 )

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray.conventions import decode_cf_variable
 
-from dpca.errors import InputError
+from dpca.errors import ConfigError, InputError
 from dpca.store.applied import AppliedResult
 from dpca.store.arrays import Dims, of_group
+from dpca.store.meanings import described
 from dpca.store.results import Result
 from dpca.store.stored import Stored
 
-COMPONENT = "component"
+COMPONENT, ROTATED_COMPONENT = "component", "rotated_component"
+AS_COVARIANCE, AS_CORRELATION = "as_covariance", "as_correlation"
+_Labelled = TypeVar("_Labelled", xr.DataArray, xr.Dataset)
 HELD_BYTES = 2**20
 """Larger arrays of a result on disk are opened as Dask arrays."""
 
@@ -63,7 +66,21 @@ class Labels:
         coordinates = _renamed(self.coordinates.drop_dims(others, errors="ignore"), {here: there})
         dims = (there, COMPONENT)[: values.ndim]
         coords = coordinates.drop_vars(COMPONENT, errors="ignore").coords
-        return xr.DataArray(values, dims=dims, coords=coords, name=name)
+        return _numbered(xr.DataArray(values, dims=dims, coords=coords, name=name))
+
+    def of_features(self, values: Any, dims: Sequence[str], name: str, attributes: Mapping[str, Any]) -> xr.DataArray:
+        """An array of the fit with feature axes, with their names and coordinates in the DataArray, and the attributes of the result.
+
+        Parameters
+        ----------
+        dims : names of its axes before those of the features
+        """
+        here = self.dims[self.samples_axis]
+        coords = self.coordinates.drop_dims([here], errors="ignore").drop_vars([*dims], errors="ignore").coords
+        features = [f"feature_{dim}" if dim in dims else dim for dim in self.dims if dim != here]
+        return _numbered(
+            xr.DataArray(values, dims=[*dims, *features], coords=coords, name=name, attrs=_plain(attributes))
+        )
 
     def restored(self, values: Any, scores: xr.DataArray) -> xr.DataArray:
         """Samples that were restored from scores, in the layout of the fit, with the coordinates of the scores."""
@@ -120,7 +137,43 @@ def dataset_of(
         content = given[name] if name in given else array[...] if held else array.lazy()
         variables[name] = (array.dims, content, _plain(array.attributes))
     dataset = xr.decode_cf(xr.Dataset(variables, attrs=_plain(result.arrays.attributes)), decode_times=False)
+    dataset = _numbered(dataset)  # results of earlier versions have no numbers of components
     return _dated(dataset) if decode_times else dataset
+
+
+def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_correlation: bool) -> xr.Dataset:
+    """The Dataset of a fit with its components as maps in the unit of the data, or as correlations, beside the others.
+
+    Parameters
+    ----------
+    as_covariance : add as_covariance, components sqrt(explained_variance) scale / weights: the data for one standard deviation of each
+        score (eofs.eofsAsCovariance; von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, 13.1.9). NaN where weights are 0
+    as_correlation : add as_correlation, the correlation of each feature with each score: as_covariance / scale, where scale is the standard
+        deviation of the feature. NaN where it does not vary, too
+
+    Raises
+    ------
+    ConfigError
+        When `as_correlation` is asked for, and the fit does not have the standard deviation of each feature.
+    """
+    asked = result.manifest["config"]["preprocess"]["scale"]
+    if as_correlation and (asked != "std" or result.filled_values):
+        why = f"{result.filled_values:,} missing values were replaced" if asked == "std" else f"scale is {asked!r}"
+        raise ConfigError(
+            f"as_correlation needs the standard deviation of each feature, which this fit does not have: {why}",
+            "Fit with scale: std. Or read the data again: as_correlation of a pca in dpca derive, or of dpca.open_gram(pca, data=X).pca(as_correlation=True).",
+        )
+    for one in result.each if as_covariance or as_correlation else ():
+        components, scale, weights = (dataset[one.named(name)] for name in ("components", "scale", "weights"))
+        maps = components * np.sqrt(dataset["explained_variance"]) / (weights.where(weights != 0) * one.factor)
+        found = {AS_COVARIANCE: maps * scale} if as_covariance else {}
+        if as_correlation:
+            found[AS_CORRELATION] = maps.where((components != 0).any(COMPONENT))
+        for name, array in found.items():
+            units = {"units": one.units} if name == AS_COVARIANCE and one.units else {}
+            array = array.transpose(*components.dims).astype(components.dtype)
+            dataset[one.named(name)] = array.assign_attrs(described(name, units, None))
+    return dataset
 
 
 def beside(arrays: Sequence[xr.DataArray], dim: str, names: Sequence[str]) -> xr.DataArray:
@@ -142,7 +195,7 @@ def dataset_from(
         for name, (dims, values, attrs) in {**coordinates, **variables}.items()
     }
     coords = {name: held.pop(name) for name in coordinates}
-    return _dated(xr.Dataset(held, coords, _plain(attributes)))
+    return _dated(_numbered(xr.Dataset(held, coords, _plain(attributes))))
 
 
 def _held(values: Any) -> Any:
@@ -201,6 +254,15 @@ def _dated(dataset: xr.Dataset) -> xr.Dataset:
 def _renamed(dataset: xr.Dataset, names: Mapping[Hashable, Hashable]) -> xr.Dataset:
     """The Dataset with other names of dimensions, and of the coordinates that are called so."""
     return dataset.rename({old: new for old, new in names.items() if old != new and old in dataset.dims})
+
+
+def _numbered(data: _Labelled) -> _Labelled:
+    """The data with the numbers of their components, from 1 on, as a coordinate, where they have none."""
+    for dim in (COMPONENT, ROTATED_COMPONENT):
+        if dim in data.dims and dim not in data.coords:
+            numbers = xr.Variable((dim,), np.arange(1, data.sizes[dim] + 1), described(dim, {}, None))
+            data = data.assign_coords({dim: numbers})
+    return data
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

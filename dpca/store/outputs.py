@@ -31,6 +31,7 @@ from dpca.sources.base import describe
 from dpca.sources.coordinate import Coordinate, Parts
 from dpca.sources.zarr_array import CHUNKS_AT_ONCE
 from dpca.sources.zarr_store import watched
+from dpca.store import meanings
 from dpca.store.stored import COORDINATES, LABELS, Stored, chunks_in, described
 from dpca.system import durable
 
@@ -92,6 +93,11 @@ class Outputs:
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._waiting: dict[str, Whole] | None = None
         """Arrays that are written at the end of `together`; None outside of it."""
+        self.unit: str | None = None
+        """The unit of centred, scaled and weighted data; None where it is not known."""
+        self._unnumbered: dict[str, int] = {}
+        self._numbered: dict[str, int] = {}
+        """The lengths of axes of components, by the name of their coordinate, before and after their numbers are written."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
@@ -136,13 +142,16 @@ class Outputs:
                     dtype=whole.dtype,
                     compressors=CHECKED,
                     dimension_names=whole.dims,
-                    attributes=whole.attributes,
+                    attributes=meanings.described(name, whole.attributes, self.unit),
                 )
                 await array.with_config(WRITTEN_WHEN_EMPTY).setitem(..., whole.values)
 
         async def put_all() -> list[BaseException | None]:
             return await asyncio.gather(*(put(name, whole) for name, whole in arrays.items()), return_exceptions=True)
 
+        for name, whole in arrays.items():
+            self._count(name, whole.values.shape, whole.dims)
+        arrays = {**arrays, **self._numbers()}
         for name in arrays:
             self._arrays.pop(name, None)
         failures = [failure for failure in sync(put_all()) if failure is not None] if arrays else []
@@ -205,6 +214,8 @@ class Outputs:
 
         If it exists, its chunks stay, since they have checksums. Its metadata have none, and are written again.
         """
+        attributes = meanings.described(name, attributes, self.unit)
+        self._count(name, shape, dims)
         with writing(self._called(name)):
             kind = (tuple(shape), tuple(chunks), np.dtype(dtype), fill)
             present = self._kind(name)
@@ -427,7 +438,7 @@ class Outputs:
             dtype=str if coordinate.text else coordinate.values.dtype.newbyteorder("="),
             compressors=CHECKED,
             dimension_names=dims or ((name,) if shape else ()),
-            attributes=dict(coordinate.attributes),
+            attributes=meanings.described(name, coordinate.attributes, None),
         )
         target = target.with_config(WRITTEN_WHEN_EMPTY)
         for piece, values in coordinate.pieces() if shape else [(..., np.asarray(coordinate.values[...]))]:
@@ -495,8 +506,27 @@ class Outputs:
             self.array(aside)[...] = values
         self.rename(aside, name)
 
+    def _count(self, name: str, shape: Sequence[int], dims: Sequence[str]) -> None:
+        """Keep the lengths of the axes of components of an array."""
+        before = name.rpartition("/")
+        for length, dim in zip(shape, dims, strict=False):
+            if dim in (COMPONENT, ROTATED_COMPONENT):
+                self._unnumbered["".join(before[:2]) + dim] = length
+
+    def _numbers(self) -> dict[str, Whole]:
+        """The numbers of components, from 1 on, that are to be written: the coordinates of their axes."""
+        lacking = {name: n for name, n in self._unnumbered.items() if self._numbered.get(name) != n}
+        self._numbered |= lacking
+        self._unnumbered.clear()
+        return {
+            name: Whole(np.arange(1, n + 1), (max(1, n),), np.int64, (name.rpartition("/")[2],), {})
+            for name, n in lacking.items()
+        }
+
     def finish(self) -> None:
-        """Consolidate the metadata, so that xarray opens the group with one read."""
+        """Number the components from 1 on, and consolidate the metadata, so that xarray opens the group with one read."""
+        if self._unnumbered:
+            self._put({})
         with warnings.catch_warnings():
             # The v3 specification does not define consolidated metadata yet, but xarray warns if they are missing.
             warnings.filterwarnings("ignore", message="Consolidated metadata")

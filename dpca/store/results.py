@@ -166,6 +166,11 @@ class Result:
         return str(self.arrays[mean].attributes.get("units", "")) if mean in self.arrays else ""
 
     @property
+    def unit_of_scores(self) -> str | None:
+        """The unit of centred, scaled and weighted data; None where it is not known, and in results of earlier versions."""
+        return self.arrays["singular_values"].attributes.get("units")
+
+    @property
     def n_features(self) -> int:
         """The number of features, in all groups."""
         return sum(math.prod(one.feature_shape) for one in ([self] if self.group else self.each))

@@ -45,6 +45,22 @@ def test_netcdf(result):
             np.testing.assert_array_equal(found[name], values)
 
 
+def test_netcdf_with_maps_in_the_unit_of_the_data(result, capsys):
+    xarray = pytest.importorskip("xarray")
+    assert dpca("export", "r", "--to", "netcdf", "--as-covariance", "--out", "maps.nc") == 0
+    data = zarr.open_array("x.zarr/t")[...]
+    with xarray.open_dataset("maps.nc", engine="h5netcdf") as found:
+        z = found["scores"] / found["scores"].std("day", ddof=1)
+        expected = np.einsum("nk,nij->kij", z, data - data.mean(axis=0)) / (N - 1)
+        np.testing.assert_allclose(found["as_covariance"], expected, atol=1e-6)
+        assert found["as_covariance"].sel(component=1).dims == ("lat", "lon")
+    capsys.readouterr()
+    assert dpca("export", "r", "--to", "npz", "--as-covariance") == 2
+    assert "maps as_covariance are for netcdf, but npz was asked for" in capsys.readouterr().err
+    assert dpca("export", "r", "--to", "netcdf", "--as-correlation", "--out", "c.nc") == 2
+    assert "standard deviation of each feature" in capsys.readouterr().err
+
+
 def test_hdf5(result, monkeypatch):
     monkeypatch.setattr("dpca.commands.export.BLOCK_BYTES", 1000)
     assert dpca("export", "r", "--to", "hdf5", "--out", "mine.h5") == 0
@@ -71,7 +87,7 @@ def test_csv_has_every_digit_and_names_that_need_quotes(result):
     assert dpca("export", "r", "--to", "csv", "--labels", "labels.txt") == 0
     with open("r-scores.csv", encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
-    assert head == ["day", "label", "score_0", "score_1", "score_2"]
+    assert head == ["day", "label", "score_1", "score_2", "score_3"]
     assert [row[:2] for row in rows] == [[f"day {i}, é", "ab"[i % 2]] for i in range(N)]
     np.testing.assert_array_equal([[float(word) for word in row[2:]] for row in rows], result["scores"])
     with open("r-spectrum.csv", encoding="utf-8", newline="") as file:
@@ -285,7 +301,7 @@ def test_scores_of_new_samples_go_where_those_of_a_result_go(scores, capsys):
     assert (cells.obs_names[3], *cells.obs["label"][:2]) == ("day 3, é", "a", "b")
     with open("s-scores.csv", newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
-    assert head == ["day", "label", *(f"score_{i}" for i in range(K))]
+    assert head == ["day", "label", *(f"score_{i}" for i in range(1, K + 1))]
     np.testing.assert_array_equal(np.array([row[2:] for row in rows], "f8"), expected)
     for to in ("plink", "grm"):
         assert dpca("export", "s.zarr", "--to", to) == 2
@@ -300,7 +316,7 @@ def test_scores_without_names_and_of_a_sample_without_values():
     assert dpca("transform", "r", "new.npy", "--out", "sub/scores") == 0
     assert dpca("export", "sub/scores", "--to", "csv") == 0
     head, *_, second = Path("sub/scores-scores.csv").read_text().splitlines()
-    assert head == "day,score_0,score_1,score_2"
+    assert head == "day,score_1,score_2,score_3"
     assert second == "1" + K * ",nan"
     assert dpca("export", "sub/scores", "--to", "netcdf") == 0
 

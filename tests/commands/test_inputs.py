@@ -100,7 +100,7 @@ def test_new_samples_and_samples_from_scores(arrays, capsys):
     found = zarr.open_group("r/result.zarr")
     scores = zarr.open_group("t.zarr")
     np.testing.assert_allclose(scores["scores"][:], found["scores"][:][[3, 1]], rtol=1e-5, atol=1e-5)
-    assert sorted(scores.array_keys()) == ["scores", "time"]
+    assert sorted(scores.array_keys()) == ["component", "scores", "time"]
     for kind in ("netcdf", "hdf5", "npz", "csv", "anndata"):
         assert dpca("export", "t.zarr", "--to", kind) == 0
     assert dpca("reconstruct", "r", "--out", "back.zarr") == 0

@@ -117,8 +117,9 @@ def test_it_is_scikit_learns_pca_for_every_kind_of_input(tmp_path, whiten):
         assert (fitted.n_samples_, fitted.n_features_in_, fitted.n_components_) == (20, 1500, 5)
         lazy = kind != "numpy"
         labelled = kind == "xarray"
-        for array in (fitted.components_, fitted.mean_, restored.data if labelled else restored):
-            assert isinstance(array, da.Array if lazy else np.ndarray)
+        for array in (fitted.components_, fitted.mean_, restored):
+            assert isinstance(array, xr.DataArray) == labelled
+            assert isinstance(array.data if labelled else array, da.Array if lazy else np.ndarray)
         assert isinstance(scores, xr.DataArray if labelled else np.ndarray)
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import dask.array as da
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
-from dpca.errors import InputError
+from dpca.errors import ConfigError, InputError
 from dpca.store.stored import RESERVED_DIMS
 from tests.commands.calls import dpca
 from tests.drawn import examples
@@ -58,8 +59,10 @@ def test_all_components_give_the_field_back(field, model, lazy):
     fitted = clone(model)
     scores = fitted.fit_transform(data.chunk(lat=2) if lazy else data)
     assert scores.dims == ("time", "component")
+    assert scores.component.values.tolist() == [*range(1, 1 + scores.sizes["component"])]
     xr.testing.assert_identical(
-        scores.coords.to_dataset(), field[:, 0, 0].drop_vars(["lat", "lon", "area"]).coords.to_dataset()
+        scores.coords.to_dataset().drop_vars("component"),
+        field[:, 0, 0].drop_vars(["lat", "lon", "area"]).coords.to_dataset(),
     )
     xr.testing.assert_allclose(fitted.transform(data), scores, atol=1e-9)
     restored = fitted.inverse_transform(scores)
@@ -67,6 +70,53 @@ def test_all_components_give_the_field_back(field, model, lazy):
     xr.testing.assert_allclose(restored.load(), data, rtol=1e-10)
     assert (restored.name, restored.attrs, restored.dims) == (data.name, data.attrs, data.dims)
     xr.testing.assert_identical(restored.coords.to_dataset(), data.coords.to_dataset())
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    "how", [{}, {"scale": "std"}, {"weights": "sqrt_cos_lat"}, {"scale": "std", "whiten": True}], ids=str
+)
+def test_maps_in_the_unit_of_the_data_and_as_correlations(field, how, lazy):
+    """Of one standard deviation of the score: regression of the data on it, whatever they were scaled and weighted by."""
+    data = field.transpose("time", "lat", "lon").assign_attrs(units="degC")
+    fitted = PCA(3, **how).fit(data.chunk(lat=2) if lazy else data)
+    scores = fitted.to_xarray().scores.values
+    x, z = data.values - data.values.mean(axis=0), scores / scores.std(axis=0, ddof=1)
+    expected = np.einsum("nk,nij->kij", z, x) / (len(x) - 1)
+    maps = fitted.to_xarray(as_covariance=True, as_correlation=how.get("scale") == "std")
+    np.testing.assert_allclose(maps.as_covariance, expected, atol=1e-10)
+    assert maps.as_covariance.dims == ("component", "lat", "lon")
+    assert maps.as_covariance.attrs == {"long_name": "data for one standard deviation of the score", "units": "degC"}
+    if how.get("scale") == "std":
+        np.testing.assert_allclose(maps.as_correlation, expected / x.std(axis=0, ddof=1), atol=1e-10)
+    else:
+        with pytest.raises(ConfigError, match="standard deviation of each feature"):
+            fitted.to_xarray(as_correlation=True)
+
+
+def test_every_array_says_what_it_is(field, tmp_path):
+    """In memory, in files, and of new samples: long_name and units, which follow from scaling; components count from 1."""
+    data = field.assign_attrs(units="m s-1")
+    for how, unit, square in (
+        ({}, "m s-1", "(m s-1)2"),
+        ({"scale": "std"}, "1", "1"),
+        ({"scale": "pareto"}, None, None),
+    ):
+        fitted = PCA(3, **how).fit(data)
+        fitted.save(tmp_path / f"{square}.r")
+        stored = xr.open_zarr(tmp_path / f"{square}.r" / "result.zarr")
+        for found in (fitted.to_xarray(), stored):
+            assert all("long_name" in array.attrs for array in found.data_vars.values())
+            assert found.component.values.tolist() == [1, 2, 3]
+            assert [found[name].attrs.get("units") for name in ("scores", "explained_variance")] == [unit, square]
+            assert [found[name].attrs["units"] for name in ("mean", "components")] == ["m s-1", "1"]
+        assert fitted.components_.sel(component=1).dims == ("lat", "lon")
+    whitened = PCA(3, whiten=True).fit(data).to_xarray()
+    assert [whitened[name].attrs["units"] for name in ("scores", "singular_values")] == ["1", "m s-1"]
+    days = PCA(3).fit(field.assign_attrs(units="days"))
+    days.save(tmp_path / "days")
+    found = xr.open_zarr(tmp_path / "days" / "result.zarr").scores  # no time spans
+    assert (found.dtype, found.attrs["units"]) == (np.float64, "d")
 
 
 @given(
@@ -106,10 +156,11 @@ def test_numpy_in_numpy_out(field):
     fitted = PCA(3, samples_axis="time").fit(field)
     assert type(fitted.transform(field.values[:2])) is np.ndarray
     assert type(fitted.inverse_transform(np.zeros((2, 3)))) is np.ndarray
-    assert type(fitted.components_) is np.ndarray
-    assert type(PCA(3).fit_transform(field.values)) is np.ndarray
+    of_numpy = PCA(3)
+    assert type(of_numpy.fit_transform(field.values)) is np.ndarray
+    assert type(of_numpy.components_) is np.ndarray
     refitted = PCA(3).fit(field).fit(NOISE[:, 0])
-    assert set(refitted.to_xarray().coords) == set()  # nothing of the first fit stays
+    assert set(refitted.to_xarray().coords) == {"component"}  # nothing of the first fit stays
 
 
 def test_a_fit_of_numpy_labels_what_a_dataarray_lets_it_label(field):
@@ -122,7 +173,8 @@ def test_a_fit_of_numpy_labels_what_a_dataarray_lets_it_label(field):
 def test_the_fit_as_a_dataset(field, tmp_path):
     fitted = PCA(3, samples_axis="time", scale="std").fit(field)
     found = fitted.to_xarray()
-    xr.testing.assert_identical(found.coords.to_dataset().drop_attrs(deep=False), field.coords.to_dataset())
+    coords = found.coords.to_dataset().drop_vars("component").drop_attrs(deep=False)
+    xr.testing.assert_identical(coords, field.coords.to_dataset())
     assert found.components.dims == ("component", "lat", "lon")
     assert found["mean"].attrs == field.attrs
     xr.testing.assert_allclose(found.scores.drop_attrs(), fitted.transform(field).drop_attrs(), atol=1e-9)
@@ -300,6 +352,19 @@ def test_sea_surface_temperature(shared_data):
     scores = fitted.fit_transform(sst)
     found = fitted.to_xarray()
     expected = sst.copy(data=np.broadcast_to(np.load(folder / "eofs.equal.npy")[0], sst.shape)).isel(time=0, drop=True)
-    np.testing.assert_allclose(abs(found.components.sel(component=0)), abs(expected), atol=1e-6)
+    np.testing.assert_allclose(abs(found.components.sel(component=1)), abs(expected), atol=1e-6)
     np.testing.assert_array_equal(found.latitude, sst.latitude)
     xr.testing.assert_allclose(fitted.inverse_transform(scores), sst, rtol=1e-10)
+
+
+def test_arrays_of_different_units_that_are_not_scaled_are_named(field):
+    both = xr.Dataset({"p": 1e4 * field.assign_attrs(units="Pa"), "t": field.assign_attrs(units="K")})
+    with pytest.warns(UserWarning, match=re.escape("p (Pa), t (K) have different units")):
+        fitted = PCA(2).fit(both)
+    assert (fitted.variance_share_[0] > 0.999).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PCA(2, block_scaling="first_eigenvalue").fit(both)
+        PCA(2, scale="std").fit(both)
+        PCA(2).fit(both.assign(p=both.p.assign_attrs(units="K")))
+        PCA(2).fit(both.drop_attrs())

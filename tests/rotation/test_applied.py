@@ -56,7 +56,7 @@ def test_a_rotation_of_components_that_are_not_reliable_warns():
     rng = np.random.default_rng(0)
     u, v = np.linalg.qr(rng.normal(size=(20, 5)))[0], np.linalg.qr(rng.normal(size=(3000, 5)))[0]
     x = (u * [1, 0.5, 0.2, 6e-4, 1e-7]) @ v.T
-    with pytest.warns(UserWarning, match="varimax mixes component 3, which is not reliable"):
+    with pytest.warns(UserWarning, match="varimax mixes component 4, which is not reliable"):
         PCA(4, center=False, svd_solver="gram_eigh", precision="single", rotation="varimax").fit(x)
 
 

@@ -230,7 +230,7 @@ def test_the_command_names_components_that_are_not_reliable(capsys):
     )
     assert dpca("run", "c.yaml") == 0
     assert json.loads(Path("r/certificate.json").read_text())["rotation"]["not_reliable"] == [3]
-    assert "varimax mixes component 3, which is not reliable" in capsys.readouterr().err
+    assert "varimax mixes component 4, which is not reliable" in capsys.readouterr().err
 
 
 def test_inputs_side_by_side_are_rotated_together():
