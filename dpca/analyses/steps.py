@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from dpca.config.feature_groups import Cca, Mca, OfGroups, Similarity
 from dpca.config.inputs import Covariates, Names, Range
 from dpca.config.model import MOST_ROTATED
 from dpca.config.resampling import Resampling
-from dpca.config.schema import DEFAULT_COMPONENTS
+from dpca.config.schema import AUTO, DEFAULT_COMPONENTS, most_of
 from dpca.config.statistics import Distances, Heritability, Manova, Pcoa, Permanova, Ridge, Statistic, Target
 from dpca.derived.operators import F64
 from dpca.derived.pca import UpTo
@@ -202,7 +202,7 @@ def _of_groups(rows: Samples, model: OfGroups) -> Answer:
         case Mca():
             return feature_groups.mca(rows, model.groups, _number(model.n_components), model.permutations, model.seed)
         case Cca():
-            both, k = model.groups, model.n_components
+            both, k = model.groups, None if model.n_components == AUTO else model.n_components
             return feature_groups.cca(rows, both, model.n_leading, k, model.permutations, model.seed)
         case Similarity():
             return feature_groups.similarities(rows, model.permutations, model.seed)
@@ -255,8 +255,8 @@ def _with_left_out(answer: Answer, rows: Samples, axis: Axis) -> Answer:
     return replace(answer, arrays=arrays, coordinates=coordinates)
 
 
-def _number(asked: int | None) -> int | UpTo:
-    return UpTo(DEFAULT_COMPONENTS) if asked is None else asked
+def _number(asked: int | Literal["auto"]) -> int | UpTo:
+    return UpTo(DEFAULT_COMPONENTS) if asked == AUTO else asked
 
 
 _MATRICES: dict[str, int] = {"pca": 5, "extended": 7, "hilbert": 8, "dmd": 7, "optimized_dmd": 6, "spod": 4}
@@ -366,7 +366,7 @@ def _vectors(model: Statistic) -> int:
     """The most numbers for each row that a model gives, distances excepted."""
     match model:
         case Pcoa():
-            return model.n_components or DEFAULT_COMPONENTS
+            return most_of(model.n_components)
         case Ridge():
             # Besides its arrays: of each alpha fitted values, errors and leverages while the best is chosen.
             count = N_ALPHAS if model.alpha == "auto" else len(model.alpha) if isinstance(model.alpha, list) else 1
@@ -381,19 +381,19 @@ def columns_of(model: Pca | ExtendedEof | HilbertEof | Dmd | OptimizedDmd | Spod
     """The most real columns of coefficients that a model gives; 0 without maps."""
     match model:
         case Pca():
-            return model.n_components or DEFAULT_COMPONENTS
+            return most_of(model.n_components)
         case ExtendedEof():
-            return model.lags * (model.n_components or DEFAULT_COMPONENTS)
+            return model.lags * most_of(model.n_components)
         case HilbertEof():
-            return 2 * (model.n_components or DEFAULT_COMPONENTS)
+            return 2 * most_of(model.n_components)
         case Dmd() | OptimizedDmd():
-            return 2 * (model.rank or DEFAULT_COMPONENTS)
+            return 2 * most_of(model.rank)
         case Spod():
             n_frequencies = model.block // 2 + 1 if model.frequencies == "all" else len(model.frequencies)
             return 2 * n_frequencies * model.n_components
         case Mca():
-            return 2 * (model.n_components or DEFAULT_COMPONENTS)
+            return 2 * most_of(model.n_components)
         case Cca():
-            return 2 * min(model.n_components or model.n_leading, model.n_leading)
+            return 2 * min(most_of(model.n_components), model.n_leading)
         case _:
             return 0

@@ -15,7 +15,7 @@ from dpca.config.derive import Derive
 from dpca.config.inputs import Range
 from dpca.config.loading import Loaded
 from dpca.config.model import Model
-from dpca.config.schema import DEFAULT_COMPONENTS, FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
+from dpca.config.schema import AUTO, DEFAULT_COMPONENTS, FOUNDERS, Binomial, Config, FeatureGroups, SampleWeightsFile
 from dpca.config.together import folds_of
 from dpca.derived.regressors import Design
 from dpca.errors import ConfigError, DpcaError, InputError
@@ -361,7 +361,7 @@ def model_of(config: Config, groups: Groups, design: Design | None) -> Model:
     n_samples, n_features = groups[0].n_samples, sum(group.n_features for group in groups)
     preprocess, asked, kernels = config.preprocess, config.model, kernels_of(config)
     n_components = asked.n_components
-    if n_components is None:
+    if n_components == AUTO:
         n_components = min(DEFAULT_COMPONENTS, n_samples, n_samples if kernels else n_features)
     return Model(
         n_components,

@@ -13,7 +13,7 @@ from dpca.config.inputs import ArrayFile, Covariates, Label, Local, Names, Part,
 from dpca.config.model import MOST_ROTATED
 from dpca.config.resampling import Resampling
 from dpca.config.rotation import Rotation
-from dpca.config.schema import DEFAULT_COMPONENTS, Compute
+from dpca.config.schema import AUTO, Components, Compute, most_of
 from dpca.config.statistics import Statistic
 from dpca.errors import ConfigError
 from dpca.sources.finding import Pairing
@@ -193,14 +193,11 @@ class Step(Section):
         return next((name, value) for name, value in self if value is not None)
 
 
-_COMPONENTS = Field(ge=1, description=f"How many; {DEFAULT_COMPONENTS}, or as many as there are, if left out.")
-
-
 class Pca(Section):
     """Principal components of the rows, about their mean."""
 
     kind: Literal["pca"]
-    n_components: Annotated[int | None, _COMPONENTS] = None
+    n_components: Components = AUTO
     left_out: Annotated[
         bool,
         Field(
@@ -228,7 +225,7 @@ class Pca(Section):
     def _rotated_within(self) -> Pca:
         if self.rotation is None:
             return self
-        most, asked = self.n_components or DEFAULT_COMPONENTS, self.rotation.n_components
+        most, asked = most_of(self.n_components), self.rotation.n_components
         if (asked or 0) > most:
             raise ValueError(
                 f"rotation.n_components is {asked}, but only the {most} components of n_components can be rotated"
@@ -246,7 +243,7 @@ class ExtendedEof(Section):
     kind: Literal["extended"]
     lags: Annotated[int, Field(ge=1, description="Rows in a window.")]
     step: Annotated[int, Field(ge=1, description="Their distance in rows.")] = 1
-    n_components: Annotated[int | None, _COMPONENTS] = None
+    n_components: Components = AUTO
 
 
 class HilbertEof(Section):
@@ -260,14 +257,14 @@ class HilbertEof(Section):
         ),
     ] = "none"
     decay: Annotated[float, Field(gt=0, description="Of the padding, in lengths of the record.")] = 0.2
-    n_components: Annotated[int | None, _COMPONENTS] = None
+    n_components: Components = AUTO
 
 
 class Dmd(Section):
     """Dynamic modes."""
 
     kind: Literal["dmd"]
-    rank: Annotated[int | None, _COMPONENTS] = None
+    rank: Components = AUTO
     modes: Annotated[
         Literal["exact", "projected"],
         Field(

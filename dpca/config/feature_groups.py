@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpca.config.inputs import Section, Text
+from dpca.config.schema import AUTO, Components
 from dpca.numerics.panels import BlockScaling
 
 _NAMES = Annotated[list[Text], Field(min_length=1)]
@@ -31,7 +32,7 @@ class Features(Section):
 
 class _OfTwo(Section):
     groups: Annotated[list[Text], Field(min_length=2, max_length=2, description="Names of the two groups of features.")]
-    n_components: Annotated[int | None, Field(ge=1, description="How many; as many as there are, if left out.")] = None
+    n_components: Components = AUTO
     permutations: Annotated[int, _PERMUTATIONS] = 999
     seed: Annotated[int, _SEED] = 0
 

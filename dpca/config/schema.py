@@ -32,6 +32,7 @@ from dpca.numerics.panels import BlockScaling, Convention, Missing, Spread
 from dpca.sources.regressors import Cycle
 from dpca.units import WALLTIME
 
+AUTO: Literal["auto"] = "auto"
 DEFAULT_COMPONENTS = 20
 N_FOLDS = 8
 """Groups of features for bi-cross-validation, where no number is asked for."""
@@ -279,6 +280,18 @@ class BlockKrylov(Section):
         return Iteration(**self.model_dump())
 
 
+Components = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["auto"],
+    Field(description=f"How many. auto: {DEFAULT_COMPONENTS}, or as many as there are if these are fewer."),
+]
+"""A number of components of a derived analysis."""
+
+
+def most_of(asked: int | Literal["auto"]) -> int:
+    """The most components that are asked for."""
+    return DEFAULT_COMPONENTS if asked == AUTO else asked
+
+
 class Model(Section):
     """What is computed."""
 
@@ -286,14 +299,14 @@ class Model(Section):
         Literal["pca", "kernel_pca"], Field(description="pca: principal component analysis; kernel_pca: kernel PCA.")
     ] = "pca"
     n_components: Annotated[
-        Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | None,
+        Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | Literal["auto"] | None,
         Field(
             description=f"Number of components: an integer; a share of the variance such as 0.9; rank; or a rule from the "
             "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle); or bi_cross_validation, which compares groups of features "
             "and assumes no white noise. "
-            f"{DEFAULT_COMPONENTS}, or min(n, d) if that is less, if left out."
+            f"auto: {DEFAULT_COMPONENTS}, or min(n, d) if that is less. null: min(n, d), all of them."
         ),
-    ] = None
+    ] = AUTO
     svd_solver: Annotated[
         Literal["auto", "gram_eigh", "covariance_eigh", "tsqr", "block_krylov"],
         Field(
@@ -578,7 +591,7 @@ ALLOWED = {
     "compute.cluster.slurm.memory": _AMOUNT,
     "compute.cluster.slurm_runner.memory": _AMOUNT,
     "model.n_components": "an integer of 1 or more, a share of the variance between 0 and 1, or one of "
-    + ", ".join((*RULES, BI_CROSS_VALIDATION)),
+    + ", ".join((AUTO, *RULES, BI_CROSS_VALIDATION)),
     "output.groups": "{labels: {uri: PATH}}, {ranges: {NAME: [0, 500], OTHER: [500, 900]}}, {validation: 8}, or an integer from 2 to 64",
     "compute.cluster.slurm.walltime": "a time such as '04:00:00' (hours:minutes:seconds)",
     "model.kernel": "linear, poly, rbf, sigmoid, cosine, precomputed or a list of them",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpca.config.inputs import ArrayFile, Covariates, Names, Part, RowKey, Section, Text
-from dpca.config.schema import DEFAULT_COMPONENTS
+from dpca.config.schema import AUTO, Components
 
 _BY = Field(
     description="A part of the samples' dates, or a label for each sample of the result: {uri, array, column}. Each group needs two rows."
@@ -24,9 +24,7 @@ class Pcoa(Section):
     """Principal coordinates of these distances: the scores and the spectrum of pca, without maps."""
 
     kind: Literal["pcoa"]
-    n_components: Annotated[
-        int | None, Field(ge=1, description=f"How many; {DEFAULT_COMPONENTS}, or as many as there are, if left out.")
-    ] = None
+    n_components: Components = AUTO
 
 
 class Permanova(Section):

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from dpca import __version__
+from dpca import PCA, __version__
 from tests.commands.calls import X, dpca, given, run
 from tests.made import made
 from tests.reference import assert_right, dense_pca
@@ -173,3 +173,21 @@ def test_secrets_of_a_url_stay_out_of_the_result(config, capsys):
     assert json.loads(Path("out/r/manifest.json").read_text())["config"]["input"]["storage_options"] == {
         "key": "(hidden)"
     }
+
+
+def test_null_is_all_components_as_in_python_and_auto_is_twenty(capsys):
+    """In a result of an earlier version, null is what auto is now: extend takes it so."""
+    x = np.random.default_rng(0).standard_normal((30, 50))
+    np.save("x.npy", x)
+    np.save("y.npy", x[:2] + 1)
+    for asked, k in (("null", 30), ("auto", 20), (None, 20)):
+        lines = "" if asked is None else f"model: {{n_components: {asked}}}\n"
+        Path("c.yaml").write_text(f"input: {{uri: x.npy}}\n{lines}output: {{path: r, report: false}}\n")
+        assert dpca("run", "c.yaml", "--overwrite") == 0
+        assert zarr.open_array("r/result.zarr/components").shape == (k, 50)
+    assert PCA().fit(x).components_.shape == (30, 50)
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    manifest["asked"]["model"]["n_components"] = None
+    Path("r/manifest.json").write_text(json.dumps(manifest))
+    assert dpca("extend", "r", "y.npy", "--output", "more") == 0
+    assert zarr.open_array("more/result.zarr/components").shape == (20, 50)

@@ -34,7 +34,7 @@ def refusal(text, *overrides):
 def test_every_key_has_a_default_but_two():
     config = load(written(MINIMAL)).config
     assert config.input.samples_axis == 0
-    assert config.model.n_components is None
+    assert config.model.n_components == "auto"
     assert (config.compute.cluster, config.compute.workers) == ("local", "auto")
     for key in ("input.uri", "output.path"):
         _section, name = key.split(".")
@@ -210,7 +210,7 @@ def test_set_overrides_and_its_errors_name_it():
     assert loaded.config.input.uri == "x"
     assert refusal(MINIMAL, "model.n_components=x").message == (
         "--set model.n_components=x: model.n_components is 'x', but an integer of 1 or more, a share of the variance "
-        "between 0 and 1, or one of rank, broken_stick, gavish_donoho, marchenko_pastur, mle, bi_cross_validation is allowed"
+        "between 0 and 1, or one of auto, rank, broken_stick, gavish_donoho, marchenko_pastur, mle, bi_cross_validation is allowed"
     )
     assert "--set model.rank=3: unknown key model.rank" in refusal(MINIMAL, "model.rank=3").message
     assert "is not KEY=VALUE" in refusal(MINIMAL, "model").message

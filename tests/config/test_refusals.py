@@ -105,7 +105,9 @@ def test_a_kind_that_is_none_or_not_where_it_belongs(kind):
 def test_faults_of_a_model(model, message, remedy):
     if message is None:  # both are wrong, and both are told
         Path("d.yaml").write_text(f"{DERIVE}  model: {model}")
-        with pytest.raises(ConfigError, match=r"rank is 'x', but an integer is allowed\n.*unknown key .*rankk"):
+        with pytest.raises(
+            ConfigError, match=r"rank is 'x', but an integer or 'auto' is allowed\n.*unknown key .*rankk"
+        ):
             load_derive("d.yaml")
         return
     said = told(f"{DERIVE}  model: {model}")
