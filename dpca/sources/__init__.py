@@ -361,10 +361,10 @@ def as_source(data: Any) -> Source:
     auxiliaries: tuple[Auxiliary, ...] = ()
     units = ""
     if is_data_array(data):
-        from dpca.sources.xarray_labels import labels_of
+        from dpca.sources.xarray_labels import labels_of, values_of
 
         units = str(data.attrs.get("units", ""))
-        (dims, coordinates, auxiliaries), data = labels_of(data), data.data
+        (dims, coordinates, auxiliaries), data = labels_of(data), values_of(data)
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
 

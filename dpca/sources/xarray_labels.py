@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import numbers
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any
 
@@ -12,8 +13,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from xarray.conventions import encode_cf_variable
+from xarray.core.indexing import ExplicitlyIndexed
 
 from dpca.sources.coordinate import COORDINATE_ATTRIBUTES, Auxiliary, Coordinate, Parts
+
+BLOCK_BYTES = 4 * 2**20
+"""Of a block of values that a file has in one piece."""
 
 
 def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate], tuple[Auxiliary, ...]]:
@@ -34,6 +39,30 @@ def labels_of(data: Any) -> tuple[tuple[str, ...], dict[int, Coordinate], tuple[
             else:
                 others.append(Auxiliary.of(axes, str(name), stored, attributes))
     return tuple(str(dim) for dim in data.dims), indexes, tuple(others)
+
+
+def values_of(data: xr.DataArray) -> Any:
+    """The values of a DataArray: those of a file that are not read yet as a Dask array, so that they are read block by block."""
+    variable = data.variable
+    if variable._in_memory or not isinstance(
+        variable._data, ExplicitlyIndexed
+    ):  # in memory, or an array of another library
+        return variable.data
+    stored = variable.encoding.get("preferred_chunks") or {}
+    return variable.chunk(_blocks(variable) if set(stored) != set(variable.dims) else stored).data
+
+
+def _blocks(variable: xr.Variable) -> dict[Hashable, int | str]:
+    """Blocks of values that are stored in one piece: rows along the last axis are whole, where they are short enough."""
+    from dask.array.core import normalize_chunks
+
+    *others, last = variable.dims
+    whole = variable.sizes[last] * variable.dtype.itemsize <= BLOCK_BYTES
+    cut = dict.fromkeys(variable.dims, "auto") | ({last: -1} if whole and others else {})
+    sizes = normalize_chunks(  # type: ignore[no-untyped-call]
+        tuple(cut.values()), variable.shape, limit=BLOCK_BYTES, dtype=variable.dtype
+    )
+    return {dim: max(1, pieces[0]) for dim, pieces in zip(variable.dims, sizes, strict=True)}
 
 
 def _stored(variable: xr.Variable) -> tuple[NDArray[Any], dict[str, str]]:

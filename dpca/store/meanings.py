@@ -40,6 +40,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "gram_mean_norm2": ("square of the length of the mean", SQUARED),
     "gram_norms2": ("squares of the lengths of the samples", SQUARED),
     "gram_sketch": ("Gram matrix times random columns, by which its error was measured", NONE),
+    "n_shared_features": ("number of features that both samples have", ONE),
+    "n_counted_features_by_group": ("number of features that count, of each group", ONE),
     "reconstruction": ("samples that were made of their scores", NONE),
     "kernel_mean": ("mean of each column of the kernel matrix", NONE),
     "neighbour_accuracy": ("share of the samples whose nearest neighbour has the same label", ONE),

@@ -89,7 +89,7 @@ def test_a_run_says_what_it_knows(small, capsys):
     assert len(status["iteration"]["bounds"]) == 4
     capsys.readouterr()
     assert dpca("status", "r") == 0
-    assert "4 of 4 components known to 1e-06 after" in capsys.readouterr().out
+    assert "4 of 4 components converged to 1e-06, 4 reliable, after" in capsys.readouterr().out
     made(expected, (N, D), (N, 600))
     assert bits("r") == bits("expected")
 

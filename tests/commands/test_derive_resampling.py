@@ -254,7 +254,7 @@ def test_rows_that_are_alike_in_a_smaller_component_are_told():
     Path("c.yaml").write_text("input: {uri: x.npy}\noutput: {path: r, components: false, report: false}\n")
     assert dpca("run", "c.yaml") == 0
     found = package.open_gram("r").pca(2).bootstrap(50)
-    assert "are alike in the scores of component 1 (" in found.caveat
+    assert "are alike in the scores of component 2 (" in found.caveat
     first, second = found.certificate["resampling"]["correlation"]
     assert first < 0.3 < 0.8 < second
 

@@ -15,6 +15,8 @@ from sklearn.base import clone
 
 from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, InputError
+from dpca.sources import as_source
+from dpca.sources.dask_array import DaskSource
 from dpca.store.stored import RESERVED_DIMS
 from tests.commands.calls import dpca
 from tests.drawn import examples
@@ -368,3 +370,25 @@ def test_arrays_of_different_units_that_are_not_scaled_are_named(field):
         PCA(2, scale="std").fit(both)
         PCA(2).fit(both.assign(p=both.p.assign_attrs(units="K")))
         PCA(2).fit(both.drop_attrs())
+
+
+@pytest.mark.parametrize(
+    ("chunks", "of"),
+    [(None, lambda x: x), ((4, 5, 2), lambda x: x[2:, 1:]), (None, lambda x: x.transpose("lat", "lon", "time"))],
+)
+def test_an_array_of_a_file_that_is_not_read_yet_is_read_block_by_block(field, chunks, of, monkeypatch):
+    """As xarray.open_dataset gives it, without chunks: no method loads it, and decoding, cuts and transposing are as they were."""
+    monkeypatch.setattr("dpca.sources.xarray_labels.BLOCK_BYTES", 200)
+    packed = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -99, "chunksizes": chunks}
+    field.drop_vars(["season", "level"]).to_netcdf("x.nc", engine="h5netcdf", encoding={"sst": packed})
+    with xr.open_dataset("x.nc", engine="h5netcdf") as opened:
+        lazy = of(opened["sst"])
+        blocks = as_source(lazy)
+        assert isinstance(blocks, DaskSource)
+        assert blocks.layout.chunk_bytes <= (200 if chunks is None else 4 * 5 * 2 * 8)
+        for fitted in (PCA(2, samples_axis="time"), KernelPCA(2, samples_axis="time")):
+            scores = fitted.fit_transform(lazy)
+            xr.testing.assert_allclose(fitted.transform(lazy), scores, atol=1e-9)
+            assert not lazy.variable._in_memory
+            expected = clone(fitted).fit_transform(of(xr.load_dataset("x.nc", engine="h5netcdf")["sst"]))
+            np.testing.assert_allclose(abs(scores), abs(expected), atol=1e-9)
