@@ -204,13 +204,14 @@ def extend(
 @commands.command()
 @click.argument("config", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--memory", "arrays", is_flag=True, help="Also the arrays that each stage holds in memory.")
 @overrides_option
 @debug_option
-def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
+def plan(config: Path, as_json: bool, arrays: bool, overrides: tuple[str, ...]) -> None:
     """What a run would read, hold, write and take; leaves nothing behind.
 
     Measures for a few seconds: reads a slab in each task, and writes 16 MB that it removes. Exit code 3 if
-    no plan fits the memory or the scratch.
+    the memory or the disk is too small.
 
     \b
     Example: dpca plan configs/quickstart.yaml --set compute.memory=2GiB
@@ -226,7 +227,7 @@ def plan(config: Path, as_json: bool, overrides: tuple[str, ...]) -> None:
         if as_json:
             click.echo(json.dumps({"fits": False, "error": error.message, "remedy": error.remedy}, indent=2))
         raise
-    click.echo(json.dumps(document, indent=2) if as_json else as_text(document))
+    click.echo(json.dumps(document, indent=2) if as_json else as_text(document, arrays))
 
 
 @commands.command()

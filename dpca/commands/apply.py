@@ -38,6 +38,7 @@ from dpca.methods.record import digest_of, fingerprint
 from dpca.methods.recorded import check_places, paths_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.second_pass import in_hand
+from dpca.planning.disk import check_room
 from dpca.planning.runplan import RunPlan
 from dpca.planning.search import side_by_side
 from dpca.slabs import TILE_BYTES, Cuts
@@ -373,6 +374,8 @@ def reconstruct_samples(
         sources = [source for restorer in restorers for source in restorer.sources]
         n_bytes = sum(restorer.n_bytes for restorer in restorers)
         ledger = aside.begin(what, plans, n_bytes, progress, sources)
+        if ledger.empty:  # else some of it is there
+            check_room(n_bytes, out, "restore fewer samples (--samples)", key="--out")
         outputs = Outputs(SyncedStore(aside.arrays))
         outputs.create({"result": str(result), "n_components": k})
         for name, (along, coordinate) in coordinates.items():

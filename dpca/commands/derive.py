@@ -43,6 +43,7 @@ from dpca.methods.decomposition import guarded, streamed
 from dpca.methods.record import environment
 from dpca.methods.recorded import paths_of
 from dpca.methods.stages import Stages
+from dpca.planning.disk import check_room
 from dpca.planning.runplan import Array, MapColumns, RunPlan
 from dpca.planning.search import eigensolve_threads, plan_maps, process_of
 from dpca.sources import Source
@@ -290,6 +291,11 @@ class _Work:
             self.progress,
             self._sources,
         )
+        if plans and ledger.empty:  # else some of the maps are there
+            _, stored = precisions(mapped(answers).values(), self.kept.working_dtype)
+            n_maps = columns_of_maps(mapped(answers)).stored
+            needed = n_maps * stored.itemsize * sum(group.n_features for group in self.groups)
+            check_room(needed, self.config.output.path, "ask for fewer components, or for none (components: false)")
         before, self.stages = self.stages, Stages(Runner(self.executor, self.progress, ledger))
         self.stages.seconds.update(before.seconds)
         outputs = Outputs(SyncedStore(self._aside.arrays / ARRAYS))

@@ -30,6 +30,7 @@ from dpca.numerics.ladder import Rung
 from dpca.numerics.panels import Rules
 from dpca.numerics.weights import SampleWeights
 from dpca.planning.cuts import check_axis
+from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch, Settled
 from dpca.planning.search import plan_in_memory, plan_run
 from dpca.sources import Source
@@ -128,6 +129,9 @@ def prepared(
                     keep_gram=config.output.gram,
                     settled=None if before is None else settled_of(before, directory),
                 )
+            if before is None:  # else some of it is there
+                how: dict[str, Any] = {"components": components, "keep_gram": config.output.gram}
+                check_room_for_result(run_plan, groups, model, config.output.path, scratch, **how)
             labels = None
             if (named := config.model.labels) is not None:
                 # Of an earlier result it is not known which samples were chosen.

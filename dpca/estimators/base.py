@@ -41,6 +41,7 @@ from dpca.methods.projectors import Absent
 from dpca.methods.record import fingerprint, manifest_of, notes_of
 from dpca.numerics.dimension import NComponents
 from dpca.numerics.panels import Convention, Missing, Rules, Spread
+from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
@@ -384,6 +385,11 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
+
+    def _check_room(self, run_plan: RunPlan, groups: Groups, model: Model, scratch: Scratch, **how: bool) -> None:
+        """Refuse a fit that its disk has no room for; `how` as in `dpca.planning.disk.check_room_for_result`."""
+        place = tempfile.gettempdir() if self.store is None else self.store
+        check_room_for_result(run_plan, groups, model, place, scratch, key="store", **how)
 
     def _directory(self) -> Path:
         """A new directory for a result."""

@@ -317,6 +317,8 @@ class KernelPCA(Streaming):
         groups = alone(source, self.samples_axis) if self.kernel == "precomputed" else self._groups_of({"": source})
         run_plan, scratch = self._plan(groups, model, executor)
         how: dict[str, Any] = {"scratch": scratch.path, "keep_gram": self._needs_gram}
+        if not (in_memory and executor.shares_memory):
+            self._check_room(run_plan, groups, model, scratch, components=False, keep_gram=self._needs_gram)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
                 found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, Progress()), **how)

@@ -578,6 +578,8 @@ class PCA(Streaming):
             )
         keeps = self._keeps_gram(groups)
         run_plan = plan_run(groups, model, workers=workers, scratch=scratch, keep_gram=keeps)
+        if not (in_memory and executor.shares_memory):
+            self._check_room(run_plan, groups, model, scratch, components=True, keep_gram=keeps)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
                 runner = Runner(executor, Progress())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-
-import numpy as np
 
 from dpca.config.model import Model
 from dpca.numerics.accumulators import krylov
@@ -16,14 +13,12 @@ from dpca.numerics.accumulators.border import Border
 from dpca.numerics.accumulators.gram import eigensolve_flops
 from dpca.numerics.ladder import BLOCK_KRYLOV, Rung
 from dpca.planning.cuts import better_chunks
+from dpca.planning.disk import arrays_of, n_eigenvalues_of
 from dpca.planning.footprint import reads_means, second_pass
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, reading_of
 from dpca.sources.base import Layout
 from dpca.sources.groups import FeatureGroup, Groups, dtype_of, named, names_of_sums
-from dpca.store.arrays import REGRESSION, REGRESSORS, of_group
-from dpca.store.gram import shapes
-from dpca.store.outputs import COMPONENT, ROTATED_COMPONENT
 from dpca.system.machine import free_disk
 from dpca.units import by, describe_bytes, describe_memory, describe_seconds, enough, of_stored
 
@@ -122,11 +117,8 @@ def forecast(
     )
     n_cases = model.kernels.n_cases if model.kernels else 1
     leading = model.leading(plan.n_kept, d if plan.keeps == "samples" else plan.n_samples)
-    n_eigenvalues = min(plan.n_samples, d) if leading is None else leading + krylov.FURTHER
-    iterates = first.solver == BLOCK_KRYLOV
-    if iterates:
-        n_eigenvalues, keep_gram = model.iteration.columns(k, min(plan.n_samples, d)), False
-    arrays = _arrays(run, groups, model, first.dtype, k, n_eigenvalues, components, keep_gram)
+    iterates, n_eigenvalues = first.solver == BLOCK_KRYLOV, n_eigenvalues_of(run, model)
+    arrays = arrays_of(run, groups, model, components, keep_gram)
     output_bytes = sum(array["bytes"] for array in arrays)
     shares = [group.layout.bytes / max(1, sum(other.layout.bytes for other in groups)) for group in groups]
     seconds = _added(
@@ -185,7 +177,7 @@ def forecast(
             "rates": _rates(reduce(Rates.merge, rates), 4 * n_eigenvalues if iterates else plan.n_kept),
             "probe_seconds": probe_seconds,
         },
-        "advice": _advice(run, groups, output_bytes, output_path),
+        "advice": _advice(run, groups),
     }
 
 
@@ -331,91 +323,6 @@ def _flops(rung: Rung, m: int, streamed: int, n_known: int = 0) -> int:
     return (2 if rung.solver == "tsqr" else 1) * m * m * streamed
 
 
-def _arrays(
-    run: RunPlan,
-    groups: Groups,
-    model: Model,
-    dtype: np.dtype[Any],
-    k: int,
-    n_eigenvalues: int,
-    components: bool,
-    keep_gram: bool,
-) -> list[dict[str, Any]]:
-    """The arrays of the result, with the files of their chunks; coordinates of the inputs are not included."""
-    plan, several = run.plan, len(groups)
-    n, d = plan.n_samples, run.n_features
-    samples = plan.keeps == "samples"
-    # A chunk is one tile along the streamed side; along the kept side it is the whole array.
-    scores = 1 if samples else plan.n_tiles
-    cases = [model.kernels.n_cases] if model.kernels and model.kernels.sweep else []
-    arrays = [
-        ("scores", [*cases, n, k], "float64", scores),
-        ("alpha", [*cases, n, k], "float64", scores),
-        ("eigenvalues", [*cases, n if model.kernels else n_eigenvalues], "float64", 1),
-    ]
-    if model.kernels:
-        arrays.append(("kernel_mean", [*cases, n], "float64", 1))
-    if not samples:
-        arrays.append(("left_vectors, until scores are written", [k, n], "float64", plan.n_tiles))
-    arrays += [(name, [*cases, k], "float64", 1) for name in ("singular_values", "explained_variance")]
-    arrays += [(name, [*cases, k], "float64", 1) for name in ("explained_variance_ratio", "projection_error")]
-    arrays.append((COMPONENT, [k], "int64", 1))
-    if keep_gram and samples and run.reads:
-        n_groups = len(names_of_sums(groups))
-        kept = shapes(
-            n,
-            run.attempts[0].rung.solver,
-            model.rules.centered,
-            n_groups,
-            model.n_folds,
-            model.rules.missing == "pairwise",
-        )
-        arrays += [(name, shape, "float64", max(1, -(-8 * math.prod(shape) // 2**26))) for name, shape in kept.items()]
-    if model.rotation is not None:
-        arrays.append((ROTATED_COMPONENT, [model.rotation.n_components or k], "int64", 1))
-    if not run.reads:
-        return _listed(arrays)
-    if (n_groups := len(names_of_sums(groups))) > 1:
-        arrays.append(("variance_share", [n_groups, k], "float64", 1))
-    if several > 1:
-        arrays.append(("block_factor", [several], "float64", 1))
-    if model.design is not None:
-        arrays.append((REGRESSORS, list(model.design.matrix.shape), "float64", 1))
-    # Chunks that hold only zeros in the mean, or only ones in the others, are not written.
-    found = model.rules.finds(any(group.weights is not None for group in groups))
-    for group, own in zip(groups, run.plans, strict=True):
-        features, tiles = list(own.feature_shape), own.n_tiles if samples else 1
-        arrays += [
-            (of_group(name, group.name), features, "float64", tiles * (name in found or not samples))
-            for name in ("mean", "scale", "weights")
-        ]
-        if model.design is not None:
-            p = len(model.design.names)
-            parts = -(-8 * p * own.tile_width // 2**26)
-            arrays.append((of_group(REGRESSION, group.name), [p, *features], "float64", tiles * parts))
-        if components:
-            parts = -(-k * (own.tile_width if samples else d) * dtype.itemsize // 2**26)
-            arrays.append((of_group("components", group.name), [k, *features], dtype.name, tiles * parts))
-            if model.rotation is not None:
-                rotated = [model.rotation.n_components or k, *features]
-                arrays.append((of_group("rotated_components", group.name), rotated, dtype.name, tiles * parts))
-    return _listed(arrays)
-
-
-def _listed(arrays: list[tuple[str, list[int], str, int]]) -> list[dict[str, Any]]:
-    """The arrays with their bytes, 0 where no chunk is written."""
-    return [
-        {
-            "name": name,
-            "shape": shape,
-            "dtype": kind,
-            "bytes": math.prod(shape) * np.dtype(kind).itemsize if files else 0,
-            "files": files,
-        }
-        for name, shape, kind, files in arrays
-    ]
-
-
 def _seconds(
     run: RunPlan, model: Model, layout: Layout, rates: Rates, output_bytes: float, components: bool
 ) -> dict[str, float]:
@@ -466,7 +373,7 @@ def _rates(rates: Rates, flops: int) -> dict[str, float]:
     }
 
 
-def _advice(run: RunPlan, groups: Groups, output_bytes: int, output_path: str) -> list[str]:
+def _advice(run: RunPlan, groups: Groups) -> list[str]:
     """Suggestions that would make the run cheaper, if any."""
     process = run.tightest
     sentences = [sentence for one, group in _each(run, groups) for sentence in _advice_on(one, group.layout)]
@@ -483,11 +390,6 @@ def _advice(run: RunPlan, groups: Groups, output_bytes: int, output_path: str) -
     sentences += [f"a coordinate will be left out of the result: {reason}" for reason in run.left_out]
     if process.budget.lowered:
         sentences.append(f"the budget is {process.budget.origin}")
-    if output_bytes > free_disk(output_path):
-        sentences.append(
-            f"the result takes up to {describe_bytes(output_bytes)}, but {output_path} has "
-            f"{describe_bytes(free_disk(output_path))} free: choose another output.path"
-        )
     return sentences
 
 
@@ -513,35 +415,72 @@ def _advice_on(run: RunPlan, layout: Layout) -> list[str]:
     return sentences
 
 
-def as_text(document: dict[str, Any]) -> str:
-    """The document as lines of text, for people."""
-    memory, output, scratch = (document[key] for key in ("memory", "output", "scratch"))
-    stages, streamed = document["time"]["stages"], "features" if document["keeps"] == "samples" else "samples"
-    rates = document["time"]["rates"]
+def as_text(document: dict[str, Any], arrays: bool = False) -> str:
+    """The document as lines of text, for people.
+
+    Parameters
+    ----------
+    arrays : also the arrays that each stage holds in memory
+    """
+    output, scratch = document["output"], document["scratch"]
     lines = [
-        *(f"{'input' if not number else '':<9}{_described(one)}" for number, one in enumerate(document["inputs"])),
+        *(f"{'' if number else 'input':<9}{_described(one)}" for number, one in enumerate(document["inputs"])),
         f"         {document['n_samples']:,}{of_stored(document['n_stored'])} samples, {document['n_features']:,} features, {document['n_components']} "
         + ("components" if document["kernels"] is None else f"components of each of {document['kernels']} kernels"),
         f"solver   {document['solver_reason']}",
-        f"reading  {document['reading']['meaning']}",
-        f"         {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "
-        f"({document['slab_width']:,} {streamed}) in {document['tiles']:,} tiles and {document['spans']:,} spans, "
-        f"{document['tasks']} at a time",
-        f"passes   {len(document['passes'])} (at worst {document['worst_case_passes']}{_at_worst(document)}): "
-        + ", ".join(
-            f"{item['name']} {describe_bytes(item['bytes'])}"
-            + (f" and {item['flops'] / 1e9:,.3g} GFLOP" if item["flops"] else "")
-            for item in document["passes"]
+        f"reads    {_reads(document)}",
+        f"memory   {_in_all(document['memory'], bool(document['worst_case']))}",
+        *(_of_stages(document["memory"]) if arrays else ()),
+        f"disk     up to {describe_bytes(output['bytes'])} in {output['files']:,} files to {output['path']} ({describe_bytes(output['free_bytes'])} free)"
+        + (
+            f"; a copy of the input, {describe_bytes(scratch['bytes'])} of {describe_bytes(scratch['free_bytes'])} free at {scratch['path']}"
+            if scratch["bytes"]
+            else ""
         ),
-        f"writes   up to {describe_bytes(output['bytes'])} in {output['files']:,} files to {output['path']} "
-        f"({describe_bytes(output['free_bytes'])} free)",
-        f"scratch  {describe_bytes(scratch['bytes'])} of {describe_bytes(scratch['free_bytes'])} free at {scratch['path']}"
-        if scratch["bytes"]
-        else "scratch  none",
-        f"memory   {describe_memory(memory['expected_peak_bytes'])}"
-        + (f", at worst {describe_memory(memory['peak_bytes'])}," if document["worst_case"] else "")
-        + f" of {describe_memory(memory['budget_bytes'])}, {memory['budget_origin']}",
+        f"time     {_time(document)}",
     ]
+    solvers = document.get("solvers", [])
+    if len(solvers) > 1:
+        lines.extend(f"{'' if number else 'solvers':<9}{_of_solver(one)}" for number, one in enumerate(solvers))
+    lines.extend(f"{'' if number else 'advice':<9}{sentence}" for number, sentence in enumerate(document["advice"]))
+    return "\n".join(lines)
+
+
+def _reads(document: dict[str, Any]) -> str:
+    """How often the data are read, at worst, and in which parts, in words."""
+    whole = document["input"]["bytes"]
+
+    def times(n_bytes: float) -> str:
+        number = f"{n_bytes / whole:.3g}" if whole else "0"
+        return f"{number} read" + "s" * (number != "1")
+
+    read, worst = document["bytes_read"], sum(item["bytes"] for item in document["worst_case"])
+    kept = ", then kept in memory" if document["reading"]["keeps_data"] else ""
+    at_worst = f"; at worst {times(read + worst)}{_at_worst(document)}" if worst else ""
+    streamed = "features" if document["keeps"] == "samples" else "samples"
+    return (
+        f"{times(read)} of {describe_bytes(whole)}{kept}{at_worst}; {document['slabs']:,} slabs of {describe_memory(document['slab_bytes'])} "
+        f"({document['slab_width']:,} {streamed}), {document['tasks']} at a time"
+    )
+
+
+def _in_all(memory: dict[str, Any], more: bool) -> str:
+    """The memory of a run, and of each kind of process where there are several, in words."""
+    worst = f", at worst {describe_memory(memory['peak_bytes'])}," if more else ""
+    others = [
+        f"{process['count']} x {process['name']} {describe_memory(process['peak_bytes'])}"
+        for process in memory["processes"]
+        if process["name"] != "dpca"
+    ]
+    return (
+        f"{describe_memory(memory['expected_peak_bytes'])}{worst} of {describe_memory(memory['budget_bytes'])}, {memory['budget_origin']}"
+        + (f" ({', '.join(others)})" if others else "")
+    )
+
+
+def _of_stages(memory: dict[str, Any]) -> list[str]:
+    """The larger arrays that each stage of each process holds."""
+    lines = []
     for process in memory["processes"]:
         if process["name"] != "dpca":
             lines.append(f"         {process['count']} x {process['name']}: {describe_memory(process['peak_bytes'])}")
@@ -554,17 +493,24 @@ def as_text(document: dict[str, Any]) -> str:
                 for array in stage["arrays"]
                 if array["bytes"] * array["count"] >= LISTED_BYTES
             )
-    lines.append(
-        f"time     about {_duration(document['time']['seconds'])}: "
-        + ", ".join(f"{name} {_duration(value)}" for name, value in stages.items())
-        + f" (measured in one task: reading {describe_bytes(rates['read_bytes_per_second'])}/s, products "
-        f"{rates['product_flops_per_second'] / 1e9:.3g} GFLOP/s, disk {describe_bytes(rates['write_bytes_per_second'])}/s)"
+    return lines
+
+
+def _time(document: dict[str, Any]) -> str:
+    """The time of a run, of its stages, and what most of it goes to, in words."""
+    time, rates = document["time"], document["time"]["rates"]
+    stages = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in time["stages"].items())
+    of = {
+        "reading": document["bytes_read"] / rates["read_bytes_per_second"],
+        "products": document["flops"] / rates["product_flops_per_second"],
+        "writing": document["output"]["bytes"] / rates["write_bytes_per_second"],
+    }
+    most = max(of, key=lambda name: of[name])
+    return (
+        f"about {_duration(time['seconds'])} ({stages}), most of it {most} (measured in one task: reading "
+        f"{describe_bytes(rates['read_bytes_per_second'])}/s, products {rates['product_flops_per_second'] / 1e9:.3g} GFLOP/s, "
+        f"disk {describe_bytes(rates['write_bytes_per_second'])}/s)"
     )
-    solvers = document.get("solvers", [])
-    if len(solvers) > 1:
-        lines.extend(f"{'' if number else 'solvers':<9}{_of_solver(one)}" for number, one in enumerate(solvers))
-    lines.extend(f"advice   {sentence}" for sentence in document["advice"] or ["none: this is a good way to read it"])
-    return "\n".join(lines)
 
 
 def _of_solver(found: dict[str, Any]) -> str:
@@ -592,10 +538,9 @@ def _described(data: dict[str, Any]) -> str:
 def _at_worst(document: dict[str, Any]) -> str:
     names = [item["name"] for item in document["worst_case"]]
     if document["solver"] == BLOCK_KRYLOV:
-        return ", if components differ little from what is around them" if names else ""
+        return " (if components differ little from what is around them)" if names else ""
     rungs = [name for name in names if " of " not in name]
-    again = ", each with a second pass" if len(names) > len(rungs) else ""
-    return f": {' and '.join(rungs)}{again}, if components need them" if names else ""
+    return f" ({' and '.join(rungs)}, if components need them)" if names else ""
 
 
 def _duration(seconds: float) -> str:

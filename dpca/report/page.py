@@ -160,7 +160,7 @@ def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: 
         words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
     words.append(
-        f"{result.reads} in {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
+        f"{result.reads}, {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
         f"{describe_memory(next(iter(planned.values())))} were planned"
     )
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."

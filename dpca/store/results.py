@@ -55,15 +55,13 @@ class Result:
 
     @property
     def reads(self) -> str:
-        """How often the run went over the data, and how often it read them for that, in words: what it keeps in memory it reads once."""
+        """How often the run read its data, in words; what it keeps in memory it reads once."""
         counts, data = self.manifest["counts"], self.manifest["input"]
-        passes: int = counts["passes"]
+        times, kept = f"{counts['passes']}", ""
         if self.manifest["keeps_data"]:  # or a part of them, where keeping more would have taken longer
             n_bytes = sum(one["decoded_bytes"] for one in (data if isinstance(data, list) else [data]))
-            times = counts["bytes_decoded"] / n_bytes
-            if f"{times:.3g}" != f"{passes:.3g}":
-                return f"{passes} passes over {times:.3g} read{'s' * (times != 1)} of the data (kept in memory)"
-        return f"{passes} read{'s' * (passes != 1)}"
+            times, kept = f"{counts['bytes_decoded'] / n_bytes:.3g}", ", then kept in memory"
+        return f"{times} read{'s' * (times != '1')} of the data{kept}"
 
     @property
     def names_of_sums(self) -> tuple[str, ...]:

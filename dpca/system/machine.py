@@ -93,10 +93,19 @@ def memory_budget(asked: int | None = None, limits: list[Limit] | None = None) -
 
 def free_disk(path: str | os.PathLike[str]) -> int:
     """Free bytes on the disk of a path, or of its nearest directory that exists."""
+    return shutil.disk_usage(_existing(path)).free
+
+
+def disk_of(path: str | os.PathLike[str]) -> int:
+    """What tells the disk of a path, or of its nearest directory that exists, from others."""
+    return os.stat(_existing(path)).st_dev
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent
-    return shutil.disk_usage(place).free
+    return place
 
 
 def private_bytes(pid: int | None = None) -> int:

@@ -122,7 +122,7 @@ def test_unreliable_components_are_said_on_stderr(config, capsys):
     assert " that it supports, so gram in double is tried" in shown.err
     manifest = json.loads(Path("out/r/manifest.json").read_text())
     assert manifest["counts"]["passes"] == 3
-    assert ", 3 passes over 1 read of the data (kept in memory), " in shown.out
+    assert ", 1 read of the data, then kept in memory, " in shown.out
     assert manifest["numerics"]["choices"][-1] == "gram in double supports every component that was asked for"
 
 

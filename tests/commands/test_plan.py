@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
+from dpca import PCA, KernelPCA
+from dpca.errors import OverBudgetError
 from tests.commands.calls import dpca, dpca_process, given, run, sets
 from tests.made import made
 from tests.stores import random_array
@@ -84,16 +86,45 @@ def test_the_text_says_what_a_person_wants_to_know(config, capsys):
     assert "x.zarr: 12 x 20 x 30 float32 in chunks of 5 x 20 x 7 (zstd), 28.8 kB" in shown
     assert "12 samples, 600 features, 4 components\n" in shown
     assert "solver   gram: 12 x 12, the smaller side of 12 samples x 600 features; single precision, the rule" in shown
-    assert (
-        "passes   2 (at worst 6: gram in double and tsqr, each with a second pass, if components need them): gram 28.8 kB"
-        in shown
-    )
-    assert "scratch  none" in shown
+    assert "reads    1 read of 28.8 kB, then kept in memory; 1 slabs of" in shown
     assert "of 1 GiB, as asked for" in shown
-    assert "interpreter and libraries" in shown
-    assert "GFLOP/s, disk" in shown
+    assert "disk     up to " in shown
+    assert "most of it " in shown
+    assert "interpreter and libraries" not in shown
+    assert len(shown.splitlines()) <= 10
     for line in shown.splitlines():
         assert len(line) < 200
+    assert dpca("plan", config, "--memory", *sets("compute.memory=1GiB", "compute.workers=1")) == 0
+    assert "interpreter and libraries" in capsys.readouterr().out
+
+
+def test_a_result_that_the_disk_has_no_room_for_is_refused_before_anything_is_read(config, capsys, monkeypatch):
+    """By every command that writes one, and by a fit; a number of components that the spectrum decides may be small."""
+    assert dpca("run", config) == 0
+    Path("d.yaml").write_text("from: out/r\nanalyses: [{name: a, model: {kind: pca}}]\noutput: {path: d}\n")
+    monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 15_000)
+    capsys.readouterr()
+    again = sets("output.path=other")
+    needed = ("takes up to ", "but its disk has 15 kB free")
+    for command in (
+        ("plan", config, *again),
+        ("run", config, *again),
+        ("reconstruct", "out/r", "--out", "back.zarr"),
+        ("derive", "d.yaml"),
+    ):
+        assert dpca(*command) == 3, command
+        said = capsys.readouterr().err
+        assert all(words in said for words in needed), said
+        assert not {"other", "back.zarr", "d"} & {*os.listdir()}
+    x = zarr.open_array("x.zarr")
+    for of in (PCA(4), KernelPCA(4)):
+        with pytest.raises(
+            OverBudgetError, match=r"(?s)takes up to .* but its disk has 100 B free.*Choose another store"
+        ):
+            monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 100)
+            of.fit(x)
+    monkeypatch.setattr("dpca.planning.disk.free_disk", lambda path: 15_000)
+    assert dpca("run", config, *again, *sets("model.n_components=broken_stick", "output.gram=false")) == 0
 
 
 def test_time_is_measured_and_every_stage_has_some(config, capsys):

@@ -21,7 +21,7 @@ def test_as_a_process(config, capsys):
     assert done.returncode == 0, done.stderr
     assert "component  singular value" in done.stdout
     assert "4 of 4 components reliable" in done.stdout
-    assert "12 samples, 600 features, 2 passes over 1 read of the data (kept in memory)," in done.stdout
+    assert "12 samples, 600 features, 1 read of the data, then kept in memory," in done.stdout
     assert "result: out/r" in done.stdout
     assert "dpca: gram: 100 %" in done.stderr
     assert "\r" not in done.stdout + done.stderr

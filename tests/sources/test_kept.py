@@ -50,10 +50,10 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     text = "input: {uri: x.zarr}\nmodel: {n_components: 3}\noutput: {path: r}\n"
     Path("c.yaml").write_text(text)
     assert dpca("run", "c.yaml") == 0
-    assert "features, 2 passes over 1 read of the data (kept in memory), " in capsys.readouterr().out
+    assert "features, 1 read of the data, then kept in memory, " in capsys.readouterr().out
     if find_spec("bokeh") and find_spec("jinja2"):
         assert dpca("report", "r") == 0
-        assert "2 passes over 1 read of the data (kept in memory) in " in Path("r/report.html").read_text()
+        assert "1 read of the data, then kept in memory, " in Path("r/report.html").read_text()
     manifest = json.loads(Path("r/manifest.json").read_text())
     size = (X[:, :3000] if tall else X).nbytes
     assert manifest["keeps_data"]
@@ -61,7 +61,7 @@ def test_a_run_reads_data_that_fit_once_and_others_once_a_pass_with_the_same_bit
     kept = bits("r")
     monkeypatch.setattr("dpca.planning.search._keeping_data", lambda made, source: made)
     assert dpca("run", "c.yaml", "--overwrite") == 0
-    assert "features, 2 reads, " in capsys.readouterr().out
+    assert "features, 2 reads of the data, " in capsys.readouterr().out
     assert json.loads(Path("r/manifest.json").read_text())["counts"]["bytes_decoded"] == 2 * size
     assert bits("r") == kept
 
