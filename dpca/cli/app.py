@@ -256,7 +256,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
 @debug_option
 def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, as_json: bool) -> None:
-    """What lies at a path or URL, and what to watch out for; reads metadata and one chunk.
+    """What lies at a path or URL, and what to watch out for; reads metadata, one chunk, the first and the last sample.
 
     Several files, or a pattern in quotes, are joined along the samples; where they hold different arrays, each is described.
     URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
@@ -274,20 +274,22 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
 @click.argument("uri", type=URI, nargs=-1, required=True)
 @array_option
 @samples_axis_option
+@click.option("--all", "every_key", is_flag=True, help="Show all keys, not only those that matter for these data.")
 @debug_option
-def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None) -> None:
-    """Print a config for what lies at a path or URL: ready to run, every key explained.
+def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None, every_key: bool) -> None:
+    """Print a config for what lies at a path or URL: ready to run, its keys explained.
 
     Several files, or a pattern in quotes, are joined along the samples. Arrays of the same samples, in one file or in
     several, become inputs side by side; --array chooses one.
-    URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
+    URI may be a YAML file with the keys of a config's input, or with a list of inputs, too; or a finished result, for a config of
+    dpca derive.
 
     \b
     Example: dpca init data/faces.zarr > faces.yaml
     """
     from dpca.commands.starting import started
 
-    text, notes = started(_given(uri), array, _axis(samples_axis))
+    text, notes = started(_given(uri), array, _axis(samples_axis), every_key)
     click.echo(text)
     for sentence in notes:
         click.echo(f"dpca: note: {sentence}", err=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from dpca.planning.runplan import RunPlan, Scratch, Workers
 from dpca.planning.search import READINGS, SMALL_CHUNK_BYTES, plan_run, reading_of
 from dpca.slabs import split
 from dpca.sources import expanded, list_arrays, open_source
-from dpca.sources.base import Layout, Source
+from dpca.sources.base import Layout, Reader, Source, size_of
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_secrets
 from dpca.sources.dated import told_by
 from dpca.sources.groups import alone
 from dpca.sources.latitudes import latitudes_of
+from dpca.sources.regressors import Cycle
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory, of_stored
 
@@ -50,6 +52,11 @@ MARKS_OF_MISSING = frozenset(
 SAMPLED_BYTES = 2**22
 SAMPLED_VALUES = 2**18
 OPENED_BYTES = 2**26
+SAMPLE_SHARE = 4
+"""How many times `opened_bytes` may be decoded to look at a sample whole."""
+MOST_FEATURES = 2**28
+"""Of more features it is not counted how many have no value."""
+CYCLES: dict[Cycle, str] = {"season": "Seasonal data", "month": "Monthly data", "day_of_year": "Daily data"}
 MANY_SAMPLES = 20_000
 DAYS = 365.25
 
@@ -62,7 +69,7 @@ def inspect(
     opened_bytes: int = OPENED_BYTES,
     told: str = "as told",
 ) -> dict[str, Any]:
-    """Describe an array; reads its metadata and one chunk.
+    """Describe an array; reads its metadata, one chunk, and the first and the last sample.
 
     Parameters
     ----------
@@ -85,10 +92,11 @@ def inspect(
         shape, dims, dtype, chunks, shards, codec, bytes, stored_bytes : stored_bytes is null where not known cheaply
         samples_axis, samples_axis_reason, n_samples, n_features
         n_stored : number of samples in storage, if some of them were chosen; else null
-        values : of one chunk: minimum, maximum, mean, missing (share), zero (share, as stored), stored_minimum,
-            stored_maximum, land (share of its features without any value); null if chunks are larger than `opened_bytes`
+        values : of what was looked at, one chunk and the first and the last sample whole: minimum, maximum, mean, missing (share),
+            zero (share, as stored), stored_minimum, stored_maximum, land (share of features without any value); null where chunks are too large
         latitudes : name of the latitudes of the features, null if there are none, or more than one array of them
-        samples_a_year : of samples along time, over two years or more; else null
+        cycle : season, month or day_of_year, what `preprocess.regress_out.seasonal_cycle` would be for samples along time, over two years or more,
+            several a year; else null
         genotypes : whether features are variants, of which it is known where they lie
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
@@ -153,7 +161,7 @@ def inspect(
         "n_features": n_features,
         "values": values,
         "latitudes": _latitudes(source, axis),
-        "samples_a_year": _samples_a_year(source, axis),
+        "cycle": cycle_of_samples(source, axis),
         "genotypes": source.variants is not None,
     }
     run_plan: RunPlan | None = None
@@ -166,10 +174,10 @@ def inspect(
     facts["reading"] = reading_of(run_plan, layout) if run_plan else None
     facts["peak_bytes"] = run_plan.tightest.peak_bytes if run_plan else None
     facts["watch_out"] = problems + [guess] * (guess is not None) + _watch_out(layout, axis, reason, values, run_plan)
-    if (facts["samples_a_year"] or 0) > 2:
+    if facts["cycle"]:
         facts["watch_out"].append(
-            f"there are about {facts['samples_a_year']:.3g} samples a year: where the seasons differ, the first components are "
-            "their cycle. Subtract the mean of each season before, if it is not what is looked for"
+            f"{CYCLES[facts['cycle']]}: the first components will be the seasonal cycle. To remove it: preprocess.regress_out: "
+            f"{{seasonal_cycle: {facts['cycle']}}}"
         )
     if facts["latitudes"]:
         facts["watch_out"].append(
@@ -207,8 +215,8 @@ def _taken(
     return array, None
 
 
-def _samples_a_year(source: Source, axis: int) -> float | None:
-    """How many samples a year has, where they lie along time, over two years or more; None for others."""
+def cycle_of_samples(source: Source, axis: int) -> Cycle | None:
+    """What the samples of a year can be told apart by, where they lie along time, over two years or more; None for others."""
     with source.open() as reader:
         times = reader.coordinate(axis)
         if times is None or not is_time(times.attributes) or times.text:
@@ -216,7 +224,8 @@ def _samples_a_year(source: Source, axis: int) -> float | None:
         ends = np.concatenate([times.values[0:1], times.values[-1:]]).astype(np.float64)
     days = conversion(times.attributes, {**times.attributes, "units": "days since 2000-01-01"})
     years = 0.0 if days is None else float(np.diff(days(ends))[0]) / DAYS
-    return (source.layout.shape[axis] - 1) / years if 2 <= years < np.inf else None
+    a_year = (source.layout.shape[axis] - 1) / years if 2 <= years < np.inf else 0.0
+    return "day_of_year" if a_year > 24 else "month" if a_year > 6 else "season" if a_year > 2 else None
 
 
 def _latitudes(source: Source, axis: int) -> str | None:
@@ -245,37 +254,111 @@ def guess_samples_axis(source: Source) -> tuple[int, str]:
 
 
 def _values(source: Source, axis: int, opened_bytes: int) -> dict[str, float] | None:
-    """A summary of one chunk, or of a part of it that is small enough; None if a chunk is too large to read."""
-    layout = source.layout
+    """A summary of one chunk, or of a part of it, and of the first and the last sample; None if all of these are too large to read."""
+    layout, seen = source.layout, _Seen(source.layout, axis)
     region = [slice(0, min(chunk, length)) for chunk, length in zip(layout.chunk_shape, layout.shape, strict=True)]
     if not layout.chunked or (layout.divisible and layout.chunk_bytes > opened_bytes):
         region = [slice(0, length) for length in better_chunks(layout, axis, n_bytes=SAMPLED_BYTES)]
-    elif layout.chunk_bytes > opened_bytes:
-        return None
-    present = n_values = zeros = 0
-    land = np.ones([1 if number == axis else piece.stop - piece.start for number, piece in enumerate(region)], bool)
-    lowest, highest, total, finite = math.inf, -math.inf, 0.0, True
     with source.open() as reader:
-        stored = reader.read(tuple(region))
+        if not layout.chunked or layout.divisible or layout.chunk_bytes <= opened_bytes:
+            seen.add(reader, tuple(region))
+        for number in dict.fromkeys((0, layout.shape[axis] - 1)):
+            sample = _of_sample([slice(0, length) for length in layout.shape], axis, number)
+            there = all(a.start >= b.start and a.stop <= b.stop for a, b in zip(sample, region, strict=True))
+            if not (seen.any and there) and _decoded_bytes(layout, sample) <= SAMPLE_SHARE * opened_bytes:
+                for box in _boxes(layout, sample):
+                    seen.add(reader, box)
+    return seen.summary
+
+
+def _of_sample(region: list[slice], axis: int, number: int) -> tuple[slice, ...]:
+    return (*region[:axis], slice(number, number + 1), *region[axis + 1 :])
+
+
+def _decoded_bytes(layout: Layout, region: tuple[slice, ...]) -> int:
+    """Bytes that are decoded to read a region: those of whole chunks, where these can't be read in part."""
+    if not layout.chunked or layout.divisible:
+        return size_of([piece.stop - piece.start for piece in region], layout.dtype)
+    whole = [
+        min(length, -(-piece.stop // chunk) * chunk) - piece.start // chunk * chunk
+        for piece, chunk, length in zip(region, layout.chunk_shape, layout.shape, strict=True)
+    ]
+    return size_of(whole, layout.dtype)
+
+
+def _boxes(layout: Layout, region: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
+    """A region in boxes of some MiB, of whole chunks where storage has any."""
+    chunks = [chunk if layout.chunked and not layout.divisible else 1 for chunk in layout.chunk_shape]
+    shape = [piece.stop - piece.start for piece in region]
+    steps, left = [1] * len(shape), max(1, SAMPLED_BYTES // layout.dtype.itemsize)
+    for number in reversed(range(len(shape))):
+        steps[number] = max(1, min(shape[number], left))
+        if steps[number] < shape[number]:
+            steps[number] = max(chunks[number], steps[number] // chunks[number] * chunks[number])
+        left = max(1, left // steps[number])
+    starts = [range(piece.start, piece.stop, step) for piece, step in zip(region, steps, strict=True)]
+    for corner in product(*starts):
+        yield tuple(
+            slice(start, min(start + step, piece.stop))
+            for start, step, piece in zip(corner, steps, region, strict=True)
+        )
+
+
+class _Seen:
+    """What was seen of the values of an array."""
+
+    def __init__(self, layout: Layout, axis: int) -> None:
+        self._layout, self._axis = layout, axis
+        self._n = self._present = self._zeros = 0
+        self._lowest, self._highest, self._total, self._finite = math.inf, -math.inf, 0.0, True
+        self._features = [1 if number == axis else length for number, length in enumerate(layout.shape)]
+        # A bit for each feature: whether it was looked at, and whether it had a value.
+        n_features = math.prod(self._features)
+        self._looked, self._valued = (
+            np.zeros(self._features if n_features <= MOST_FEATURES else (), bool) for _ in "ab"
+        )
+
+    def add(self, reader: Reader, region: tuple[slice, ...]) -> None:
+        """Read a region, and add what is there."""
+        stored, axis = reader.read(region), self._axis
         for box, _, _ in split(stored.shape, SAMPLED_VALUES):
             values = stored[box].astype(np.float64)
-            missing = np.isnan(values)
-            missing |= layout.marked(values)
-            land[(*box[:axis], slice(None), *box[axis + 1 :])] &= missing.all(axis=axis, keepdims=True)
-            values, n_values = values[~missing], n_values + values.size
+            missing = np.isnan(values) | self._layout.marked(values)
+            if self._looked.ndim:
+                here = [slice(r.start + b.start, r.start + b.stop) for r, b in zip(region, box, strict=True)]
+                here[axis] = slice(0, 1)
+                self._looked[tuple(here)] = True
+                self._valued[tuple(here)] |= ~missing.all(axis=axis, keepdims=True)
+            values, self._n = values[~missing], self._n + values.size
             if not values.size:
                 continue
-            present, zeros = present + values.size, zeros + int((values == 0).sum())
-            lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
-            finite = finite and bool(np.isfinite(values).all())
-            total += float(values.sum()) if finite else 0.0
-    summary = {"missing": 1 - present / n_values, "zero": zeros / max(1, present), "land": float(land.mean())}
-    if present and finite:
-        factor, offset = layout.packing
-        ends = sorted((lowest * factor + offset, highest * factor + offset))
-        summary |= {"minimum": ends[0], "maximum": ends[1], "mean": total / present * factor + offset}
-        summary |= {"stored_minimum": lowest, "stored_maximum": highest}
-    return summary
+            self._present, self._zeros = self._present + values.size, self._zeros + int((values == 0).sum())
+            self._lowest, self._highest = (
+                min(self._lowest, float(values.min())),
+                max(self._highest, float(values.max())),
+            )
+            self._finite = self._finite and bool(np.isfinite(values).all())
+            self._total += float(values.sum()) if self._finite else 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was read."""
+        return self._n > 0
+
+    @property
+    def summary(self) -> dict[str, float] | None:
+        """The keys of `values` of `inspect`; None where nothing was read."""
+        if not self.any:
+            return None
+        n_looked = int(self._looked.sum()) if self._looked.ndim else 0
+        land = float((self._looked & ~self._valued).sum() / n_looked) if n_looked else 0.0
+        summary = {"missing": 1 - self._present / self._n, "zero": self._zeros / max(1, self._present), "land": land}
+        if self._present and self._finite:
+            factor, offset = self._layout.packing
+            ends = sorted((self._lowest * factor + offset, self._highest * factor + offset))
+            summary |= {"minimum": ends[0], "maximum": ends[1], "mean": self._total / self._present * factor + offset}
+            summary |= {"stored_minimum": self._lowest, "stored_maximum": self._highest}
+        return summary
 
 
 def _watch_out(
@@ -317,23 +400,22 @@ def _watch_out(
         )
     if values and values["missing"]:
         notes.append(
-            f"{100 * values['missing']:.3g} % of the values of one chunk are missing"
-            + (f", and {100 * values['land']:.3g} % of its features have none (land)" if values["land"] else "")
-            + ": a run refuses them unless preprocess.missing is mean (features without any value are left out), drop or pairwise"
+            f"{100 * values['missing']:.3g} % of the values that were looked at are missing"
+            + (f"; {100 * values['land']:.3g} % of the features have none there (land)" if values["land"] else "")
+            + ". A run refuses missing values unless preprocess.missing is mean (features without any value are left out), drop or pairwise"
         )
     notes += [
-        f"the {end} of one chunk is {values[f'stored_{end}']:.6g} as stored: if that marks missing values, say so in "
-        "input.missing_values, else it counts as a number"
+        f"the {end} is {values[f'stored_{end}']:.6g} as stored. If that marks missing values, say so in input.missing_values; else "
+        "it counts as a number"
         for end in ("minimum", "maximum")
         if values and _is_mark(values.get(f"stored_{end}", 0.0), layout)
     ]
     if values is None:
         notes.append(
-            f"chunks are too large to look into one ({describe_memory(layout.chunk_bytes)} each): what the values are was "
-            "not seen"
+            f"chunks are too large to look into one ({describe_memory(layout.chunk_bytes)} each): no value was seen"
         )
     if values and "mean" not in values and values["missing"] < 1:
-        notes.append("one chunk holds infinities: a run refuses them")
+        notes.append("there are infinities: a run refuses them")
     if layout.packing != (1.0, 0.0):
         notes.append(f"values are packed: stored * {layout.packing[0]:g} + {layout.packing[1]:g} is what is analysed")
     if working_dtype(layout.dtype, "auto") == np.float64 and layout.dtype.kind in "iu":
@@ -378,7 +460,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
     values = facts["values"]
     if values and "mean" in values:
         lines.append(
-            f"a chunk  from {values['minimum']:.6g} to {values['maximum']:.6g}, mean {values['mean']:.6g}, "
+            f"seen     from {values['minimum']:.6g} to {values['maximum']:.6g}, mean {values['mean']:.6g}, "
             f"{100 * values['missing']:.3g} % missing, {100 * values['zero']:.3g} % zero"
         )
     if facts["reading"] is not None:

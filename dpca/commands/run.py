@@ -43,6 +43,7 @@ from dpca.numerics.certificate import not_converged
 from dpca.planning.runplan import Process
 from dpca.planning.search import n_stages
 from dpca.sources.credentials import in_text, without_credentials, without_secrets
+from dpca.sources.dated import dates_elsewhere
 from dpca.sources.groups import named
 from dpca.store.arrays import dims_of
 from dpca.store.directory import ResultDirectory
@@ -236,11 +237,15 @@ def _begun(
     for one, group in zip(loaded.config.inputs, ready.groups, strict=True):
         if one.array is None and group.layout.name.startswith(f"{without_credentials(one.uris[0])}:"):
             runner.progress.say(f"{group.layout.name} is read, since input.array is not given")
-    notes: list[str] = []
+    elsewhere = (
+        dates_elsewhere(group.source, one.samples_axis)
+        for one, group in zip(loaded.config.inputs, ready.groups, strict=True)
+    )
+    notes = [sentence for sentence in elsewhere if sentence]
     begun = now
     if before is not None:
         with loaded.located():
-            notes = before.check(directory.path, now, (*OF_KERNELS, *OF_PASSES))
+            notes += before.check(directory.path, now, (*OF_KERNELS, *OF_PASSES))
         if _ledger(directory, before, ready, runner.progress.say).forget_stale(ready.sources):
             begun = replace(before, config=now.config)
         else:

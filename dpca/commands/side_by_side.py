@@ -105,7 +105,7 @@ def look(given: Given, array: str | None = None, samples_axis: int | str | None 
 
 
 def look_at_each(found: Beside) -> dict[str, Any]:
-    """Describe inputs side by side; reads metadata, and one chunk of each.
+    """Describe inputs side by side; reads metadata, one chunk, and the first and the last sample of each.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def _block_scaling(each: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         for one in each
         if one["values"] and "mean" in one["values"]
     )
-    seen = f" (one chunk of each: {seen})" if seen else ""
+    seen = f" (seen: {seen})" if seen else ""
     if units[0] and len(units) == 1:
         return (
             "none",

@@ -8,17 +8,22 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel
 
-from dpca.commands.inspection import inspect
+from dpca.analyses.kept import Kept
+from dpca.commands.inspection import CYCLES, cycle_of_samples, inspect
 from dpca.commands.side_by_side import Beside, Given, beside, line_of, look_at_each, warnings_of
 from dpca.config.inputs import Input
 from dpca.config.schema import OF_LISTS, Compute, Model, Output, Preprocess
+from dpca.errors import InputError
 from dpca.sources import expanded
 from dpca.sources.credentials import without_credentials
+from dpca.sources.regressors import Cycle
+from dpca.store.directory import DERIVED, kind_at
+from dpca.store.results import open_result
 from dpca.units import by, of_stored
 
 WIDTH = 100
@@ -32,24 +37,83 @@ SHOWN_OF_A_LIST = ("name", "uri", "array", "samples_axis", "weights")
 """Keys of an input that a list shows of each; others where they are not left at their default."""
 
 
-def started(given: Given, array: str | None = None, samples_axis: int | str | None = None) -> tuple[str, list[str]]:
+MATTER = frozenset(
+    {"input.uri", "input.array", "input.samples_axis", "preprocess.missing", "preprocess.scale", "preprocess.weights"}
+    | {"model.n_components", "compute.memory", "compute.workers", "output.path", "output.gram", "output.report"}
+)
+"""Keys that are shown in any case; others where they are chosen, or asked for."""
+
+
+def started(
+    given: Given, array: str | None = None, samples_axis: int | str | None = None, every_key: bool = False
+) -> tuple[str, list[str]]:
     """A configuration for what lies somewhere, and what to watch out for.
 
     Parameters
     ----------
     given, array, samples_axis : as for `dpca.commands.side_by_side.look`
+    every_key : show all keys, not only those that matter for these data
     """
+    if isinstance(given, str) and (kind := kind_at(Path(given))) is not None:
+        return _of_result(given, kind), []
     found = beside(given, array, samples_axis)
     if found is not None:
         facts = look_at_each(found)
-        return _of_list(None if isinstance(given, Beside | Input) else given, found, facts), warnings_of(facts)
+        listed = None if isinstance(given, Beside | Input) else given
+        return _of_list(listed, found, facts, every_key), warnings_of(facts)
     assert not isinstance(given, Beside)
     facts = inspect(given, array, samples_axis)
-    return _of_one(given, facts), facts["watch_out"]
+    return _of_one(given, facts, every_key), facts["watch_out"]
 
 
-def _of_one(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str:
-    """A configuration for what was inspected: every key, its meaning, and a value that runs; options of a URL are left out."""
+def _of_result(path: str, kind: str) -> str:
+    """A configuration of dpca derive for a finished result: analyses that its samples are for, and that need no further choice."""
+    if kind == DERIVED:
+        raise InputError(
+            f"{path}: holds derived analyses, and init is for data, or for a result of dpca run", "Name one of these."
+        )
+    kept = Kept.of([(path, open_result(path))])
+    axis, analyses = kept.axis(), dict[str, str]()
+    k = min(10, max(1, kept.first.n_samples - 1))
+    model = f"{{kind: pca, n_components: {k}}}"
+    cycle = (
+        None
+        if kept.first.coordinate(axis.name) is None
+        else cycle_of_samples(kept.recorded.source, kept.recorded.samples_axis)
+    )
+    if cycle is not None:
+        analyses["anomalies"] = f"[{{anomalies: {{by: {cycle}}}}}]"
+        analyses["detrended"] = f"[{{anomalies: {{by: {cycle}}}}}, {{detrend: {{degree: 1}}}}]"
+        analyses["years"] = "[{means: {by: year}}]"
+    else:
+        analyses["all"] = "[]"
+    lines = [
+        f"# {kept.first.n_samples:,} samples of {kept.first.n_features:,} features, whose Gram matrix {path} keeps.",
+        "# dpca derive analyses them without reading the data again; maps (components: true) take one read.",
+        "# What samples and model may be: configs/derive.md.",
+        "",
+        f"from: {_yaml(path)}",
+        "analyses:",
+    ]
+    for name, samples in analyses.items():
+        lines += [
+            f"  - name: {name}",
+            f"    samples: {samples}",
+            f"    model: {model if name != 'years' else '{kind: pca}'}",
+        ]
+    readable = bool(kept.first.manifest["asked"])  # not of values that were in the memory of a Python program
+    return "\n".join(
+        [
+            *lines,
+            f"components: {'true' if readable else 'false'}",
+            "output:",
+            f"  path: {_yaml(_free(path.rstrip('/') + '-derived'))}",
+        ]
+    )
+
+
+def _of_one(given: str | Sequence[str] | Input, facts: Mapping[str, Any], every_key: bool) -> str:
+    """A configuration for what was inspected: keys, their meaning, and values that run; options of a URL are left out."""
     dims, axis = facts["dims"], facts["samples_axis"]
     if isinstance(given, Input):
         where = given.model_dump(exclude={"storage_options"})
@@ -82,12 +146,12 @@ def _of_one(given: str | Sequence[str] | Input, facts: Mapping[str, Any]) -> str
         f"# {by(tuple(facts['shape']))} {facts['dtype']}: {facts['n_samples']:,}{of_stored(facts['n_stored'])} samples of {facts['n_features']:,} features",
         f"# (samples: {facts['samples_axis_reason']}).",
         *_watch_out(facts["watch_out"]),
-        *_section("input", Input, chosen, reasons),
+        *_section("input", Input, chosen, reasons, every_key),
     ]
-    return "\n".join([*lines, *_further(chosen, reasons)])
+    return "\n".join([*lines, *_further(chosen, reasons, every_key, facts["cycle"])])
 
 
-def _of_list(given: str | Sequence[str] | None, found: Beside, facts: Mapping[str, Any]) -> str:
+def _of_list(given: str | Sequence[str] | None, found: Beside, facts: Mapping[str, Any], every_key: bool) -> str:
     """A configuration for inputs side by side, as for one; of keys of an input those that are chosen.
 
     Parameters
@@ -140,7 +204,8 @@ def _of_list(given: str | Sequence[str] | None, found: Beside, facts: Mapping[st
             explained.add(key)
     others = [key for key in Input.model_fields if key not in explained]
     lines += _comment(f"Further keys of an input, at their defaults (configs/README.md): {', '.join(others)}.", "  # ")
-    return "\n".join([*lines, *_further(chosen, reasons)])
+    cycles = {one["cycle"] for one in facts["inputs"]}
+    return "\n".join([*lines, *_further(chosen, reasons, every_key, cycles.pop() if len(cycles) == 1 else None)])
 
 
 def _misses(facts: Mapping[str, Any]) -> bool:
@@ -152,18 +217,30 @@ def _reason_of_weights(facts: Mapping[str, Any]) -> str:
     return f"Chosen here since {latitudes} holds latitudes: null would count all cells alike." if latitudes else ""
 
 
-def _further(chosen: Mapping[str, Any], reasons: Mapping[str, str]) -> Iterator[str]:
-    """The lines of the sections after the input."""
+def _further(
+    chosen: Mapping[str, Any], reasons: Mapping[str, str], every_key: bool, cycle: Cycle | None
+) -> Iterator[str]:
+    """The lines of the sections after the input; of data with a seasonal cycle how to remove it, as a comment."""
     for name, model in (("preprocess", Preprocess), ("model", Model), ("compute", Compute), ("output", Output)):
-        yield from _section(name, model, chosen, reasons)
+        yield from _section(name, model, chosen, reasons, every_key)
+        if model is Preprocess and cycle is not None:
+            yield from _comment(f"{CYCLES[cycle]}: to remove the seasonal cycle, take the # away.", "  # ")
+            yield f"  # regress_out: {{seasonal_cycle: {cycle}}}"
+    if not every_key:
+        yield "\n# These are the keys that matter for these data. dpca init --all shows all keys."
 
 
-def _section(name: str, model: type[BaseModel], chosen: Mapping[str, Any], reasons: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a section: every key, explained; with the reason, where one was chosen."""
+def _section(
+    name: str, model: type[BaseModel], chosen: Mapping[str, Any], reasons: Mapping[str, str], every_key: bool
+) -> Iterator[str]:
+    """The lines of a section: keys, explained; with the reason, where one was chosen."""
     yield f"\n{name}:  # {_about(model)}"
     for key, field in model.model_fields.items():
         path = f"{name}.{key}"
         if model is Input and key in OF_LISTS:
+            continue
+        matters = every_key or path in MATTER or reasons.get(path)
+        if not matters and chosen.get(path, field.default) == field.default:
             continue
         yield from _comment(field.description or "", "  # ")
         yield from _comment(reasons.get(path, ""), "  # ")

@@ -45,7 +45,7 @@ from dpca.planning.disk import check_room_for_result
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.sources import Source, as_source, check_no_paths, is_data_array
 from dpca.sources.credentials import check_local
-from dpca.sources.dated import dated
+from dpca.sources.dated import dated, dates_elsewhere
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in, parts_of
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
@@ -477,6 +477,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for (name, source), called in zip(sources.items(), known, strict=True):
             with _of_part(name):
                 weights, axis = self._weights_of(source, called, known), source.layout.axis_of(self.samples_axis)
+                if (sentence := dates_elsewhere(source, self.samples_axis)) is not None:
+                    warnings.warn(sentence, UserWarning, stacklevel=5)
                 groups.append(FeatureGroup(dated(source, axis), axis, name, weights))
         check_same_samples(groups)
         return tuple(groups)
@@ -579,7 +581,13 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
         if isinstance(self.weights, str) and self.weights != "sqrt_cos_lat":
             raise ConfigError(f"weights is {self.weights!r}, but 'sqrt_cos_lat' or an array is allowed", "Pass one.")
-        axis, ddof = self.samples_axis, self.ddof
+        axis: Any = self.samples_axis
+        ddof = self.ddof
+        if isinstance(axis, tuple | list):
+            raise ConfigError(
+                f"samples_axis is {axis!r}, but one axis is allowed",
+                f"Make one of them: X.stack(sample={tuple(axis)!r}), with samples_axis='sample'.",
+            )
         for name, right, allowed in (
             ("samples_axis", _is_integer(axis) or isinstance(axis, str), "an integer or a dimension's name"),
             ("ddof", _is_integer(ddof), "an integer"),

@@ -28,6 +28,23 @@ def told_by(reader: Reader, axis: int) -> Coordinate | None:
     return dates_beside(reader, axis) or reader.coordinate(axis)
 
 
+def dates_elsewhere(source: Source, axis: int | str) -> str | None:
+    """That another axis than that of the samples has dates, in a sentence, where the samples' axis was told by its number."""
+    dims = source.layout.dims
+    if isinstance(axis, str) or not any(dims):
+        return None
+    number = source.layout.axis_of(axis)
+    with source.open() as reader:
+        told = {one: told_by(reader, one) for one in range(len(dims))}
+    found = [dims[one] for one, coordinate in told.items() if coordinate is not None and is_time(coordinate.attributes)]
+    if len(found) != 1 or found == [dims[number]]:
+        return None
+    return (
+        f"{source.layout.name}: the samples are along axis {number}, {dims[number]!r}, but {found[0]!r} has dates. If these are of the samples, "
+        f"set samples_axis to {found[0]!r}"
+    )
+
+
 def _are_dates(coordinate: Coordinate) -> bool:
     return is_time(coordinate.attributes) and (
         coordinate.attributes.get("standard_name") == "time" or coordinate.name.lower() in CUSTOMARY

@@ -11,10 +11,10 @@ import pytest
 import zarr
 
 from dpca.commands.inspection import inspect
-from dpca.config.loading import load
+from dpca.config.loading import load, load_derive
 from dpca.config.schema import Config
 from dpca.system.machine import Budget
-from tests.commands.calls import X, dpca
+from tests.commands.calls import X, dpca, sets
 from tests.stores import random_array
 
 
@@ -127,18 +127,19 @@ def test_what_to_watch_out_for_in_the_values(capsys):
     x = random_array(0, (10, 50), "f8")
     x[3, 4] = np.nan
     np.save("nan.npy", x)
-    assert "0.2 % of the values of one chunk are missing: a run refuses them unless" in watched_for(capsys, "nan.npy")
+    assert "% of the values that were looked at are missing. A run refuses missing values unless" in watched_for(
+        capsys, "nan.npy"
+    )
     assert load(started(capsys, "nan.npy")).config.preprocess.missing == "mean"
     np.save("inf.npy", np.where(np.isnan(x), np.inf, x))
-    assert "one chunk holds infinities" in watched_for(capsys, "inf.npy")
+    assert "there are infinities" in watched_for(capsys, "inf.npy")
     genotypes = np.random.default_rng(0).integers(-1, 3, (10, 50), dtype="i1")
     np.save("genotypes.npy", genotypes)
-    assert (
-        "the minimum of one chunk is -1 as stored: if that marks missing values, say so in input.missing_values"
-        in watched_for(capsys, "genotypes.npy")
+    assert "the minimum is -1 as stored. If that marks missing values, say so in input.missing_values" in watched_for(
+        capsys, "genotypes.npy"
     )
     np.save("station.npy", np.where(np.isnan(x), 9.96921e36, x).astype("f4"))
-    assert "the maximum of one chunk is 9.96921e+36 as stored: if that marks" in watched_for(capsys, "station.npy")
+    assert "the maximum is 9.96921e+36 as stored. If that marks" in watched_for(capsys, "station.npy")
     np.save("signs.npy", np.sign(x[:, 5:]))
     assert not watched_for(capsys, "signs.npy")
     np.save("long.npy", np.arange(500).reshape(10, 50))
@@ -199,12 +200,26 @@ def test_netcdf_names_its_dimensions(capsys):
     assert "samples_axis: time" in Path(started(capsys, "ocean.nc")).read_text()
 
 
-def test_metadata_and_one_chunk_are_all_that_is_read(capsys):
+def test_metadata_one_chunk_and_the_first_and_last_sample_are_all_that_is_read(capsys):
     """Other chunks are damaged here: reading any of them would end in an error."""
-    zarr.create_array("x.zarr", data=X, chunks=(12, 20, 10))
-    for chunk in ("1", "2"):
-        (Path("x.zarr/c/0/0") / chunk).write_bytes(b"no zstd frame")
+    zarr.create_array("x.zarr", data=X, chunks=(4, 20, 10))
+    for chunk in range(3):
+        Path(f"x.zarr/c/1/0/{chunk}").write_bytes(b"no zstd frame")
     assert inspected(capsys, "x.zarr")["shape"] == [12, 20, 30]
+
+
+@pytest.mark.parametrize("chunks", [None, (12, 40, 30), (1, 40, 30)])
+def test_land_is_seen_wherever_it_lies(chunks, capsys, monkeypatch):
+    """In a file without chunks, in one large chunk that can't be read in part, and in a chunk a sample."""
+    monkeypatch.setattr("dpca.commands.inspection.SAMPLED_BYTES", 1000)
+    x = random_array(0, (12, 40, 30), "f4")
+    x[:, 30:, 20:] = np.nan
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", data=x, chunks=chunks, compression=None if chunks is None else "gzip")
+    assert inspected(capsys, "x.h5")["values"]["land"] == pytest.approx(100 / 1200)
+    config = started(capsys, "x.h5")
+    assert load(config).config.preprocess.missing == "mean"
+    assert dpca("run", config, *sets("model.n_components=2", "output.report=false")) == 0
 
 
 @pytest.mark.parametrize("command", ["inspect", "init"])
@@ -230,7 +245,7 @@ def test_nothing_to_analyse_is_said_by_name(command, capsys):
 
 def test_a_chunk_that_is_too_large_is_not_looked_into():
     zarr.create_array("x.zarr", data=X, chunks=X.shape)
-    found = inspect("x.zarr", opened_bytes=10_000)
+    found = inspect("x.zarr", opened_bytes=5_000)
     assert found["values"] is None
     assert any("chunks are too large to look into one (28.1 KiB each)" in s for s in found["watch_out"])
 
@@ -239,7 +254,7 @@ def test_marks_among_packed_values_are_seen_as_stored(capsys):
     array = zarr.create_array("packed.zarr", data=np.full((4, 30), 10, "i2"), chunks=(4, 30))
     array.attrs.update({"scale_factor": 0.01})
     array[0, 0] = -32768
-    assert "the minimum of one chunk is -32768 as stored: if that marks" in watched_for(capsys, "packed.zarr")
+    assert "the minimum is -32768 as stored. If that marks" in watched_for(capsys, "packed.zarr")
 
 
 @pytest.mark.parametrize("name", ["0x10", "1e5", ".inf", "null", "Yes", "12", "a: b", "-x", "plain/name_1"])
@@ -269,12 +284,16 @@ def test_fields_on_the_globe_are_known_and_their_config_runs_as_it_is(tmp_path, 
     ).to_netcdf("t.nc", engine="h5netcdf")
     facts = inspect("t.nc")
     assert facts["latitudes"] == "lat"
-    assert facts["samples_a_year"] == pytest.approx(365.25 / 30)
+    assert facts["cycle"] == "month"
     assert facts["values"]["land"] == pytest.approx(4 / 54)
     capsys.readouterr()
     assert dpca("init", "t.nc") == 0
     shown = capsys.readouterr()
-    assert "there are about 12.2 samples a year" in shown.err
+    assert "Monthly data: the first components will be the seasonal cycle" in shown.err
+    assert len(re.findall(r"^  (?!#)", shown.out, re.MULTILINE)) == 12
+    taken = shown.out.replace("# regress_out: {", "regress_out: {")
+    Path("t.yaml").write_text(taken)
+    assert load(Path("t.yaml")).config.preprocess.regress_out.seasonal_cycle == "month"
     assert "# Chosen here since lat holds latitudes" in shown.out
     Path("t.yaml").write_text(shown.out)
     config = load(Path("t.yaml")).config
@@ -282,3 +301,29 @@ def test_fields_on_the_globe_are_known_and_their_config_runs_as_it_is(tmp_path, 
     assert dpca("run", "t.yaml", "--set", "output.report=false") == 0
     counts = json.loads(Path(config.output.path, "manifest.json").read_text())["counts"]
     assert counts["empty_features"] == 4
+
+
+def test_a_config_of_derived_analyses_of_a_result_runs_as_it_is(capsys):
+    """With the analyses that its samples are for: of the anomalies, where they have dates."""
+    xr = pytest.importorskip("xarray")
+    months = np.arange("2000-01", "2003-01", dtype="M8[M]").astype("M8[ns]")
+    x = xr.DataArray(random_array(0, (36, 40), "f8"), dims=("time", "site"), coords={"time": months}, name="t")
+    x.to_netcdf("t.nc", engine="h5netcdf")
+    for asked in ("gram_eigh", "tsqr"):
+        text = f"input: {{uri: t.nc}}\nmodel: {{n_components: 3, svd_solver: {asked}}}\noutput: {{path: {asked}, report: false}}\n"
+        Path("c.yaml").write_text(text)
+        assert dpca("run", "c.yaml") == 0
+    np.save("plain.npy", np.asarray(x))
+    Path("c.yaml").write_text("input: {uri: plain.npy}\noutput: {path: plain, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    for result, names in (
+        ("gram_eigh", ["anomalies", "detrended", "years"]),
+        ("tsqr", ["anomalies", "detrended", "years"]),
+        ("plain", ["all"]),
+    ):
+        config = started(capsys, result)
+        loaded = load_derive(config).config
+        assert [one.name for one in loaded.analyses] == names
+        assert dpca("derive", config) == 0
+    assert dpca("init", "gram_eigh-derived") == 2
+    assert "holds derived analyses" in capsys.readouterr().err

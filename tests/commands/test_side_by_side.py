@@ -82,7 +82,7 @@ def test_variables_of_a_file_are_proposed_side_by_side_and_run_as_they_are(place
     assert config.preprocess.block_scaling == "total_variance"
     told = " ".join(text.replace("#", "").split())
     assert "Chosen here since values of tas are missing" in told
-    assert "Chosen here since units differ, mm day-1, K (one chunk of each: pr from" in told
+    assert "Chosen here since units differ, mm day-1, K (seen: pr from" in told
     assert f"dpca init {place} --array pr prints its config" in told
     assert dpca("run", "started.yaml", "--set", "output.report=false") == 0
     arrays = zarr.open_group(f"{config.output.path}/result.zarr", mode="r")
@@ -143,7 +143,7 @@ def test_scaling_follows_from_the_units(units, scaling, reason, capsys):
     written(dataset(u=u, v=v), "wind.nc")
     text, config = started(capsys, "wind.nc")
     assert config.preprocess.block_scaling == scaling
-    assert f"Chosen here since {reason} (one chunk of each: u from" in " ".join(text.replace("#", "").split())
+    assert f"Chosen here since {reason} (seen: u from" in " ".join(text.replace("#", "").split())
 
 
 def test_files_of_different_variables_lie_side_by_side_and_of_the_same_one_end_to_end(capsys):

@@ -392,3 +392,18 @@ def test_an_array_of_a_file_that_is_not_read_yet_is_read_block_by_block(field, c
             assert not lazy.variable._in_memory
             expected = clone(fitted).fit_transform(of(xr.load_dataset("x.nc", engine="h5netcdf")["sst"]))
             np.testing.assert_allclose(abs(scores), abs(expected), atol=1e-9)
+
+
+def test_dates_along_another_axis_than_that_of_the_samples_are_said(field, capsys):
+    other = field.transpose("lat", "lon", "time").drop_vars(["season", "level", "lon"])
+    with pytest.warns(UserWarning, match="along axis 0, 'lat', but 'time' has dates.*set samples_axis to 'time'"):
+        PCA(2).fit(other)
+    with pytest.raises(ConfigError, match=re.escape("X.stack(sample=('lat', 'time')), with samples_axis='sample'")):
+        PCA(2, samples_axis=("lat", "time")).fit(other)
+    PCA(2, samples_axis="sample").fit(other.stack(sample=("lat", "time")))
+    other.to_netcdf("x.nc", engine="h5netcdf")
+    Path("c.yaml").write_text("input: {uri: x.nc}\nmodel: {n_components: 2}\noutput: {path: r, report: false}\n")
+    assert dpca("run", "c.yaml") == 0
+    assert "but 'time' has dates" in capsys.readouterr().err
+    assert dpca("run", "c.yaml", "--overwrite", "--set", "input.samples_axis=lat") == 0
+    assert "has dates" not in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_a_config_that_init_prints_runs_on_real_data(shared_data, kind, capsys):
 
 def test_genotypes_that_mark_missing_by_minus_1_are_warned_of(shared_data, capsys):
     main(["inspect", str(shared_data("hapmap-genotypes") / "genotype_279x9088_int8.npy")])
-    assert "the minimum of one chunk is -1 as stored: if that marks missing values" in capsys.readouterr().out
+    assert "the minimum is -1 as stored. If that marks missing values" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("weights", ["equal", "latitude", "area"])
