@@ -35,6 +35,7 @@ from dpca.config.model import Model
 from dpca.config.schema import Binomial, Compute, Config, Filters, Output, Preprocess
 from dpca.config.schema import Model as ModelKeys
 from dpca.errors import ConfigError, DpcaError, InputError
+from dpca.execution.progress import Progress, display_of_fit
 from dpca.execution.stage import Executor
 from dpca.methods.decomposition import Decomposition
 from dpca.methods.projectors import Absent
@@ -69,6 +70,29 @@ _KEY = re.compile(rf"\b(?:input|preprocess|model|compute)\.({'|'.join(sorted(_KE
 """Keys of a configuration, but not the name of a file, such as model.nc."""
 
 
+HABITS: Mapping[str, Mapping[Any, str]] = {
+    "svd_solver": dict.fromkeys(
+        ("full", "arpack", "randomized"), "Use 'auto': each solver here is exact, with an error of each eigenvalue"
+    ),
+    "scale": {True: "Use 'std'", "standard": "Use 'std'", False: "Use 'none'", None: "Use 'none'"},
+    "missing": {None: "Use 'error'", "fill": "Use 'mean'", "ignore": "Use 'mean'", "omit": "Use 'drop'"},
+    "precision": {"float32": "Use 'single'", "float64": "Use 'double'"},
+    "n_components": {1.0: "Use None for all", "all": "Use None for all", "auto": "Use None for all, or a number"},
+}
+"""What values mean that other programs take."""
+
+
+def _meant(name: str, value: Any, otherwise: str) -> str:
+    """What to pass, where a value is one that other programs take."""
+    if name == "precision" and isinstance(value, type | np.dtype):
+        value = np.dtype(value).name
+    if name == "n_components" and isinstance(value, float) and value.is_integer() and value > 1:
+        return f"Use {int(value)}."
+    known = HABITS.get(name, {})
+    found = next((hint for habit, hint in known.items() if type(habit) is type(value) and habit == value), None)
+    return f"{found}." if found else otherwise
+
+
 def by_group(given: Any) -> Mapping[str, Any]:
     """An attribute with feature axes by group of features; that of the only group has no name."""
     return given if isinstance(given, Mapping) else {"": given}
@@ -86,17 +110,20 @@ class NotPortable(DpcaError, pickle.PicklingError):
 class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator that streams X; subclasses define the parameters that are used here."""
 
-    n_components: NComponents
+    n_components: Any
     samples_axis: int | str
     memory: int | str | None
     ddof: int
     center: bool
-    scale: Spread | Mapping[str, str]
+    # Of texts that are allowed: a fit checks it, since scikit-learn sets parameters without a check.
+    scale: Any
+    precision: Any
     weights: Any
-    missing: Missing
+    missing: Any
     filters: Mapping[str, Any] | None
     client: Any
     store: str | os.PathLike[str] | None
+    verbose: bool | None
 
     _kind: ClassVar[str]
     """Value of model.kind in a configuration."""
@@ -386,6 +413,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
+    def _progress(self) -> Progress:
+        """The progress of a pass, shown as `verbose` says."""
+        return Progress(display_of_fit(self.verbose))
+
     def _check_room(self, run_plan: RunPlan, groups: Groups, model: Model, scratch: Scratch, **how: bool) -> None:
         """Refuse a fit that its disk has no room for; `how` as in `dpca.planning.disk.check_room_for_result`."""
         place = tempfile.gettempdir() if self.store is None else self.store
@@ -442,7 +473,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             input=Input(uri="X", samples_axis=axis if isinstance(axis, str) else int(axis)),
             preprocess=Preprocess(
                 center=bool(self.center),
-                scale=self.scale if isinstance(self.scale, str) else Binomial.model_validate(dict(self.scale)),
+                scale=self.scale if isinstance(self.scale, str) else Binomial.model_validate(dict(self.scale)),  # type: ignore[arg-type]
                 missing=self.missing,
                 filters=Filters.model_validate(self._limits),
             ),
@@ -561,7 +592,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if getattr(self, name) not in values:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)!r}, but {' or '.join(map(repr, values))} is allowed",
-                    "Pass one of these.",
+                    _meant(name, getattr(self, name), "Pass one of these."),
                 )
 
     def _check_kinds(self) -> None:
@@ -603,7 +634,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ConfigError(
                 f"n_components is {asked!r}, but an integer, a share of the variance between 0 and 1, None, "
                 f"{', '.join(map(repr, rules))} are allowed",
-                "Pass one of these.",
+                _meant("n_components", asked, "Pass one of these."),
             )
 
     def _memory_bytes(self) -> int | None:
@@ -705,6 +736,8 @@ def in_python() -> Iterator[None]:
         remedy = _SET.sub(r"Pass \1='\2'", error.remedy)
         message, remedy = (_KEY.sub(_parameter, text) for text in (error.message, remedy))
         raise error.saying(message, remedy) from error.__cause__
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("stopped") from None  # without the lines of all that was under way
 
 
 def _parameter(match: re.Match[str]) -> str:

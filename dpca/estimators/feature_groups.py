@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from dpca.analyses import feature_groups
+from dpca.errors import ConfigError
 from dpca.numerics.panels import BlockScaling
 
 if TYPE_CHECKING:
     from dpca.analyses.answers import Answer
     from dpca.analyses.samples import Samples
-    from dpca.estimators.analysis import Analysis
+from dpca.estimators.analysis import Analysis
 
 
 class GroupsOfFeatures:
@@ -103,5 +104,7 @@ class GroupsOfFeatures:
         """
         from dpca.estimators.analysis import Analysis
 
+        if not isinstance(analysis, Analysis):
+            raise ConfigError(f"analysis is {analysis!r}, but a pca is allowed", "Pass gram.pca(...).")
         found = feature_groups.shares_of(analysis._rows, analysis._answer)
         return Analysis(analysis._opened, analysis._rows, found).variance_share

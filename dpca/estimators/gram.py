@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from dpca.derived.hilbert import Padding
 from dpca.derived.operators import F64
 from dpca.errors import ConfigError, InputError
 from dpca.estimators.analysis import Analysis, as_html, components_of, labelled, told
+from dpca.estimators.arguments import checked
 from dpca.estimators.base import Streaming, in_python
 from dpca.estimators.feature_groups import GroupsOfFeatures
 from dpca.estimators.opened import Opened, data_of
@@ -99,10 +100,12 @@ def _result_of(place: Place) -> Result:
         return open_result(os.path.abspath(place), os.fspath(place))
     check_is_fitted(place)
     result: Result = place._result
-    if not keeps_gram(result) and hasattr(place, "keep_gram") and _could_keep(result):
+    if not keeps_gram(result):
+        solver = result.manifest["numerics"]["solver"]
+        how = "keep_gram=True" if _could_keep(result) else "svd_solver='gram_eigh', keep_gram=True"
         raise InputError(
-            f"this {type(place).__name__} keeps no Gram matrix of its {result.n_samples:,} samples",
-            "Fit with keep_gram=True.",
+            f"this {type(place).__name__} keeps no Gram matrix of its {result.n_samples:,} samples (its solver was {solver})",
+            f"Fit with {how}." if hasattr(place, "keep_gram") else "Fit dpca.PCA, or use a result of dpca run.",
         )
     return result
 
@@ -114,6 +117,7 @@ def _could_keep(result: Result) -> bool:
     return bool(keeps == "samples" and result.manifest["numerics"]["solver"] != BLOCK_KRYLOV)
 
 
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Gram(GroupsOfFeatures, Statistics):
     """Samples known by their products alone: A X, with the operators A that were applied to the samples X of a run.
@@ -309,7 +313,13 @@ class Gram(GroupsOfFeatures, Statistics):
             dim = self._rows.axis.name
             given = given.transpose(dim, ...)
             _check_same(given, self._opened.samples.axis if len(given) == self._rows.chain.n_in else self._rows.axis)
-        return np.asarray(given)
+        values = np.asarray(given)
+        if values.ndim == 0:
+            raise ConfigError(
+                f"{given!r} is given where values of the samples are needed",
+                f"Pass an array of one for each of the {self._rows.chain.n_in:,} samples.",
+            )
+        return values
 
     # Analyses.
 
@@ -443,7 +453,12 @@ class Gram(GroupsOfFeatures, Statistics):
         ConfigError
             When one is of another `open_gram`, or of kernel PCA.
         """
-        asked = list(analyses)
+        asked: list[Any] = list(analyses) if isinstance(analyses, Iterable) else [analyses]
+        if wrong := [one for one in asked if not isinstance(one, Analysis)]:
+            raise ConfigError(
+                f"analyses has {wrong[0]!r}, but analyses of this Gram are allowed, such as gram.pca(10)",
+                "Pass a list of them.",
+            )
         if any(one._opened is not self._opened for one in asked):
             raise ConfigError(
                 "components are made together of analyses of another open_gram",

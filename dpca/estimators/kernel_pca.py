@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from dpca.config.model import Model
 from dpca.errors import ConfigError
 from dpca.estimators.base import CHOICES, NotPortable, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
-from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
 from dpca.kernels.kernel import USES, Kernels, check_function
 from dpca.methods.against import PREIMAGE
@@ -39,8 +38,8 @@ from dpca.methods.projectors import (
 from dpca.methods.recorded import input_of
 from dpca.methods.regressed import regressors_of
 from dpca.methods.training import write_training
-from dpca.numerics.ladder import Precision, Rung
-from dpca.numerics.panels import FeatureCounts, Missing, Rules, Spread
+from dpca.numerics.ladder import Rung
+from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.spectrum import reciprocal
 from dpca.planning.runplan import RunPlan, Scratch
 from dpca.planning.search import plan_in_memory, plan_run
@@ -65,32 +64,32 @@ class KernelPCA(Streaming):
 
     Parameters
     ----------
-    n_components : int, float, str or None
+    n_components : int, float, str or None, default None
         How many components: a number; the fewest that have more than this share of the variance, in (0, 1); "rank" or
         "broken_stick" (`dpca.numerics.dimension`). None keeps those whose eigenvalue differs from 0.
-    kernel : "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed" or callable
+    kernel : "linear", "poly", "rbf", "sigmoid", "cosine", "precomputed" or callable, default "linear"
         A callable gets the Gram matrix X X', and `squared_distances`, too, if it has a parameter of that name; for new
         samples it gets their inner products with the samples of the fit, (m, n). With "precomputed", X is the kernel
         matrix, (n, n), and in `transform` the kernel of new samples with the samples of the fit, (m, n).
-    gamma : float, "median" or None
+    gamma : float, "median" or None, default None
         For poly, rbf and sigmoid: None means 1 / n_features; "median" means 1 / the median squared distance.
-    degree, coef0 : float
+    degree, coef0 : float, default 3 and 1
         (gamma G + coef0)^degree for poly, tanh(gamma G + coef0) for sigmoid.
-    kernel_params : mapping or None
+    kernel_params : mapping or None, default None
         Keyword arguments for a callable.
-    alpha : float
+    alpha : float, default 1
         Ridge parameter of the regression that finds pre-images.
-    fit_inverse_transform : bool or "fixed_point"
+    fit_inverse_transform : bool or "fixed_point", default False
         Whether `inverse_transform` uses kernel ridge regression, as scikit-learn does. "fixed_point", for rbf, finds the
         samples whose images are nearest (`dpca.kernels.preimages`): at a gamma that suits wide data, the regression gives
         little more than the mean. With False, only the linear kernel has an inverse, that of PCA.
-    remove_zero_eig : bool
+    remove_zero_eig : bool, default False
         Leave out components of eigenvalue 0 also where n_components is a number.
-    center : bool
+    center : bool, default False
         Subtract each feature's mean before the kernel; scikit-learn does not. It makes no difference to linear and rbf.
         The kernel itself is always centred, in feature space.
-    scale, weights, missing, filters, ddof, precision, samples_axis, memory, client, store, random_state : as in `dpca.PCA`
-    copy_X : bool
+    scale, weights, missing, filters, ddof, precision, samples_axis, memory, client, store, random_state, verbose : as in `dpca.PCA`
+    copy_X : bool, default True
         Keep a copy of X if it is an array in memory. `transform` needs the training data: without a copy, changes to
         the array are not noticed. Other data are read again from where they are.
 
@@ -107,10 +106,24 @@ class KernelPCA(Streaming):
     n_samples_, n_features_in_ : int
     certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpca import KernelPCA
+    >>> x = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
+    >>> pca = KernelPCA(n_components=2, kernel="rbf", gamma=1.0).fit(x)
+    >>> pca.eigenvalues_.round(3)
+    array([1.15 , 0.865])
+    >>> abs(pca.transform(x[3:])).round(3)
+    array([[0.925, 0.   ]])
+
     Notes
     -----
     Signs are u-based, as in scikit-learn's KernelPCA: the largest entry of each score vector is positive.
     """
+
+    gamma: Any
+    fit_inverse_transform: Any
 
     _kind = "kernel_pca"
     _with_features = ("mean", "scale", "weights")
@@ -120,28 +133,29 @@ class KernelPCA(Streaming):
         n_components: int | float | str | None = None,
         *,
         kernel: str | Callable[..., Any] = "linear",
-        gamma: float | Literal["median"] | None = None,
+        gamma: float | str | None = None,
         degree: float = 3,
         coef0: float = 1,
         kernel_params: Mapping[str, Any] | None = None,
         alpha: float = 1.0,
-        fit_inverse_transform: bool | Literal["fixed_point"] = False,
+        fit_inverse_transform: bool | str = False,
         remove_zero_eig: bool = False,
         center: bool = False,
-        scale: Spread | Mapping[str, str] = "none",
+        scale: str | Mapping[str, str] = "none",
         weights: Any = None,
-        missing: Missing = "error",
+        missing: str = "error",
         filters: Mapping[str, Any] | None = None,
         ddof: int = 1,
-        precision: Precision = "auto",
+        precision: str = "auto",
         samples_axis: int | str = 0,
         memory: int | str | None = None,
         client: Any = None,
         store: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         copy_X: bool = True,
+        verbose: bool | None = None,
     ) -> None:
-        self.n_components = n_components  # type: ignore[assignment]
+        self.n_components = n_components
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -163,6 +177,7 @@ class KernelPCA(Streaming):
         self.store = store
         self.random_state = random_state
         self.copy_X = copy_X
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to X: one read of it.
@@ -321,7 +336,7 @@ class KernelPCA(Streaming):
             self._check_room(run_plan, groups, model, scratch, components=False, keep_gram=self._needs_gram)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, Progress()), **how)
+                found = decompose_kernels(groups, model, run_plan, outputs, Runner(executor, self._progress()), **how)
             seconds = time.perf_counter() - began
             result = self._recorded(groups, run_plan, found, executor, seconds, peak, model)
         kernel = KernelFit.of(result, None)
@@ -344,7 +359,7 @@ class KernelPCA(Streaming):
     @property
     def _needs_gram(self) -> bool:
         """Whether the Gram matrix is needed after the fit."""
-        return self.fit_inverse_transform == "fixed_point"
+        return bool(self.fit_inverse_transform == "fixed_point")
 
     def _rules(self) -> Rules:
         # Data are centred, which keeps the digits of distances; kernels that depend on the mean add it back.
@@ -489,7 +504,7 @@ class KernelPCA(Streaming):
 
         with on_client(self.client) as executor:
             projector.plan(executor.workers(self._memory_bytes()))
-            projector.project(Runner(executor, Progress()), receive)
+            projector.project(Runner(executor, self._progress()), receive)
         projector.check_unchanged()
         return scores
 
@@ -511,7 +526,7 @@ class KernelPCA(Streaming):
         with on_client(self.client) as executor, self._outputs(in_memory and executor.shares_memory) as outputs:
             restorer.plan(executor.workers(self._memory_bytes()))
             outputs.create({})
-            restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, Progress()))
+            restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, self._progress()))
             training.check_unchanged()
         arrays = Arrays(outputs.root, "this pre-image", outputs.inventory())
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()

@@ -22,7 +22,6 @@ from dpca.derived.regressors import Design, terms_of
 from dpca.errors import ConfigError, InputError, OverBudgetError, PrecisionError
 from dpca.estimators.base import CHOICES, Streaming, in_python, say_of_new_samples
 from dpca.execution.clusters import on_client
-from dpca.execution.progress import Progress
 from dpca.execution.stage import Executor, Runner
 from dpca.methods.applying import Measured
 from dpca.methods.decomposition import Decomposition, decompose
@@ -31,12 +30,11 @@ from dpca.methods.projectors import Absent, ByComponents
 from dpca.methods.record import unscaled
 from dpca.methods.regressed import asked_of, columns_in, design_of, regressors_of
 from dpca.numerics.certificate import caveats_of_rotation, not_converged
-from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES, NComponents
-from dpca.numerics.ladder import Precision
-from dpca.numerics.panels import BlockScaling, FeatureCounts, Missing, Rules, Spread
+from dpca.numerics.dimension import BI_CROSS_VALIDATION, RULES
+from dpca.numerics.panels import FeatureCounts, Rules
 from dpca.numerics.sketch import RELIABLE, SMALLEST
 from dpca.numerics.uncertain import log_likelihood
-from dpca.numerics.weights import Kind, SampleWeights
+from dpca.numerics.weights import SampleWeights
 from dpca.planning.search import plan_run
 from dpca.sources import Source, as_source
 from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_in
@@ -61,79 +59,84 @@ class PCA(Streaming):
 
     Parameters
     ----------
-    n_components : int, float, str or None
+    n_components : int, float, str or None, default None
         How many components: a number; the fewest that have more than this share of the variance, in (0, 1); or a
         rule from the spectrum: "rank", "broken_stick", "gavish_donoho", "marchenko_pastur" or, for n > d, "mle"
         (`dpca.numerics.dimension` has their formulas).
         None keeps min(n_samples, n_features).
-    svd_solver : "auto", "gram_eigh", "covariance_eigh", "tsqr" or "block_krylov"
+    svd_solver : "auto", "gram_eigh", "covariance_eigh", "tsqr" or "block_krylov", default "auto"
         "auto" starts with the smaller one of Gram matrix and covariance, and continues with double precision and then
         TSQR if a component is too small for the digits of the solver (each is one more read); "gram_eigh" and
         "covariance_eigh" mark such components as not reliable. "block_krylov" makes no matrix, and reads X several times: for more
         than some 20,000 samples and features. "auto" takes it where no matrix fits `memory` and n_components is a number.
-    block_krylov : mapping or None
+    block_krylov : mapping or None, default None
         How "block_krylov" goes about it: {"block", "max_passes", "tolerance", "windows", "restart"}, any of them, as `model.block_krylov` in
         a configuration. A fit in which not every component has met the tolerance warns with ConvergenceWarning of scikit-learn.
-    whiten : bool
+    whiten : bool, default False
         Divide scores by the square root of their explained variance.
-    center : bool
+    center : bool, default True
         Subtract each feature's mean.
-    regress_out : mapping or None
+    regress_out : mapping or None, default None
         What is fitted to each feature by least squares, together and beside its mean, and subtracted before scaling:
         {"seasonal_cycle": "season", "month", "day_of_year" or "hour", by the dates of X, a DataArray; "trend": degree of a
         polynomial in its coordinate along the samples; "covariates": an array (n_samples,) or (n_samples, q), or numbers and
         text by name, such as a DataFrame}, any of them. Text and pandas.Categorical are categories, also if each value is a
         number. `transform` subtracts the same fit. A missing value is replaced by the fit to the others. It keeps samples (see
         svd_solver), also where they are more than the features.
-    scale : "none", "std", "pareto" or "range"; for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate"
+    scale : "none", "std", "pareto" or "range", or for dosages of alleles {"binomial": "plink2"}, "smartpca" or "snprelate", default "none"
         "std" divides each feature by the standard deviation of the values that are present, with divisor (their number -
         ddof), "pareto" by its square root, "range" by the largest value less the smallest; a constant feature (its standard
         deviation is at most 4 eps of its mean) is not divided.
-    weights : array, "sqrt_cos_lat" or None
+    weights : array, "sqrt_cos_lat" or None, default None
         What features are multiplied by after scaling: an array of anything that X may be, which broadcasts to the feature
         axes; or the square root of the cosine of the latitudes of an xarray.DataArray: a coordinate of an axis, or of several.
-    missing : "error", "mean", "drop" or "pairwise"
-        What to do with NaN and masked values: raise an error, fill in the feature's mean, leave out features that have
-        one, or divide each entry of the Gram matrix by the number of features that both samples have, and multiply it by
-        that of all: components are then regressions on the scores, and `transform` of X gives other scores. Except with "error", features without any value are left out, too.
-    filters : mapping or None
+    missing : "error", "mean", "drop" or "pairwise", default "error"
+        What to do with NaN and masked values. "error": refuse them. "mean": fill in the feature's mean. "drop": leave out features
+        that have one. "pairwise": use only features that both samples have; transform(X) then differs from fit_transform(X).
+        Except with "error", features without any value are left out, too.
+    filters : mapping or None, default None
         Features that are left out, which are NaN in the fit: {"min_variance": least variance before scaling, "max_missing":
         largest share of missing values, "mask": an array that broadcasts to the feature axes, 0 or False where one is left out}.
-    block_scaling : "none", "first_eigenvalue" or "total_variance"
+    block_scaling : "none", "first_eigenvalue" or "total_variance", default "none"
         Where X has several arrays: how these are scaled against each other, once the pass has shown their sums. "first_eigenvalue"
         divides each by the standard deviation of its own first component (multiple factor analysis), "total_variance"
         by the square root of its total variance.
-    sample_weight_kind : "frequency" or "reliability"
+    sample_weight_kind : "frequency" or "reliability", default "frequency"
         What `sample_weight` of `fit` means. "frequency": a sample of weight 2 stands for two equal ones, and the divisor of
         variances is sum(w) - ddof; "reliability": only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w).
-    ddof : int
+    ddof : int, default 1
         explained_variance_ is sigma^2 / (n_samples - ddof).
-    precision : "auto", "single" or "double"
+    precision : "auto", "single" or "double", default "auto"
         Precision of the products; "auto" means single for bool, float16, float32 and integers of up to 16 bits.
         Sums are always added up in float64.
-    samples_axis : int or str
+    samples_axis : int or str, default 0
         Which axis of X holds the samples. All others are feature axes; their number and order are kept.
-    memory : int, str or None
+    memory : int, str or None, default None
         Memory that a fit may use, such as "8 GiB": of this process, interpreter included, or of each worker of
         a cluster. None means half of the free memory. If the chunks require a copy of X, it is made beside `store`.
-    client : distributed.Client, a cluster of Dask, or None
+    client : distributed.Client, a cluster of Dask, or None, default None
         Where to run; None means the active client if there is one, otherwise the cores of this machine. A clone has
         the same client; a pickled estimator has none.
-    store : str or None
+    store : str or None, default None
         Directory in which each fit creates a directory for its result, if X is not a NumPy array; None means a
         temporary one that is removed when the process ends. On a cluster all workers must have access to it.
-    keep_gram : bool or None
+    keep_gram : bool or None, default None
         Keep the Gram matrix of the samples in the fit, for `dpca.open_gram`. None keeps it up to 1 MiB, or to a tenth of the components.
-    random_state : accepted for compatibility; nothing here is random
-    rotation : "varimax", "promax", "fastica", "jade", a mapping or None
+    random_state : ignored, default None
+        scikit-learn's solvers need it. Here the first block of "block_krylov" is random, with a fixed seed.
+    rotation : "varimax", "promax", "fastica", "jade", a mapping or None, default None
         Rotate leading components (`dpca.numerics.rotation` has the formulas): a mapping has the kind, n_components, normalize,
         power and algorithm, as `model.rotation` in a configuration. Scores that `transform` returns, and
         `inverse_transform` takes, are then the rotated ones; components_ and what is beside it stay those of PCA.
 
+    verbose : bool or None, default None
+        Show progress on stderr: True at once, False never; None, on a terminal, of what takes longer than 5 seconds.
+
     Attributes
     ----------
     components_ : (n_components, features...)
-        Orthonormal; those beyond the rank of the data, which have no variance, are zeros. float32 where products ran in single precision. NumPy for
+        Of length 1 and orthogonal, of centred, scaled and weighted features: `to_xarray(as_covariance=True)` has maps in the unit
+        of X. Components beyond the rank of the data, which have no variance, are zeros. float32 where products ran in single precision. NumPy for
         NumPy input, else Dask; these in a DataArray for a DataArray.
     mean_ : (features...), float64
     rotated_components_ : (rotated components, features...), of length 1; None without rotation,
@@ -150,6 +153,25 @@ class PCA(Streaming):
     n_components_, n_samples_, n_features_in_ : int
     certificate_ : dict, what was measured about the answer (`dpca.numerics.certificate`)
 
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpca import PCA
+    >>> x = np.outer([1.0, 2.0, 3.0, 6.0], [3.0, 0.0, 4.0])  # 4 samples of 3 features
+    >>> pca = PCA(n_components=1).fit(x)
+    >>> pca.explained_variance_ratio_.round(3)
+    array([1.])
+    >>> pca.transform(x).round(3).ravel()
+    array([-10.,  -5.,   0.,  15.])
+    >>> abs(pca.components_).round(3)
+    array([[0.6, 0. , 0.8]])
+
+    Of data that are larger than memory, give a Dask array, a zarr.Array, an h5py.Dataset or a DataArray of a file:
+
+    >>> import dask.array as da
+    >>> PCA(n_components=1, memory="1 GiB").fit(da.from_array(x, chunks=(4, 1))).singular_values_.round(3)
+    array([18.708])
+
     Notes
     -----
     Signs are u-based: the largest entry of each score vector is positive. scikit-learn's are v-based, so
@@ -159,6 +181,10 @@ class PCA(Streaming):
     as `dpca run` does, and `load` reads both, also those of earlier versions; a pickle is for one version.
     """
 
+    svd_solver: Any
+    block_scaling: Any
+    sample_weight_kind: Any
+
     _kind = "pca"
     _with_features = ("mean", "scale", "weights", "components", "rotated_components")
     _weighted = False
@@ -166,20 +192,20 @@ class PCA(Streaming):
 
     def __init__(
         self,
-        n_components: NComponents = None,
+        n_components: int | float | str | None = None,
         *,
-        svd_solver: Solver = "auto",
+        svd_solver: str = "auto",
         whiten: bool = False,
         center: bool = True,
         regress_out: Mapping[str, Any] | None = None,
-        scale: Spread | Mapping[str, str] = "none",
+        scale: str | Mapping[str, str] = "none",
         weights: Any = None,
-        missing: Missing = "error",
+        missing: str = "error",
         filters: Mapping[str, Any] | None = None,
-        block_scaling: BlockScaling = "none",
-        sample_weight_kind: Kind = "frequency",
+        block_scaling: str = "none",
+        sample_weight_kind: str = "frequency",
         ddof: int = 1,
-        precision: Precision = "auto",
+        precision: str = "auto",
         samples_axis: int | str = 0,
         memory: int | str | None = None,
         client: Any = None,
@@ -188,6 +214,7 @@ class PCA(Streaming):
         random_state: Any = None,
         rotation: str | Mapping[str, Any] | None = None,
         block_krylov: Mapping[str, Any] | None = None,
+        verbose: bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.svd_solver = svd_solver
@@ -210,6 +237,7 @@ class PCA(Streaming):
         self.random_state = random_state
         self.rotation = rotation
         self.block_krylov = block_krylov
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X: two reads of it.
@@ -432,7 +460,7 @@ class PCA(Streaming):
             receive_measured=receive_measured,
         )
         projector.plan(executor.workers(self._memory_bytes()))
-        projector.project(Runner(executor, Progress()), receive_scores)
+        projector.project(Runner(executor, self._progress()), receive_scores)
         return scores, squares
 
     def _fitted_of(self, one: Result) -> Fitted:
@@ -541,6 +569,7 @@ class PCA(Streaming):
             "center": (True, False),
             "whiten": (True, False),
             "keep_gram": (True, False, None),
+            "verbose": (True, False, None),
         }
         self._check_choices(allowed)
         self._check_kinds()
@@ -582,7 +611,7 @@ class PCA(Streaming):
             self._check_room(run_plan, groups, model, scratch, components=True, keep_gram=keeps)
         with self._outputs(in_memory and executor.shares_memory) as outputs:
             with watched_memory() as peak:
-                runner = Runner(executor, Progress())
+                runner = Runner(executor, self._progress())
                 found = decompose(groups, model, run_plan, outputs, runner, scratch=scratch.path, keep_gram=keeps)
             seconds = time.perf_counter() - began
             recorded = self._recorded(groups, run_plan, found, executor, seconds, peak, model)

@@ -21,6 +21,8 @@ from dpca.units import describe_bytes, describe_memory, describe_seconds, printa
 
 FORMAT_VERSION = 1
 LINE_SECONDS = 30.0
+PATIENCE_SECONDS = 5.0
+"""A fit in Python that takes no longer shows no progress."""
 SPARSE_SECONDS = 5.0
 BEAT_SECONDS = 1.0
 BEAT_ENDS_SECONDS = 3.0
@@ -243,6 +245,51 @@ class LiveView:
         if now.total_bytes:
             bar.add_row(ProgressBar(now.total_bytes, now.done_bytes, width=min(60, self._console.width)))
         return Group(*(Text(printable(line), overflow="fold") for line in describe(now.document)), bar)
+
+
+class Patient:
+    """A display that shows what takes longer than some seconds, and nothing before.
+
+    Parameters
+    ----------
+    display : what shows it
+    seconds : how long it shows nothing
+    clock : seconds, from any origin
+    """
+
+    def __init__(
+        self, display: Display, seconds: float = PATIENCE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._display, self._clock, self._shown = display, clock, False
+        self._from = clock() + seconds
+
+    def begin(self, now: Snapshot) -> None:
+        self._shown = self._clock() >= self._from
+        if self._shown:
+            self._display.begin(now)
+
+    def update(self, now: Snapshot) -> None:
+        if not self._shown:
+            self.begin(now)
+        if self._shown:
+            self._display.update(now)
+
+    def end(self, now: Snapshot) -> None:
+        if self._shown:
+            self._display.end(now)
+        self._shown = False
+
+    def say(self, sentence: str) -> None:
+        if self._clock() >= self._from:
+            self._display.say(sentence)
+
+
+def display_of_fit(verbose: bool | None, file: TextIO | None = None) -> Display:
+    """The display of a fit in Python: with None a view on a terminal of what takes longer than some seconds, and nothing elsewhere."""
+    file = sys.stderr if file is None else file
+    if verbose is None:
+        return Patient(LiveView(file)) if file.isatty() else Silent()
+    return display_for(file) if verbose else Silent()
 
 
 def display_for(file: TextIO | None = None) -> Display:

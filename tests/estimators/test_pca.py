@@ -1,6 +1,9 @@
+import doctest
+import inspect
 import io
 import math
 import pickle
+import re
 import warnings
 
 import dask.array as da
@@ -15,8 +18,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 
-from dpca import PCA
+import dpca
+from dpca import PCA, KernelPCA
 from dpca.errors import ConfigError, DataError, InputError
+from dpca.estimators import kernel_pca, pca
+from dpca.execution.progress import Patient, Snapshot
 from dpca.numerics.ladder import working_dtype
 from dpca.numerics.panels import Rules
 from dpca.sources import as_source
@@ -352,3 +358,79 @@ def test_errors_name_parameters_as_python_has_them():
 def test_memory_that_is_no_amount_is_refused(memory):
     with pytest.raises(ValueError, match="memory is .*, but an amount"):
         PCA(2, memory=memory).fit(np.eye(4))
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"svd_solver": "full"}, "Use 'auto'"),
+        ({"scale": True}, "Use 'std'."),
+        ({"precision": np.float32}, "Use 'single'."),
+        ({"missing": None}, "Use 'error'."),
+        ({"n_components": 1.0}, "Use None for all."),
+        ({"n_components": 3.0}, "Use 3."),
+        ({"n_components": -1}, "Set n_components to a number from 1 to 20."),
+    ],
+)
+def test_values_of_other_programs_are_answered_by_what_to_pass(given, hint):
+    with pytest.raises(ConfigError) as caught:
+        PCA(**given).fit(np.ones((20, 30)))
+    assert caught.value.remedy.startswith(hint)
+
+
+@pytest.mark.parametrize("module", [pca, kernel_pca])
+def test_examples_of_docstrings(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 4
+    assert not found.failed
+
+
+def test_names_of_the_package_and_plain_types_in_help():
+    assert {"PCA", "KernelPCA", "Gram", "Analysis", "open_gram"} <= {*dir(dpca)}
+    for of in (PCA, KernelPCA):
+        kinds = [str(one.annotation) for one in inspect.signature(of).parameters.values()]
+        assert not [
+            kind
+            for kind in kinds
+            if re.search(r"NComponents|Solver|Spread|Missing|Precision|Kind|Scaling|Literal", kind)
+        ]
+
+
+def test_a_fit_that_is_stopped_leaves_few_lines_and_progress_is_shown_if_asked_for(capsys, monkeypatch):
+    x = da.from_array(np.random.default_rng(0).standard_normal((20, 3000)), chunks=(20, 500))
+    PCA(2).fit(x)
+    PCA(2, verbose=False).fit(x)
+    assert capsys.readouterr().err == ""
+    PCA(2, verbose=True).fit(x)
+    assert "dpca: components: 100 %" in capsys.readouterr().err
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpca.estimators.pca.decompose", stop)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        PCA(2).fit(x)
+    assert caught.value.__suppress_context__
+    assert len(caught.traceback) < 8
+
+
+def test_a_display_is_patient():
+    """Nothing of what is done before its seconds are over; all of a stage that takes longer."""
+    shown, now = [], [0.0]
+
+    class Display:
+        def __getattr__(self, name):
+            return lambda *_: shown.append(name)
+
+    patient = Patient(Display(), seconds=5, clock=lambda: now[0])
+    patient.begin(Snapshot())
+    patient.update(Snapshot())
+    patient.end(Snapshot())
+    patient.say("x")
+    assert not shown
+    patient.begin(Snapshot())
+    now[0] = 6.0
+    patient.update(Snapshot())
+    patient.end(Snapshot())
+    patient.say("x")
+    assert shown == ["begin", "update", "end", "say"]
