@@ -51,6 +51,8 @@ def commands() -> None:
 
     \b
     From a file to a picture: dpca inspect x.zarr; dpca init x.zarr > x.yaml; dpca run x.yaml
+    Examples of commands use what `dpca demo` makes: dpca init dpca-demo/data.zarr > demo.yaml
+    Completion, also of keys of --set: eval "$(_DPCA_COMPLETE=bash_source dpca)" (zsh_source, fish_source)
     \b
     Exit codes: 0 done, 1 failed while running, 2 bad config or input, 3 over budget, 130 interrupted.
     """
@@ -83,7 +85,7 @@ def run(
     Slurm has requeued resumes by itself.
 
     \b
-    Example: dpca run configs/quickstart.yaml --set model.n_components=30
+    Example: dpca run demo.yaml --set model.n_components=30
     """
     from dpca.commands.run import goes_on
     from dpca.commands.run import run as carry_out
@@ -121,7 +123,7 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
     same command goes on from there.
 
     \b
-    Example: dpca derive configs/one_read-derived.yaml
+    Example: dpca init results/data > derived.yaml; dpca derive derived.yaml
     """
     from dpca.commands.derive import derive as carry_out
     from dpca.commands.derive import plan as make_plan
@@ -174,7 +176,7 @@ def extend(
     second reads them again for components. The old result stays.
 
     \b
-    Example: dpca extend results/quickstart new.zarr --output results/more
+    Example: dpca extend results/data new.zarr --output results/more    (new.zarr: more samples of the same features)
     """
     from dpca.commands.extend import Asked
     from dpca.commands.extend import extend as carry_out
@@ -214,7 +216,7 @@ def plan(config: Path, as_json: bool, arrays: bool, overrides: tuple[str, ...]) 
     the memory or the disk is too small.
 
     \b
-    Example: dpca plan configs/quickstart.yaml --set compute.memory=2GiB
+    Example: dpca plan demo.yaml --set compute.memory=2GiB
     """
     from dpca.commands.foresight import plan as make_plan
     from dpca.config.loading import load
@@ -238,7 +240,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config; reads no data.
 
     \b
-    Example: dpca validate configs/quickstart.yaml
+    Example: dpca validate demo.yaml
     """
     from dpca.config.loading import load
 
@@ -262,7 +264,7 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
     URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
 
     \b
-    Example: dpca inspect data/faces.zarr
+    Example: dpca inspect dpca-demo/data.zarr
     """
     from dpca.commands.side_by_side import look, text_of
 
@@ -277,7 +279,7 @@ def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, a
 @click.option("--all", "every_key", is_flag=True, help="Show all keys, not only those that matter for these data.")
 @debug_option
 def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None, every_key: bool) -> None:
-    """Print a config for what lies at a path or URL: ready to run, its keys explained.
+    """Print a config for what lies at a path or URL: ready to run, its keys explained (dpca schema --markdown lists all).
 
     Several files, or a pattern in quotes, are joined along the samples. Arrays of the same samples, in one file or in
     several, become inputs side by side; --array chooses one.
@@ -285,7 +287,7 @@ def init(uri: tuple[str, ...], array: str | None, samples_axis: str | None, ever
     dpca derive.
 
     \b
-    Example: dpca init data/faces.zarr > faces.yaml
+    Example: dpca init dpca-demo/data.zarr > demo.yaml
     """
     from dpca.commands.starting import started
 
@@ -317,7 +319,7 @@ def transform(
     have to be those of the fit too; the scores are whitened if the result's are.
 
     \b
-    Example: dpca transform results/quickstart new.zarr --out scores.zarr
+    Example: dpca transform results/data dpca-demo/data.zarr --out scores.zarr
     """
     from dpca.commands.apply import transform as apply
 
@@ -351,7 +353,7 @@ def reconstruct(
     """Samples reconstructed from their scores, in the axes of the input: the mean and what the components explain.
 
     \b
-    Example: dpca reconstruct results/quickstart --out smooth.zarr --samples 0:10 --n-components 5
+    Example: dpca reconstruct results/data --out smooth.zarr --samples 0:10 --n-components 5
     """
     from dpca.commands.apply import reconstruct_samples
 
@@ -402,7 +404,7 @@ def report(
     analyses it has an overview, and of each its spectrum, scores and maps.
 
     \b
-    Example: dpca report results/quickstart --labels groups.txt
+    Example: dpca report results/data
     """
     from dpca.commands.reporting import check_out
     from dpca.errors import InputError
@@ -433,7 +435,10 @@ def report(
             return
         from dpca.report.page import write_report
     except ImportError as cause:
-        raise InputError(f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh.") from cause
+        raise InputError(
+            f"a report needs {cause.name}, which is not installed",
+            "pip install '.[report]' in the clone, or pip install jinja2 bokeh.",
+        ) from cause
     opened = open_result(result)
     values = None if labels is None else read_labels(labels, labels_array, opened.n_samples, column=labels_column)
     divided = None if groups is None else read_labels(groups, groups_array, opened.n_features, "features")
@@ -479,7 +484,7 @@ def export(
     """A result, or what transform or reconstruct wrote, in a format that other programs open.
 
     \b
-    Example: dpca export results/quickstart --to csv
+    Example: dpca export results/data --to csv
     """
     from dpca.commands.export import export as write
     from dpca.sources.labels import read_labels
@@ -507,7 +512,7 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
     """Progress of a run, from its status.json.
 
     \b
-    Example: dpca status results/quickstart --watch
+    Example: dpca status results/data --watch
     """
     from dpca.cli.printing import print_status, watch_status
     from dpca.store.directory import read_status

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class _Place(click.Path):
@@ -31,8 +32,31 @@ PATH, URI = _Place(Path), _Place(str, urls=True)
 
 # Read by `main`, which handles all errors.
 debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+
+
+def _keys(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The keys of a config that begin as what is typed, for completion in a shell."""
+    from dpca.config.derive import Derive
+    from dpca.config.explaining import keys_at
+    from dpca.config.schema import Config
+
+    model: Any = Derive if ctx.info_name == "derive" else Config
+    *before, _last = incomplete.split(".")
+    keys = [".".join([*before, key]) for key in keys_at(tuple(before), model)]
+    return [
+        CompletionItem(key + ("." if keys_at((*before, key.rpartition(".")[2]), model) else "="))
+        for key in keys
+        if key.startswith(incomplete)
+    ]
+
+
 overrides_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the config."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=_keys,
+    help="Override a key of the config, such as model.n_components=30. dpca schema --markdown lists all keys.",
 )
 
 array_option = click.option(

@@ -105,7 +105,8 @@ def export(
             _put(file, write, overwrite, result)
     except ImportError as cause:
         raise InputError(
-            f"{to} needs {cause.name}, which is not installed", "pip install xarray h5netcdf anndata."
+            f"{to} needs {cause.name}, which is not installed",
+            "pip install '.[export]' in the clone, or pip install xarray h5netcdf anndata.",
         ) from cause
     except ValueError as cause:
         if isinstance(cause, DpcaError):

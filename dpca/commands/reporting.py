@@ -23,7 +23,7 @@ def write_beside(place: Path, progress: Progress) -> None:
     try:
         write = _writer(kind_at(place) == DERIVED)
     except ImportError:
-        progress.say("no report.html: what draws it is not installed (pip install jinja2 bokeh)")
+        progress.say("no report.html: what draws it is not installed (pip install '.[report]')")
         return
     progress.say("drawing report.html")
     try:

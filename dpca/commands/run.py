@@ -142,6 +142,8 @@ def run(
             directory.check_no_links()
             before = (directory.unfinished() or _to_go_on(directory, loaded)) if resume else None
             if resume and _had_ended(directory, before, loaded, keep_ledger, extends):
+                if display is not None:
+                    display.say(f"{directory.path}: is finished already, and nothing was left to compute")
                 return finished_at(directory.path, loaded.command, time.perf_counter() - began)
             if before is None:
                 directory.check_free(overwrite)

@@ -267,7 +267,22 @@ def _shown(override: str) -> str:
     return f"{key}={shown if isinstance(shown, str) else HIDDEN}"
 
 
+DATA = (".nc", ".nc4", ".h5", ".hdf5", ".he5", ".zarr", ".npy", ".npz", ".bed", ".vcz", ".mat", ".h5ad")
+"""What the names of data end with, where a config is needed."""
+
+
 def _text(path: str | Path) -> str:
+    place = Path(path)
+    if place.suffix.lower() in DATA:
+        raise ConfigError(
+            f"{path}: is data by its name, but a config is needed, a YAML file that names the data",
+            f"Make one: dpca init {path} > {place.stem}.yaml. Then give that: {place.stem}.yaml.",
+        )
+    if place.is_dir() and (place / "manifest.json").exists():
+        raise ConfigError(
+            f"{path}: is a result, but a config is needed",
+            "Look at its report.html; dpca init RESULT writes a config of dpca derive.",
+        )
     try:
         with regular.opened(path) as file:
             content = file.read(MOST_BYTES + 1)

@@ -330,7 +330,10 @@ def labelled(what: str) -> Any:
     try:
         from dpca.store import labelled as edge
     except ImportError as cause:
-        raise InputError(f"{what} needs {cause.name}, which is not installed", "pip install xarray.") from cause
+        raise InputError(
+            f"{what} needs {cause.name}, which is not installed",
+            "pip install '.[export]' in the clone, or pip install xarray.",
+        ) from cause
     return edge
 
 

@@ -176,7 +176,10 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         try:
             from dpca.store.labelled import dataset_of, labelled
         except ImportError as cause:
-            raise InputError(f"to_xarray needs {cause.name}, which is not installed", "pip install xarray.") from cause
+            raise InputError(
+                f"to_xarray needs {cause.name}, which is not installed",
+                "pip install '.[export]' in the clone, or pip install xarray.",
+            ) from cause
         dataset = dataset_of(self._result, self._changeable)
         for one in self._result.each:
             if one.group in self._labels:
@@ -264,7 +267,8 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             from dpca.report.page import write_report
         except ImportError as cause:
             raise InputError(
-                f"a report needs {cause.name}, which is not installed", "pip install jinja2 bokeh."
+                f"a report needs {cause.name}, which is not installed",
+                "pip install '.[report]' in the clone, or pip install jinja2 bokeh.",
             ) from cause
         result = in_memory(self._result, self._changeable) if self._in_memory else self._result
         return write_report(result, None if labels is None else np.asarray(labels), Path(path))

@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import xarray as xr
 import zarr
+from click.shell_completion import ShellComplete
 
 from dpca import PCA, __version__
+from dpca.cli.app import commands
 from tests.commands.calls import X, dpca, given, run
 from tests.made import made
 from tests.reference import assert_right, dense_pca
@@ -191,3 +194,28 @@ def test_null_is_all_components_as_in_python_and_auto_is_twenty(capsys):
     Path("r/manifest.json").write_text(json.dumps(manifest))
     assert dpca("extend", "r", "y.npy", "--output", "more") == 0
     assert zarr.open_array("more/result.zarr/components").shape == (20, 50)
+
+
+def test_what_is_no_config_is_told_from_one(config, capsys):
+    """Data, and a result; and a run that has ended says that nothing was left."""
+    assert dpca("run", "x.zarr") == 2
+    assert "Make one: dpca init x.zarr > x.yaml. Then give that: x.yaml." in capsys.readouterr().err
+    assert dpca("run", config) == 0
+    capsys.readouterr()
+    assert dpca("run", config, "--resume") == 0
+    assert "out/r: is finished already, and nothing was left to compute" in capsys.readouterr().err
+    assert dpca("plan", "out/r") == 2
+    assert "out/r: is a result, but a config is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "completed"),
+    [
+        ("run", "model.n", ["model.n_components="]),
+        ("run", "comp", ["compute."]),
+        ("derive", "output.p", ["output.path="]),
+    ],
+)
+def test_keys_of_set_are_completed(command, typed, completed):
+    found = ShellComplete(commands, {}, "dpca", "_DPCA_COMPLETE").get_completions([command, "c.yaml", "--set"], typed)
+    assert [one.value for one in found] == completed
