@@ -21,7 +21,7 @@ from dpca.sources import expanded, list_arrays, open_source
 from dpca.sources.base import Layout, Reader, Source, size_of
 from dpca.sources.calendars import conversion, is_time
 from dpca.sources.credentials import without_secrets
-from dpca.sources.dated import told_by
+from dpca.sources.dated import SAMPLE_NAMES, told_by
 from dpca.sources.groups import alone
 from dpca.sources.latitudes import latitudes_of
 from dpca.sources.regressors import Cycle
@@ -29,22 +29,6 @@ from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory, of_stored
 
 FORMAT_VERSION = 1
-SAMPLE_NAMES = frozenset(
-    {
-        "sample",
-        "samples",
-        "time",
-        "time_counter",
-        "t",
-        "subject",
-        "subjects",
-        "individual",
-        "individuals",
-        "participant",
-        "patient",
-    }
-    | {"snapshot", "snapshots", "observation", "observations", "obs", "obs_names", "member", "realization", "ensemble"}
-)
 MARKS_OF_MISSING = frozenset(
     {-1, -9, -99, -999, -9999, -99999, -32768, -32767, -2147483648, 1e20, 9.969209968386869e36}
 )

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import PurePosixPath
 from typing import Any
 
-from dpca.commands.inspection import FORMAT_VERSION, SAMPLE_NAMES, as_text, guess_samples_axis, inspect
+from dpca.commands.inspection import FORMAT_VERSION, as_text, guess_samples_axis, inspect
 from dpca.config.inputs import Input
 from dpca.config.model import Model
 from dpca.config.schema import Config, Output
@@ -24,6 +24,7 @@ from dpca.sources import Source, expanded, list_arrays, open_source
 from dpca.sources.anndata_layout import OBS_NAMES, VAR_NAMES
 from dpca.sources.base import Layout
 from dpca.sources.credentials import without_credentials
+from dpca.sources.dated import SAMPLE_NAMES
 from dpca.sources.groups import NAME, FeatureGroup, check_same_samples, has_names
 from dpca.system.machine import memory_budget
 from dpca.units import by, describe_bytes, describe_memory

@@ -281,7 +281,7 @@ def reconstruct(
     chunks.insert(axis, plan.n_samples)
     name = of_group(RECONSTRUCTION, group)
     outputs.create_array(
-        name, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims], attributes=layout.of_units
+        name, layout.shape, chunks, layout.dtype, [str(dim) for dim in layout.dims], attributes=layout.of_values
     )
     work = Reconstruction(
         plan, outputs, (name,), dtype=layout.dtype, groups=run_plan.groups, n_blocks=_n_blocks(run_plan)

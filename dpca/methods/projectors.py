@@ -205,7 +205,13 @@ class FromComponents:
         chunks.insert(axis, 1)
         name = stage_of(f"the reconstruction {self.out}", self.fit.group)
         return Layout(
-            name, tuple(shape), components.dtype, tuple(chunks), dims=self.fit.dims.placed(axis), units=self.fit.units
+            name,
+            tuple(shape),
+            components.dtype,
+            tuple(chunks),
+            dims=self.fit.dims.placed(axis),
+            units=self.fit.units,
+            long_name=self.fit.long_name,
         )
 
     @property

@@ -6,6 +6,7 @@ import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -106,12 +107,15 @@ def manifest_of(
             "decoded_bytes": group.layout.bytes,
             "n_stored": group.layout.n_stored,
             "samples_axis": group.samples_axis,
+            "units": group.layout.units,
+            "long_name": group.layout.long_name,
         }
         for group in groups
     ]
     plans = [{**asdict(one.plan), "n_tiles": one.plan.n_tiles, "n_slabs": one.plan.n_slabs} for one in run_plan.inputs]
     readings = [one.reading for one in run_plan.inputs]
     return {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": {**config, "model": model},
         "input": inputs[0] if not several else inputs,
         "plan": plans[0] if not several else plans,

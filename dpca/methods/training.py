@@ -323,7 +323,7 @@ def preimages(
     shape, chunks = list(plan.feature_shape), [cut.step for cut in plan.slabs]
     shape.insert(axis, len(wanted.weights))
     chunks.insert(axis, run_plan.groups.step)
-    outputs.create_array(PREIMAGE, shape, chunks, dtype, dims, attributes=training.layout.of_units)
+    outputs.create_array(PREIMAGE, shape, chunks, dtype, dims, attributes=training.layout.of_values)
     runner.run(
         Stage(
             name="reconstruct",

@@ -69,15 +69,15 @@ def document(result: DerivedResult) -> dict[str, Any]:
         "overview": {
             "head": ["analysis", "kind", "operators on the samples", "rows", "reliable", "amplification", "maps"],
             "rows": [_overview(analysis) for analysis in analyses.values()],
-            "caption": "Reliable: with two digits or more. Amplification: how much more the errors of the Gram matrix weigh here than in "
-            "the run, since operators leave so much less of the samples. Maps: how far from orthogonal (modes: from norm 1), and the largest residual.",
+            "caption": "Reliable: at least two digits are right. Amplification: rounding errors are this many times larger than in the run; 1 is ideal. "
+            "Maps: how far they are from orthogonal (modes: from length 1), and the largest residual. Maps have length 1: they are not in the unit of the data.",
         },
         "notes": [f"{name}: {caveat}." for name, caveat in caveats.items() if caveat]
         + ([f"drawn are the first {len(sections) - len(beyond)} of {len(sections)} analyses."] if beyond else []),
         "analyses": sections,
         "seconds": [[name, f"{seconds:.2f}"] for name, seconds in manifest["seconds"].items()],
         "work": [
-            ["passes over the data", str(manifest["counts"]["passes"])],
+            ["reads of the data", str(manifest["counts"]["passes"])],
             ["decoded in all", describe_bytes(manifest["counts"]["bytes_decoded"])],
             ["workers", str(manifest["workers"])],
         ],
@@ -171,7 +171,7 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
     draws = resampling.draws_of(view.analysis)
     rows = [
         [
-            str(number),
+            str(number + 1),
             "yes" if found.reliable[number] else "no",
             f"{found.digits[number]:.1f}",
             f"{found.singular_values[number]:.6g}",
@@ -203,11 +203,11 @@ def _components(view: _View) -> tuple[dict[str, Any], list[str]]:
         + _rotated(view.analysis),
         **_scores(view, list(range(min(SHOWN_SCORES, len(shares)))), is_complex, phases=is_complex),
     }
-    captions = [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares)]
+    captions = [f"Component {number}, {share:.2f} % of the variance" for number, share in enumerate(shares, 1)]
     if "rotation_matrix" in view.analysis:
         of_rotated = np.asarray(view.analysis["rotated_explained_variance_ratio"][...], np.float64)
         captions += [
-            f"Rotated component {n}, {100 * share:.2f} % of the variance" for n, share in enumerate(of_rotated)
+            f"Rotated component {n}, {100 * share:.2f} % of the variance" for n, share in enumerate(of_rotated, 1)
         ]
     return contents, captions
 
@@ -428,10 +428,10 @@ def _drawn(
     step = max(max(picture.step) for picture in pictures)
     if step > 1:
         own.append(
-            f"A pixel stands for {by(pictures[0].step)} features: of them it has the value of largest magnitude."
+            f"A pixel stands for {by(pictures[0].step)} features and shows the largest value among them, of either sign."
         )
     if pictures[0].cut:
-        own.append("Cut through the middle of the axes that are not shown.")
+        own.append("Other axes are cut in their middle.")
     found, said = list[tuple[int, str, Figure]](), list[str]()
     errors = dict[Lead, Component]()
     if (beside := resampling.errors_of(analysis, group)) is not None:
@@ -444,11 +444,13 @@ def _drawn(
         component = derived.as_real(components[one[0]])
         largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
         if component.views[0].dtype.kind != "c":
-            figure = of_component(str(one[0][-1]), component, pictures, axes, name=name, together=together)
+            figure = of_component(str(one[0][-1] + 1), component, pictures, axes, name=name, together=together)
             found.append((place, f". Largest loadings: {largest}.", figure))
             if (error := errors.get(one[0])) is not None:
                 most = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in error.top[:MOST_SPELLED])
-                figure = of_component(str(one[0][-1]), error, pictures, axes, name=f"{name}-error", together=together)
+                figure = of_component(
+                    str(one[0][-1] + 1), error, pictures, axes, name=f"{name}-error", together=together
+                )
                 found.append((place, f": standard error of each loading. Largest: {most}.", figure))
             continue
         said = [MOVING[analysis.kind], NO_PHASE]
@@ -459,7 +461,7 @@ def _drawn(
         for number, component in enumerate(findings.drawn(analysis, turned, some, derived.PIXELS)):
             largest = ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:MOST_SPELLED])
             name = view.id("rotated", group, str(number))
-            figure = of_component(str(number), component, pictures, axes, name=name, together=together)
+            figure = of_component(str(number + 1), component, pictures, axes, name=name, together=together)
             found.append((_total(analysis) + number, f". Largest loadings: {largest}.", figure))
     return found, own, said
 

@@ -69,9 +69,9 @@ def scale_of(axis: Axis, length: int = 0, step: int = 1, together: str = "") -> 
 
 
 def of_eigenvalues(scree: Scree) -> Figure:
-    """Eigenvalues with their sampling errors and the edge of the noise."""
+    """The share of the variance of each eigenvalue, with its sampling error, and the edge of the noise."""
     k, shown = scree.n_components, scree.n_shown
-    numbers, values = np.arange(shown, dtype=np.float64), scree.eigenvalues[:shown]
+    numbers, values = np.arange(1, shown + 1, dtype=np.float64), 100 * scree.ratio[:shown]
     first, kept = numbers[:k], values[:k]
     errors = np.clip(scree.errors[: len(kept)], 0, 0.99) * kept
     reliable = scree.reliable[: len(kept)]
@@ -83,8 +83,8 @@ def of_eigenvalues(scree: Scree) -> Figure:
     if not reliable.all():
         marks.append(not_reliable(first[~reliable], kept[~reliable], "kept, not reliable"))
     if scree.edge is not None:
-        marks.append(Rule(scree.edge, "y", COLORS[2], dash="dashed", label="edge of white noise"))
-    panel = Panel(tuple(marks), Scale("component", whole=True), Scale("eigenvalue", log=True))
+        marks.append(Rule(100 * scree.edge / scree.total, "y", COLORS[2], dash="dashed", label="edge of white noise"))
+    panel = Panel(tuple(marks), Scale("component", whole=True), Scale("% of the variance", log=True))
     return Figure("eigenvalues", "eigenvalues", ((panel,),), width=420, about="Eigenvalues")
 
 
@@ -96,15 +96,13 @@ def not_reliable(x: F64, y: F64, label: str = "not reliable") -> Points:
 def of_shares(scree: Scree) -> Figure:
     """The cumulative share of the variance, and the numbers of components that the rules suggest."""
     k, shown = scree.n_components, int(np.count_nonzero(scree.eigenvalues > 0))
-    numbers, shares = np.arange(1, shown + 1, dtype=np.float64), np.cumsum(scree.ratio[:shown])
+    numbers, shares = np.arange(1, shown + 1, dtype=np.float64), 100 * np.cumsum(scree.ratio[:shown])
     rules = {name: value for name, value in scree.suggested.items() if isinstance(value, int) and name != "rank"}
     marks: list[Mark] = [Line(numbers, shares), Points(numbers[:k], shares[:k])]
     for number, (name, value) in enumerate(rules.items()):
         dash = DASHES[(number + 1) % len(DASHES)]
         marks.append(Rule(value, "x", COLORS[(number + 1) % len(COLORS)], dash=dash, label=f"{name}: {value}"))
-    panel = Panel(
-        tuple(marks), Scale("number of components", whole=True), Scale("share of the variance", limits=(0, 1.02))
-    )
+    panel = Panel(tuple(marks), Scale("number of components", whole=True), Scale("% of the variance", limits=(0, 102)))
     return Figure("shares", "shares", ((panel,),), width=420, about="Share of the variance of leading components")
 
 
@@ -124,15 +122,15 @@ def of_validation(errors: F64) -> Figure:
 def of_group_shares(shares: F64, names: Sequence[str], name: str = "group-shares") -> Figure:
     """The share of each group of features in each component, (groups, components), as stacked bars."""
     count = shares.shape[1]
-    numbers, left, boxes = np.arange(count, dtype=np.float64), np.zeros(count), list[Mark]()
-    for number, (share, group) in enumerate(zip(shares, names, strict=True)):
+    numbers, left, boxes = np.arange(1, count + 1, dtype=np.float64), np.zeros(count), list[Mark]()
+    for number, (share, group) in enumerate(zip(100 * shares, names, strict=True)):
         color, hatch = COLORS[number % len(COLORS)], HATCHES[number // len(COLORS) % len(HATCHES)]
         boxes.append(Boxes(left, left + share, numbers - 0.4, numbers + 0.4, color, group, hatch))
         left = left + share
     panel = Panel(
         tuple(boxes),
-        Scale("share of the variance", limits=(0, 1)),
-        Scale("component", limits=(count - 0.5, -0.5), whole=True),
+        Scale("% of the variance", limits=(0, 100)),
+        Scale("component", limits=(count + 0.5, 0.5), whole=True),
     )
     height = 27 * count + 60
     return Figure(name, "group shares", ((panel,),), height, 460, about="Shares of groups in each component")
@@ -157,8 +155,8 @@ def of_scores(count: int, table: str = "samples") -> Figure | None:
 
 
 def score(number: int) -> str:
-    """The column that has the scores of a component."""
-    return f"score {number}"
+    """The column that has the scores of a component, whose position is `number`; readers count from 1."""
+    return f"score {number + 1}"
 
 
 def of_kernels(answers: Sequence[Answer], table: str = "samples") -> Figure:
@@ -178,7 +176,7 @@ def of_kernels(answers: Sequence[Answer], table: str = "samples") -> Figure:
 
 def of_kernel(number: int) -> tuple[str, str]:
     """The columns that have the first two scores of a kernel of a sweep."""
-    return f"kernel {number}, score 0", f"kernel {number}, score 1"
+    return f"kernel {number}, score 1", f"kernel {number}, score 2"
 
 
 def of_order(count: int, scale: Scale, name: str = "order", table: str = "samples") -> Figure:
@@ -209,6 +207,7 @@ def of_component(
     groups: Groups | None = None,
     name: str | None = None,
     together: str = "features",
+    unit: str = "",
 ) -> Figure:
     """A component, drawn in the shape of the data.
 
@@ -217,21 +216,22 @@ def of_component(
     called : its number, with the name of its group of several
     name : what no other figure of the page is called; None for one that follows from `called`
     together : what is the same for components that are looked at closer together
+    unit : of the values; empty for loadings, which have none
     """
     name = name or identified(f"component {called}")
-    about = f"Loadings of component {called}"
+    about = f"{'Map' if unit else 'Loadings'} of component {called}"
     if groups is not None:
         panel = _grouped(called, component, views[0], axes_of[0], groups, together)
         return Figure(name, "component by group", ((panel,),), 200, 760, about=about)
     if len(views[0].axes) == 1:
         lines = tuple(
-            (_line(called, values, view, axes_of[view.axes[0]], together),)
+            (_line(called, values, view, axes_of[view.axes[0]], together, unit),)
             for view, values in zip(views, component.views, strict=True)
         )
         return Figure(name, "component as a line", lines, 160, 760, about=about)
     limit = largest(component.views)
     panels = [
-        panel_of(view, axes_of, (image_of(view, axes_of, values, (-limit, limit)),), together)
+        panel_of(view, axes_of, (image_of(view, axes_of, values, (-limit, limit), title=unit),), together)
         for view, values in zip(views, component.views, strict=True)
     ]
     rows = arranged(panels)
@@ -339,7 +339,7 @@ def of_similarity(quality: Quality, table: str = "samples") -> Figure:
             Image(quality.similarity, -0.5, n - 0.5, -0.5, n - 0.5, (-1.0, 1.0), title="cosine"),
             RowPoints(PLACE, PLACE, across=True, opacity=0.0),
         ),
-        Scale(f"samples by score 0{every}", (-0.5, n - 0.5), marked=False),
+        Scale(f"samples by score 1{every}", (-0.5, n - 0.5), marked=False),
         Scale(limits=(n - 0.5, -0.5), marked=False),
         ratio=1.0,
     )
@@ -356,7 +356,7 @@ def largest(values: Sequence[NDArray[Any]]) -> float:
     return float(max(np.nanmax(np.abs(one), initial=0) for one in values)) or 1.0
 
 
-def _line(called: str, values: F64, view: Picture, axis: Axis, together: str) -> Panel:
+def _line(called: str, values: F64, view: Picture, axis: Axis, together: str, unit: str = "") -> Panel:
     at = axis.positions(len(values), view.step[0])
     zero: list[Mark] = [Rule(0.0, "y", width=0.5)]
     if len(values) > FEW:
@@ -367,7 +367,7 @@ def _line(called: str, values: F64, view: Picture, axis: Axis, together: str) ->
             Points(at, values, COLORS[0], size=5),
         ]
     x = scale_of(axis, len(values), view.step[0], f"{together} x")
-    return Panel(tuple(zero + drawn), x, Scale(f"component {called}"), view.title)
+    return Panel(tuple(zero + drawn), x, Scale(f"component {called}" + (f" ({unit})" if unit else "")), view.title)
 
 
 def _grouped(called: str, component: Component, view: Picture, axis: Axis, groups: Groups, together: str) -> Panel:

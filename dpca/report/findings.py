@@ -7,7 +7,7 @@ value of largest magnitude in it, so that no peak is lost, whatever the size of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -98,8 +98,18 @@ class Scree:
     """Edge of white noise, by Marchenko and Pastur; None where the spectrum is not that of signal and white noise."""
     suggested: dict[str, int | str]
     """The number of components that each rule suggests, or why it suggests none."""
+    total: float = 1.0
+    """The sum of all eigenvalues."""
     validation: F64 | None = None
     """Errors of bi-cross-validation for 0, 1, ... components; None where no groups of features were added up for it."""
+
+    @property
+    def n_standing(self) -> int | None:
+        """How many of the components stand out from noise, where a rule tells: from white noise, else by the broken stick."""
+        if self.edge is not None:
+            return int(np.count_nonzero(self.eigenvalues[: self.n_components] > self.edge))
+        suggested = self.suggested.get("broken_stick")
+        return min(suggested, self.n_components) if isinstance(suggested, int) else None
 
     @property
     def n_shown(self) -> int:
@@ -307,6 +317,7 @@ def scree(result: Result, answer: Answer) -> Scree:
         np.array([component["reliable"] for component in components], bool),
         None if answer.kernel or not complete else _edge(result, values, total),
         document["n_components"]["suggested"],
+        total or 1.0,
         np.array(found["errors"]) if (found := document["n_components"].get(BI_CROSS_VALIDATION)) else None,
     )
 
@@ -460,12 +471,29 @@ def n_drawn(result: Result, read_bytes: int = READ_BYTES) -> int:
     return min(int(array.shape[0]), SHOWN_COMPONENTS, read_bytes // each)
 
 
+Scaling = Callable[[tuple[int, ...], tuple[slice, ...]], Any]
+"""What the values of a component, by its index, are multiplied by in a box of features."""
+
+
 def components(result: Result, count: int) -> list[Component]:
-    """The first components."""
-    return drawn(result, result.arrays[result.named("components")], [(number,) for number in range(count)])
+    """The first components as maps in the unit of the data: for one standard deviation of the score (`dpca.store.labelled.with_maps`)."""
+    deviations, fitted = np.sqrt(np.asarray(result.arrays["explained_variance"][...], np.float64)), result.fitted
+
+    def scaled(lead: tuple[int, ...], box: tuple[slice, ...]) -> F64:
+        divisor = fitted.divisor(box)
+        return np.asarray(deviations[lead[0]] * np.where(np.isinf(divisor), np.nan, divisor))
+
+    array = result.arrays[result.named("components")]
+    return drawn(result, array, [(number,) for number in range(count)], scaled=scaled)
 
 
-def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels: int = PIXELS) -> list[Component]:
+def drawn(
+    of: Labelled,
+    array: Stored,
+    leads: Sequence[tuple[int, ...]],
+    pixels: int = PIXELS,
+    scaled: Scaling = lambda *_: 1.0,
+) -> list[Component]:
     """Some components of an array; each is read once, in blocks, together with those that share its chunks.
 
     Parameters
@@ -474,6 +502,7 @@ def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels:
     array : components, or maps, with the axes of features last
     leads : the indices of each along the axes before those
     pixels : as of `pictures`
+    scaled : what values are multiplied by
     """
     ahead = len(leads[0]) if leads else 0
     features, chunks = tuple(array.shape[ahead:]), array.chunks[ahead:]
@@ -489,7 +518,7 @@ def drawn(of: Labelled, array: Stored, leads: Sequence[tuple[int, ...]], pixels:
             together = array[(*box, *region)]
             for lead in near:
                 inside = tuple(at - one.start for at, one in zip(lead, box, strict=True))
-                block = np.asarray(together[inside], dtype)
+                block = np.asarray(together[inside], dtype) * scaled(lead, region)
                 largest = _largest(np.abs(block) if dtype.kind == "c" else block, region)
                 best[lead] = sorted([*best[lead], *largest], key=lambda item: -abs(item[0]))[:TOP]
                 for picture, view in zip(shown, views[lead], strict=True):

@@ -67,7 +67,7 @@ def of_genotypes(result: Result) -> dict[str, Any] | None:
         "warnings": [_warning(region) for region in regions if region.dominates],
         "regions": [
             [
-                str(region.component),
+                str(region.component + 1),
                 f"{region.chromosome}: {region.start / 1e6:g} to {(region.start + REGION) / 1e6:g} Mb",
                 f"{100 * region.share:.2g} %",
                 f"{100 * region.of_variants:.2g} %",
@@ -90,7 +90,7 @@ def chromosomes_of(result: Result) -> NDArray[Any] | None:
 
 def _warning(region: Region) -> str:
     return (
-        f"component {region.component} is dominated by one region: chromosome {region.chromosome}, {region.start / 1e6:g} to "
+        f"component {region.component + 1} is dominated by one region: chromosome {region.chromosome}, {region.start / 1e6:g} to "
         f"{(region.start + REGION) / 1e6:g} Mb, has {100 * region.share:.2g} % of its squared loadings with {100 * region.of_variants:.2g} % of the "
         "variants. That is long-range linkage or an inversion, not ancestry: leave the region out, or thin variants (plink2 --indep-pairwise, "
         "preprocess.filters.variants)"

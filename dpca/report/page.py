@@ -63,7 +63,9 @@ def document(
     of = "" if len(answers) == 1 else f" of kernel {shown.number}, {shown.kernel}"
     contents = {
         "title": f"{'Kernel PCA' if shown.kernel else 'PCA'} of {', '.join(one.input['name'] for one in result.each)}",
-        "verdict": _verdict(result, shown, scree, of),
+        "about": _about(result, sample_axis, shown),
+        "answer": _answer(scree, shown, of),
+        "verdict": _verdict(result, shown),
         "notes": manifest["notes"],
         "sweep": _sweep(result, answers) if "cases" in result.certificate else None,
         "of": of,
@@ -75,6 +77,7 @@ def document(
         "scree_caption": _of_scree(scree, shown),
         "head_of_components": _head(result),
         "rows_of_components": _rows(result, shown, scree),
+        "caption_of_components": _of_table(result),
         "scores": figures.of_scores(sum(name.startswith("score ") for name in samples.columns)),
         "scores_caption": f"{len(shown.scores):,} samples"
         + ("" if every == 1 else f", of which one of {every:,} is drawn")
@@ -137,31 +140,67 @@ def _where(result: Result) -> str:
     return "" if all("://" in str(one.asked_input["uri"]) for one in result.each) else " where its input is"
 
 
-def _verdict(result: Result, shown: findings.Answer, scree: findings.Scree, of: str) -> str:
-    manifest, certificate = result.manifest, result.certificate
-    counts, k, n = manifest["counts"], scree.n_components, result.n_samples
-    captured = 100 * float(scree.ratio[:k].sum())
-    data = f"{n:,} samples"
+def _about(result: Result, samples: findings.Axis, shown: findings.Answer) -> str:
+    """The data: what they are, in which unit, how many, from when to when; and when which version analysed them."""
+    named = [
+        f"{one.group + ': ' if one.group else ''}{one.long_name or ''}{f' ({one.units})' if one.units else ''}".strip()
+        for one in result.each
+    ]
+    known = "; ".join(filter(None, named))
+    size = f"{result.n_samples:,} samples"
+    if samples.time is not None and samples.first is not None and samples.last is not None:
+        first, last = samples.dates(np.array([samples.first, samples.last]))
+        size += f", {first} to {last}"
     if shown.kernel is None or shown.kernel.name != "precomputed":
-        data += f" of {result.n_features:,} features" + (
+        size += f", of {result.n_features:,} features" + (
             f" in {len(result.groups)} inputs" if len(result.groups) > 1 else ""
         )
+    manifest = result.manifest
+    made = f", {manifest['made'][:10]}" if "made" in manifest else ""
+    version = manifest["environment"]["libraries"].get("dpca", "")
+    return f"{known + '. ' if known else ''}{size}. dpca {version}{made}."
+
+
+def _answer(scree: findings.Scree, shown: findings.Answer, of: str) -> str:
+    """What a reader asks first: how many components stand out, and what share of the variance they have."""
+    k = scree.n_components
     whose = of or (f" of kernel {shown.kernel}" if shown.kernel else "")
+    if not k or not scree.ratio[:k].any():
+        return f"No component{whose} has any variance."
+    standing, words = scree.n_standing, ""
+    if standing is not None:
+        rule = "" if scree.edge is not None else " (broken-stick rule)"
+        words = (
+            f"{standing} of {k} component{'s' * (k != 1)}{whose} stand{'s' * (standing == 1)} out from noise{rule}. "
+        )
+    first, together = 100 * float(scree.ratio[0]), 100 * float(scree.ratio[:k].sum())
+    words += f"The first has {first:.1f} % of the variance"
+    if standing is not None and 1 < standing < k:
+        words += f", these {standing} together {100 * float(scree.ratio[:standing].sum()):.1f} %"
+    return words + (f", all {k} together {together:.1f} %." if k > 1 else ".")
+
+
+def _verdict(result: Result, shown: findings.Answer) -> str:
+    """How well it is known, what was left out or filled in, and what it took."""
+    manifest, certificate = result.manifest, result.certificate
+    counts = manifest["counts"]
+    good, k = certificate["reliable_components"], len(shown.document["components"])
     words = [
-        f"{data}: {k} component{'s' * (k != 1)}{whose} ha{'ve' if k != 1 else 's'} {captured:.1f} % of the variance",
-        certificate["verdict"],
+        f"{'All' if good == k else good} of {k} components are reliable: at least two digits are right"
+        if "cases" not in certificate
+        else certificate["verdict"]
     ]
     filled, constant = result.filled_values, counts["constant_features"]
     if filled:
         by = "the fit of what was regressed out" if "regressors" in manifest else "their feature's mean"
-        words.append(f"{filled:,} missing values were filled in with {by}")
+        words.append(f"{filled:,} missing values were replaced by {by}")
     words += [f"{count:,} features were left out {reason}" for reason, count in left_out(counts).items()]
     if constant:
         words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
     words.append(
-        f"{result.reads}, {manifest['seconds']['total']:.1f} s; {describe_memory(peak)} of memory at the peak, where "
-        f"{describe_memory(next(iter(planned.values())))} were planned"
+        f"{result.reads}, {manifest['seconds']['total']:.1f} s, {describe_memory(peak)} of memory at most "
+        f"({describe_memory(next(iter(planned.values())))} were planned)"
     )
     return ". ".join(word[0].upper() + word[1:] for word in words) + "."
 
@@ -191,58 +230,74 @@ def _sweep(result: Result, solved: list[findings.Answer]) -> dict[str, Any]:
     return {
         "rows": rows,
         "figure": figures.of_kernels(drawn),
-        "caption": f"{first}Score 1 against score 0 of each kernel, each in its own units. In the table: the share of the "
-        "variance that was captured, how many components have 95 % of it, the effective rank, and, where there are labels, how "
-        "often a sample's nearest neighbour has its label.",
+        "caption": f"{first}Score 2 against score 1 of each kernel, each in its own units. The table has the share of the variance in the "
+        "components, the number of components with 95 % of it, and the effective rank. With labels it also has how often the nearest neighbour "
+        "of a sample has the same label.",
     }
 
 
 def _of_scree(scree: findings.Scree, shown: findings.Answer) -> str:
-    bars = "Bars are sampling errors by North's rule of thumb."
+    bars = "Bars are sampling errors (North's rule of thumb)."
     if not scree.complete and (found := shown.document.get("block_krylov")) is not None:
         return (
-            f"Eigenvalues of {len(scree.ratio)} Ritz vectors of block Krylov: those of the components are known as the table says, those after them are "
-            f"lower bounds. The chance that a component was missed: {_chance(found)}. {bars} The edge of noise, and rules for the number of "
-            "components, need all eigenvalues (svd_solver: gram_eigh, where the matrix fits the memory)."
+            f"{len(scree.ratio)} eigenvalues that block Krylov found. The table says how well those of the components are known; those after them are "
+            f"lower bounds. A component was missed with a probability of {_chance(found)}. {bars} The edge of noise and rules for the number of components "
+            "need all eigenvalues (svd_solver: gram_eigh, if the matrix fits the memory)."
         )
     if not scree.complete:
         return (
-            f"The first {scree.n_shown} eigenvalues; that none larger was missed is proved. {bars} The edge of noise, and rules for the number of "
-            "components, need all of them (output.spectrum: all)."
+            f"The first {scree.n_shown} eigenvalues; it is proved that no larger one was missed. {bars} The edge of noise and rules for the number of "
+            "components need all of them (output.spectrum: all)."
         )
     positive = int(np.count_nonzero(scree.eigenvalues > 0))
     part = "" if scree.n_shown == positive else f"The first {scree.n_shown} of {positive} eigenvalues. "
     if shown.kernel:
         return f"{part}Eigenvalues of the centred kernel matrix. {bars}"
     edge = (
-        "The dashed line is the edge of white noise (Marchenko and Pastur)."
+        "The dashed line is the edge of white noise (Marchenko and Pastur): components above it stand out."
         if scree.edge is not None
-        else "What is left is no white noise, so there is no edge to draw, and rules that assume one do not apply."
+        else "The remaining eigenvalues do not look like white noise; gavish_donoho and marchenko_pastur are not used."
     )
     said = ", ".join(f"{name} {value}" for name, value in scree.suggested.items())
     if scree.validation is not None:
-        edge += " Bi-cross-validation: the error of values that were left out, predicted from other samples and other features, relative to "
-        edge += "that about the mean; it assumes nothing of the noise but that groups of features far from each other do not share it."
-    return f"{part}{bars} {edge} Rules for the number of components: {said}."
+        edge += " Bi-cross-validation: values were left out and predicted from other samples and other features. Shown is the error, relative to "
+        edge += "a prediction by the mean. It assumes that groups of features far from each other do not share noise."
+    return f"{part}{bars} {edge} Numbers of components by rules: {said}."
 
 
 def _head(result: Result) -> list[str]:
     of_convention = result.of_convention
     own = [] if of_convention is None else [f"{of_convention[0]} eigenvalue"]
-    return ["component", "reliable", "singular value", *own, "share", "cumulative", "digits", "sampling error"]
+    met = ["converged"] if "block_krylov" in result.certificate else []
+    unit = "" if result.unit_of_scores in (None, "1") else f" ({result.unit_of_scores})"
+    return [
+        *("component", "reliable", *met, *own, "% of the variance", "cumulative"),
+        *(f"standard deviation of the score{unit}", "correct digits", "sampling error"),
+    ]
+
+
+def _of_table(result: Result) -> str:
+    """What columns of the table of components say."""
+    words = ["Reliable: at least two digits of the singular value are right."]
+    if (found := result.certificate.get("block_krylov")) is not None:
+        words.append(f"Converged: the relative error of the eigenvalue is at most {found['tolerance']:g}.")
+    words.append("Sampling error: how much the variance would differ with other samples (North and others, 1982).")
+    return " ".join(words)
 
 
 def _rows(result: Result, shown: findings.Answer, scree: findings.Scree) -> list[list[str]]:
-    sigma, of_convention = shown.singular_values, result.of_convention
-    cumulative = np.cumsum(scree.ratio)
+    of_convention, cumulative = result.of_convention, np.cumsum(scree.ratio)
+    variance = np.asarray(result.arrays["explained_variance"][shown.at], np.float64)
+    deviations = np.sqrt(variance)
     return [
         [
-            str(component["index"]),
+            str(number + 1),
             "yes" if component["reliable"] else "no",
-            f"{sigma[number]:.6g}",
+            *([("yes" if component["met"] else "no")] if "met" in component else []),
             *([] if of_convention is None else [f"{of_convention[1][number]:.6g}"]),
             f"{100 * scree.ratio[number]:.2f} %",
             f"{100 * cumulative[number]:.2f} %",
+            f"{deviations[number]:.4g}",
             f"{component['digits']:.1f}",
             f"{100 * component['sampling_error']:.1f} %" + ("" if component["distinct"] else ", overlaps the next"),
         ]
@@ -262,7 +317,7 @@ def _extremes(result: Result, scores: NDArray[np.float64], labels: NDArray[Any] 
             for i, name in zip(extreme, names, strict=True)
         ]
         head = ["sample", *([] if labels is None else ["label"]), "score"]
-        tables.append({"caption": f"Extreme in score {number}", "head": head, "rows": rows})
+        tables.append({"caption": f"Largest and smallest in score {number + 1}", "head": head, "rows": rows})
     return tables
 
 
@@ -283,7 +338,7 @@ def _groups(result: Result) -> dict[str, Any] | None:
         )
     rows = [
         [str(number), *(f"{100 * share:.1f} %" for share in of_component)]
-        for number, of_component in enumerate(shares.T)
+        for number, of_component in enumerate(shares.T, 1)
     ]
     return {
         "figure": figures.of_group_shares(shares, names),
@@ -336,13 +391,16 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
         for number, dim in enumerate(array.dims[1:])
     ]
     drawn = findings.components(result, findings.n_drawn(result))
-    called = [f"{number}, {result.group}" if result.group else str(number) for number in range(len(drawn))]
+    called = [f"{number}, {result.group}" if result.group else str(number) for number in range(1, len(drawn) + 1)]
+    unit = result.units
+    standing = scree.n_components if scree.n_standing is None else scree.n_standing
     shown = [
         {
             "number": called[number],
-            "figure": figures.of_component(called[number], component, views, axes, divided),
+            "figure": figures.of_component(called[number], component, views, axes, divided, unit=unit),
             "share": f"{100 * scree.ratio[number]:.2f} %",
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
+            "folded": number >= standing,
         }
         for number, component in enumerate(drawn)
     ]
@@ -354,15 +412,22 @@ def _how(result: Result, views: tuple[findings.Picture, ...], count: int, groups
     if not count:
         n_bytes = result.arrays[result.named("components")].nbytes / result.n_components
         return f"Each has {describe_bytes(n_bytes)}, too much to be drawn here."
+    unit = f"in {result.units}, the unit of the data" if result.units else "in the unit of the data"
+    words.append(
+        f"Maps are {unit}: they show the change of the data for one standard deviation of the score "
+        "(components * sqrt(explained_variance) * scale / weights)."
+    )
     if count < result.n_components:
         words.append(f"The first {count} of {result.n_components}.")
     step = max(max(view.step) for view in views)
     if step > 1:
-        words.append(f"A pixel stands for {by(views[0].step)} features: of them it has the value of largest magnitude.")
+        words.append(
+            f"A pixel stands for {by(views[0].step)} features and shows the largest value among them, of either sign."
+        )
     if views[0].cut:
-        words.append("Cut through the middle of the axes that are not shown.")
+        words.append("Other axes are cut in their middle.")
     if groups is not None:
-        words.append("Absolute loadings; colours and marks change from group to group.")
+        words.append("Absolute values. Colours and marks change from group to group.")
     return " ".join(words)
 
 
@@ -374,7 +439,7 @@ def _quality(result: Result, facts: findings.Quality) -> dict[str, Any]:
     same = "No two samples are the same." if not facts.n_same else f"{facts.n_same:,} pairs of samples are the same."
     return {
         "figures": [figures.of_outliers(facts), figures.of_similarity(facts)],
-        "caption": f"{same} A sample of high leverage decides a component by itself; one that lies outside is not described by any.",
+        "caption": f"{same} A sample of high leverage decides a component almost alone. The components do not describe a sample with a large share outside.",
         "pairs": [[*sample_names(result, (a, b)), f"{distance:.3g}"] for a, b, distance in facts.pairs],
         "leverage": most(facts.leverage, ".3f"),
         "outside": most(facts.outside, ".1%"),
@@ -402,9 +467,9 @@ def _work(result: Result) -> list[list[str]]:
     return [
         ["data", describe_bytes(sum(one["decoded_bytes"] for one in inputs))],
         *each,
-        ["passes over the data", str(manifest["counts"]["passes"])],
+        ["reads", result.reads],
         ["decoded in all", describe_bytes(manifest["counts"]["bytes_decoded"])],
-        ["spans", f"{sum(plan['n_spans'] for plan in plans):,}"],
+        ["parts of the data", f"{sum(plan['n_spans'] for plan in plans):,}"],
         ["workers", str(manifest["workers"])],
         ["solver", f"{manifest['numerics']['solver']}, {manifest['numerics']['working_dtype']}"],
         *_of_iteration(result.certificate.get("block_krylov")),
@@ -413,11 +478,7 @@ def _work(result: Result) -> list[list[str]]:
 
 def _chance(found: dict[str, Any]) -> str:
     """The chance that a bound of block Krylov fails, in words."""
-    return (
-        "not known, since windows changed the first block"
-        if found["chance"] is None
-        else f"{found['chance']:g}, since the first block is random"
-    )
+    return "not known, since windows changed the first block" if found["chance"] is None else f"{found['chance']:g}"
 
 
 def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
@@ -426,11 +487,11 @@ def _of_iteration(found: dict[str, Any] | None) -> list[list[str]]:
         return []
     restart = found["restart"]
     return [
-        ["passes", f"{found['passes']} of at most {found['max_passes']}, with blocks of {found['block']} vectors"],
         [
-            "tolerance",
-            f"{found['tolerance']:g}, the largest certain relative error of an eigenvalue that counts as reliable",
+            "reads of block Krylov",
+            f"{found['passes']} of at most {found['max_passes']}, with blocks of {found['block']} vectors",
         ],
-        ["chance that a bound fails", _chance(found)],
+        ["tolerance", f"{found['tolerance']:g}, the largest relative error of an eigenvalue that has converged"],
+        ["probability that an error bound is wrong", _chance(found)],
         *([] if restart is None else [["change by an independent block", f"{restart:.1g}"]]),
     ]

@@ -34,7 +34,7 @@ def made_of(matrix: np.ndarray[Any, Any], share: np.ndarray[Any, Any]) -> dict[s
     """The table of rotated components: their shares, and the components that they are made of."""
     return {
         "head": ["rotated component", "share", "made of components"],
-        "rows": [[str(j), f"{100 * share[j]:.2f} %", _parts(matrix[:, j])] for j in range(len(share))],
+        "rows": [[str(j + 1), f"{100 * share[j]:.2f} %", _parts(matrix[:, j])] for j in range(len(share))],
     }
 
 
@@ -60,7 +60,7 @@ def _parts(column: np.ndarray[Any, Any]) -> str:
     """The components with the largest share in the squares of a column of the rotation matrix."""
     shares = column**2 / (column**2).sum()
     order = np.argsort(-shares, kind="stable")[:SHOWN_PARTS]
-    return ", ".join(f"{number} ({100 * shares[number]:.0f} %)" for number in order if shares[number] >= 0.01)
+    return ", ".join(f"{number + 1} ({100 * shares[number]:.0f} %)" for number in order if shares[number] >= 0.01)
 
 
 def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def _figures(result: Result, share: np.ndarray[Any, Any]) -> list[dict[str, Any]
     ]
     count = min(findings.n_drawn(result), array.shape[0])
     shown = findings.drawn(result, array, [(number,) for number in range(count)])
-    called = [f"{number}, {result.group}" if result.group else str(number) for number in range(count)]
+    called = [f"{number}, {result.group}" if result.group else str(number) for number in range(1, count + 1)]
     return [
         {
             "number": called[number],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpca.errors import InputError
-from dpca.sources import foreign, netcdf3
+from dpca.sources import cf, foreign, netcdf3
 from dpca.sources.anndata_layout import Sparse
 from dpca.sources.base import READ_SECONDS, Layout, Reader, Region, Source
 from dpca.sources.coordinate import Auxiliary, Coordinate
@@ -359,16 +359,18 @@ def as_source(data: Any) -> Source:
     dims: tuple[str | None, ...] = ()
     coordinates: dict[int, Coordinate] = {}
     auxiliaries: tuple[Auxiliary, ...] = ()
-    units = ""
+    units = long_name = ""
     if is_data_array(data):
         from dpca.sources.xarray_labels import labels_of, values_of
 
-        units = str(data.attrs.get("units", ""))
+        units, long_name = str(data.attrs.get("units", "")), cf.long_name_of(data.attrs)
         (dims, coordinates, auxiliaries), data = labels_of(data), values_of(data)
     if "dask.array" in sys.modules and isinstance(data, sys.modules["dask.array"].Array):
         from dpca.sources.dask_array import DaskSource
 
-        return DaskSource(data, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units)
+        return DaskSource(
+            data, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units, long_name=long_name
+        )
     if "zarr" in sys.modules and isinstance(data, sys.modules["zarr"].Array):
         from dpca.sources.zarr_array import ZarrSource
 
@@ -380,4 +382,6 @@ def as_source(data: Any) -> Source:
     from dpca.sources.memory import MemorySource
 
     values = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    return MemorySource(values, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units)
+    return MemorySource(
+        values, dims, coordinates=coordinates, auxiliaries=auxiliaries, units=units, long_name=long_name
+    )

@@ -79,6 +79,7 @@ class Layout:
     packing: tuple[float, float] = (1.0, 0.0)
     """scale_factor and add_offset of the CF conventions: value = stored * scale_factor + add_offset."""
     units: str = ""
+    long_name: str = ""
     """Units of the values, by the source's own attributes."""
     of_calls: bool = False
     """Whether values are dosages of calls of alleles, with codes below -1 for calls that are none."""
@@ -99,6 +100,11 @@ class Layout:
     def of_units(self) -> dict[str, str]:
         """The attributes that say in what units values are; none where that is not known."""
         return {"units": self.units} if self.units else {}
+
+    @property
+    def of_values(self) -> dict[str, str]:
+        """The attributes that say what values are, and in what units; none where that is not known."""
+        return self.of_units | ({"long_name": self.long_name} if self.long_name else {})
 
     @property
     def bytes(self) -> int:

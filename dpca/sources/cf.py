@@ -89,7 +89,14 @@ def cf_attributes(
         "packing": given.packing,
         "valid_range": given.valid_range,
         "units": units if isinstance(units, str) else "",
+        "long_name": long_name_of(attributes),
     }
+
+
+def long_name_of(attributes: Mapping[str, Any]) -> str:
+    """What values are, in words: long_name, or else standard_name (CF 3.2, 3.3); empty where neither is there."""
+    found = (text_of(attributes.get(key)) for key in ("long_name", "standard_name"))
+    return next((" ".join(text.split()) for text in found if isinstance(text, str) and text.strip()), "")
 
 
 def same_units(one: str, other: str) -> bool:

@@ -175,6 +175,7 @@ class DaskSource(Source):
         coordinates: Mapping[int, Coordinate] = MappingProxyType({}),
         auxiliaries: Sequence[Auxiliary] = (),
         units: str = "",
+        long_name: str = "",
     ) -> None:
         if any(np.isnan(size) for sizes in array.chunks for size in sizes):
             raise InputError(
@@ -182,7 +183,7 @@ class DaskSource(Source):
             )
         self.dtype = check_dtype(name, array.dtype)
         kept = type_of_masked(self.dtype) if isinstance(array._meta, np.ma.MaskedArray) else self.dtype
-        self.layout = Layout(name, array.shape, kept, array.chunks, dims=dims, units=units)
+        self.layout = Layout(name, array.shape, kept, array.chunks, dims=dims, units=units, long_name=long_name)
         self.coordinates, self.auxiliaries = coordinates, auxiliaries
         self._name, self._n_blocks = array.name, array.npartitions
         self._sparse = _is_sparse(array._meta)

@@ -9,6 +9,25 @@ from dpca.sources.calendars import is_time
 from dpca.sources.coordinate import Coordinate
 from dpca.sources.view import View, ViewReader
 
+OBSERVED_NAMES = frozenset(
+    {
+        "sample",
+        "samples",
+        "subject",
+        "subjects",
+        "individual",
+        "individuals",
+        "participant",
+        "patient",
+        "snapshot",
+        "snapshots",
+    }
+    | {"observation", "observations", "obs", "obs_names"}
+)
+TIME_NAMES = frozenset({"time", "time_counter", "t"})
+MEMBER_NAMES = frozenset({"member", "realization", "ensemble"})
+SAMPLE_NAMES = OBSERVED_NAMES | TIME_NAMES | MEMBER_NAMES
+"""Names of dimensions, in lower case, that samples have."""
 CUSTOMARY = frozenset({"time", "times", "xtime", "time_centered", "time_instant", "valid_time", "ocean_time", "date"})
 """Names of such dates, in lower case, where no standard_name says what they are."""
 
@@ -37,7 +56,7 @@ def dates_elsewhere(source: Source, axis: int | str) -> str | None:
     with source.open() as reader:
         told = {one: told_by(reader, one) for one in range(len(dims))}
     found = [dims[one] for one, coordinate in told.items() if coordinate is not None and is_time(coordinate.attributes)]
-    if len(found) != 1 or found == [dims[number]]:
+    if len(found) != 1 or found == [dims[number]] or str(dims[number]).lower() in OBSERVED_NAMES:
         return None
     return (
         f"{source.layout.name}: the samples are along axis {number}, {dims[number]!r}, but {found[0]!r} has dates. If these are of the samples, "

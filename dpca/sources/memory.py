@@ -42,18 +42,21 @@ class MemorySource(Source):
         coordinates: Mapping[int, Coordinate] = {},
         auxiliaries: Sequence[Auxiliary] = (),
         units: str = "",
+        long_name: str = "",
     ) -> None:
         dtype = check_dtype(name, array.dtype)
         dtype = type_of_masked(dtype) if isinstance(array, np.ma.MaskedArray) else dtype
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         order = "F" if fortran else "C"
-        self.layout = Layout(name, array.shape, dtype, (1,) * array.ndim, order=order, dims=dims, units=units)
+        self.layout = Layout(
+            name, array.shape, dtype, (1,) * array.ndim, order=order, dims=dims, units=units, long_name=long_name
+        )
         self._array, self._coordinates, self._auxiliaries = array, coordinates, auxiliaries
         self._offset = (0,) * array.ndim
 
     def copied(self) -> MemorySource:
         """The same source over a copy of the array."""
-        labels = self._coordinates, self._auxiliaries, self.layout.units
+        labels = self._coordinates, self._auxiliaries, self.layout.units, self.layout.long_name
         return MemorySource(self._array.copy(order="K"), self.layout.dims, self.layout.name, *labels)
 
     @property

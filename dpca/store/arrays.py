@@ -200,7 +200,7 @@ def unit_of(groups: Groups, rules: Rules, block_scaling: BlockScaling) -> str | 
 
 def units_of(layout: Layout, rules: Rules) -> dict[str, dict[str, str]]:
     """The attributes of `mean` and `scale` that say their units."""
-    return {"mean": layout.of_units, "scale": layout.of_units if rules.scale in ("std", "range") else {}}
+    return {"mean": layout.of_values, "scale": layout.of_units if rules.scale in ("std", "range") else {}}
 
 
 def create_outputs(

@@ -164,6 +164,11 @@ class Result:
         return str(self.arrays[mean].attributes.get("units", "")) if mean in self.arrays else ""
 
     @property
+    def long_name(self) -> str:
+        """What the values of the only group are, in words; empty where that is not known, and in results of earlier versions."""
+        return str(self.input.get("long_name", ""))
+
+    @property
     def unit_of_scores(self) -> str | None:
         """The unit of centred, scaled and weighted data; None where it is not known, and in results of earlier versions."""
         return self.arrays["singular_values"].attributes.get("units")

@@ -93,7 +93,7 @@ def test_a_sweep_is_every_kernel_of_one_gram_matrix(capsys):
     printed = capsys.readouterr().out
     assert "case  kernel        gamma  degree   coef0  captured  for 95 %  effective rank  neighbours" in printed
     assert "14 of 14 kernels, from one Gram matrix" in printed
-    assert "24 samples, 600 features, 1 read," in printed
+    assert "24 samples, 600 features, 1 read of the data," in printed
     manifest = json.loads(Path("r/manifest.json").read_text())
     assert manifest["counts"]["bytes_decoded"] == X.nbytes
 

@@ -207,7 +207,7 @@ def test_components_beyond_a_kernels_own_are_marked():
 
 
 def test_what_init_prints_leaves_center_to_the_kind(capsys):
-    assert dpca("init", "x.zarr") == 0
+    assert dpca("init", "x.zarr", "--all") == 0
     text = capsys.readouterr().out
     Path("i.yaml").write_text(text.replace("kind: pca", "kind: kernel_pca").replace("kernel: linear", "kernel: poly"))
     assert dpca("run", "i.yaml", "--set", "output.path=r", "--set", "model.n_components=4") == 0
