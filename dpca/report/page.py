@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpca.errors import InputError
-from dpca.methods.record import left_out
 from dpca.report import figures, findings
 from dpca.report.findings import MOST_POINTS
 from dpca.report.genotypes import chromosomes_of, of_genotypes
@@ -181,22 +180,14 @@ def _answer(scree: findings.Scree, shown: findings.Answer, of: str) -> str:
 
 
 def _verdict(result: Result, shown: findings.Answer) -> str:
-    """How well it is known, what was left out or filled in, and what it took."""
+    """How well it is known, and what it took; notes say what was left out or filled in."""
     manifest, certificate = result.manifest, result.certificate
-    counts = manifest["counts"]
     good, k = certificate["reliable_components"], len(shown.document["components"])
     words = [
-        f"{'All' if good == k else good} of {k} components are reliable: at least two digits are right"
+        f"{f'All {k}' if good == k else f'{good} of {k}'} components are reliable: at least two digits are right"
         if "cases" not in certificate
         else certificate["verdict"]
     ]
-    filled, constant = result.filled_values, counts["constant_features"]
-    if filled:
-        by = "the fit of what was regressed out" if "regressors" in manifest else "their feature's mean"
-        words.append(f"{filled:,} missing values were replaced by {by}")
-    words += [f"{count:,} features were left out {reason}" for reason, count in left_out(counts).items()]
-    if constant:
-        words.append(f"{constant:,} constant features count as 0")
     peak, planned = manifest["memory"]["peak_bytes_of_this_process"], manifest["memory"]["planned_bytes"]
     words.append(
         f"{result.reads}, {manifest['seconds']['total']:.1f} s, {describe_memory(peak)} of memory at most "
@@ -272,7 +263,7 @@ def _head(result: Result) -> list[str]:
     unit = "" if result.unit_of_scores in (None, "1") else f" ({result.unit_of_scores})"
     return [
         *("component", "reliable", *met, *own, "% of the variance", "cumulative"),
-        *(f"standard deviation of the score{unit}", "correct digits", "sampling error"),
+        *(f"standard deviation{unit}", "digits", "sampling error"),
     ]
 
 
@@ -281,6 +272,7 @@ def _of_table(result: Result) -> str:
     words = ["Reliable: at least two digits of the singular value are right."]
     if (found := result.certificate.get("block_krylov")) is not None:
         words.append(f"Converged: the relative error of the eigenvalue is at most {found['tolerance']:g}.")
+    words.append("Standard deviation: of the score. Digits: how many are right.")
     words.append("Sampling error: how much the variance would differ with other samples (North and others, 1982).")
     return " ".join(words)
 

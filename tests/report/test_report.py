@@ -135,6 +135,7 @@ def test_components_their_largest_features_and_names():
     x = random_array(0, (12, 20, 30), "f8")
     result = result_of(x, (12, 7, 11), ("sample", "row", "column"))
     w = result.arrays["components"][...]
+    w = w * np.sqrt(result.arrays["explained_variance"][...])[:, None, None]  # for one standard deviation of the score
     found = findings.components(result, 3)
     for number, component in enumerate(found):
         np.testing.assert_array_equal(component.views[0], w[number])
