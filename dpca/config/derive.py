@@ -44,7 +44,8 @@ class Select(Section):
     samples: Annotated[
         Text | list[int | Label] | Range | None,
         Field(
-            description="Numbers from 0 or labels, a range {start, stop, step}, or a file of integers, of a mask or of text with one a line."
+            description="Numbers from 0 or labels; a range {start, stop, step}; or a file of integers, of a mask, or of text, one a "
+            "line."
         ),
     ] = None
     year: Annotated[list[int] | None, Several, Field(description="Years of the dates.")] = None
@@ -88,8 +89,9 @@ class Grouping(Section):
     by: Annotated[
         Part | Names,
         Field(
-            description="A part of the samples' dates (time.month, too); the name of a coordinate of theirs, such as time of an ensemble, or "
-            "subject; or a label for each sample of the result: {uri, array, column}. day_of_year has 29 February as a day of its own."
+            description="A part of the dates, such as month (or time.month); the name of a coordinate of the samples, such as subject; "
+            "or a label for each sample of the result: {uri, array, column}. For day_of_year, 29 February is a day of its "
+            "own."
         ),
     ]
 
@@ -141,23 +143,23 @@ class Step(Section):
     select: Annotated[Select | None, Field(description="Some of the samples.")] = None
     anomalies: Annotated[
         Grouping | None,
-        Field(description="Less the mean of each group: anomalies from a climatology, what varies within groups."),
+        Field(description="Subtract the mean of each group: anomalies from a climatology."),
     ] = None
     between: Annotated[
         Grouping | None,
-        Field(description="The mean of each sample's group, less the mean of all: what varies between groups."),
+        Field(description="Replace each sample by the mean of its group, minus the mean of all."),
     ] = None
     means: Annotated[
-        Grouping | None, Field(description="A row for each group, its mean: annual means, means over an ensemble.")
+        Grouping | None, Field(description="One row for each group, its mean: annual means, means of an ensemble.")
     ] = None
-    detrend: Annotated[Trend | None, Field(description="Less a polynomial in time.")] = None
-    difference: Annotated[Lag | None, Field(description="Less an earlier row.")] = None
-    filter: Annotated[Filter | None, Field(description="Some frequencies.")] = None
+    detrend: Annotated[Trend | None, Field(description="Subtract a polynomial in time.")] = None
+    difference: Annotated[Lag | None, Field(description="Subtract an earlier row.")] = None
+    filter: Annotated[Filter | None, Field(description="Keep some frequencies.")] = None
     regress_out: Annotated[
-        Covariates | None, Field(description="Less the least-squares fit of covariates and a constant.")
+        Covariates | None, Field(description="Subtract the least-squares fit of covariates and a constant.")
     ] = None
     center: Annotated[
-        Literal[True] | None, Field(description="Less the mean; pca, extended, hilbert and spod do so anyway.")
+        Literal[True] | None, Field(description="Subtract the mean. pca, extended, hilbert and spod always do.")
     ] = None
     weights: Annotated[
         WeightsOfSamples | None, Field(description="Weights of the samples; the last operator, for pca.")
@@ -201,24 +203,28 @@ class Pca(Section):
     left_out: Annotated[
         bool,
         Field(
-            description="Also the scores of the samples that a selection left out, less what the operators would take from them: scores_left_out."
+            description="Also scores of the samples that a selection left out (scores_left_out). The operators are applied to them, "
+            "too."
         ),
     ] = False
     as_covariance: Annotated[
         bool,
         Field(
-            description="Also maps in the unit of the data, for one standard deviation of each score: as_covariance, in the read for maps."
+            description="Also maps in the unit of the data, for one standard deviation of each score (as_covariance). They share the "
+            "read for maps."
         ),
     ] = False
     as_correlation: Annotated[
         bool,
-        Field(description="Also correlations of each feature with each score: as_correlation, in the read for maps."),
+        Field(
+            description="Also the correlation of each feature with each score (as_correlation). They share the read for maps."
+        ),
     ] = False
     rotation: Annotated[
         Rotation | None, Field(description="Rotate leading components, by sweeps over their maps; null: leave them.")
     ] = None
     resampling: Annotated[
-        Resampling | None, Field(description="How much components would differ with other samples; null: not asked.")
+        Resampling | None, Field(description="How much components would differ with other samples. null: not computed.")
     ] = None
 
     @model_validator(mode="after")
@@ -253,7 +259,7 @@ class HilbertEof(Section):
     padding: Annotated[
         Literal["none", "exp"],
         Field(
-            description="exp: the record is extended at both ends, decaying to its trend, before the transform (as in xeofs)."
+            description="exp: before the transform, the time series is extended at both ends and decays to its trend, as in xeofs."
         ),
     ] = "none"
     decay: Annotated[float, Field(gt=0, description="Of the padding, in lengths of the record.")] = 0.2
@@ -336,21 +342,22 @@ class Derive(Section):
         Local | Annotated[list[Local], Field(min_length=1)] | Annotated[dict[str, Local], Field(min_length=1)],
         Field(
             alias="from",
-            description="A result that keeps its Gram matrix, or several of the same samples, whose features are put beside each other: a list, "
-            "or {NAME: PATH}, where the names end those of maps, components_NAME.",
+            description="A result that keeps its Gram matrix. Or several results of the same samples, whose features are put side by "
+            "side: a list, or {NAME: PATH}. Maps are then called components_NAME.",
         ),
     ]
     pair_by: Annotated[
         Pairing,
         Field(
-            description="How much of their dates samples of several results have to share: moment: all, in whatever units and calendars; day or "
-            "month: of daily means at 00:00 and 12:00, or monthly ones of other days. The dates of the first count."
+            description="How samples of several results are matched by their dates. moment: equal dates, in any units and calendars. "
+            "day or month: the same day or month, such as daily means at 00:00 and 12:00. The dates of the first result are"
+            " kept."
         ),
     ] = "moment"
     time: Annotated[
         Literal["auto", "index"],
         Field(
-            description="Times of the samples. auto: their coordinate; index: their numbers, where they follow each other at regular times."
+            description="Times of the samples. auto: their coordinate. index: their numbers, if samples are at regular times."
         ),
     ] = "auto"
     analyses: Annotated[list[Analysis], Field(min_length=1)]
@@ -360,8 +367,8 @@ class Derive(Section):
     data: Annotated[
         _Places | dict[str, _Places] | None,
         Field(
-            description="Where the data of the results are now, which maps are made of: a path or URL, or a list of them; of several inputs "
-            "{NAME: PLACE}. null: where the results say, if that is a path: a URL is read only where it is named here."
+            description="Where the data of the results are now, for the maps: a path or URL, or a list of them; for several inputs "
+            "{NAME: PLACE}. null: the path that the results recorded. A URL has to be named here."
         ),
     ] = None
     compute: Compute = Compute()

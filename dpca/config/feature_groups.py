@@ -22,11 +22,13 @@ class Features(Section):
     leave_out: Annotated[tuple[Text, ...], Field(strict=False, description="Names of groups.")] = ()
     weights: Annotated[
         dict[str, Annotated[float, Field(ge=0)]] | None,
-        Field(description="By name, what the products of a group are multiplied by: its features by the root of it."),
+        Field(
+            description="Factors by name. The products of a group are multiplied by its factor, and its features by the square root."
+        ),
     ] = None
     scaling: Annotated[
         BlockScaling,
-        Field(description="As of preprocess.block_scaling, of the samples as the run had them; weights come on top."),
+        Field(description="As preprocess.block_scaling, for the samples of the run. Weights are applied after it."),
     ] = "none"
 
 

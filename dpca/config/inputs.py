@@ -136,9 +136,7 @@ class Mask(ArrayFile):
 
     invert: Annotated[
         bool,
-        Field(
-            description="Whether a feature is left out where it is true, such as variant_mask of a VCF Zarr, instead of used."
-        ),
+        Field(description="Leave out the features where the mask is true, as for variant_mask of a VCF Zarr."),
     ] = False
 
 
@@ -148,14 +146,14 @@ Weights = Literal["sqrt_cos_lat"] | ArrayFile | None
 RowKey = Annotated[
     Text | None,
     Field(
-        description="Name of the column of a table with the samples' names, by which each finds its row; null where rows "
-        "are in the order of the samples."
+        description="Name of the column with the samples' names, by which each sample finds its row. null: rows are in the order of"
+        " the samples."
     ),
 ]
 
 
 class Covariates(ArrayFile):
-    """Numbers and categories of the samples, a row for each: where samples are chosen, for each in storage."""
+    """Numbers and categories of the samples, with one row for each sample in storage."""
 
     uri: Annotated[
         Text, Field(description="A table, .csv or .tsv with a header; or Zarr, HDF5 or .npy, (n,) or (n, q).")
@@ -163,14 +161,15 @@ class Covariates(ArrayFile):
     columns: Annotated[
         Annotated[list[Text], Field(min_length=1)] | None,
         Field(
-            description="Names of columns of a table: numbers as they are where all values are, else categories; null for an array."
+            description="Names of the columns of a table. A column is numeric if all its values are numbers; else it has categories. "
+            "null for an array."
         ),
     ] = None
     categorical: Annotated[
         list[Text] | None,
         Field(
-            description="Those of the columns that are categories, also where all values are numbers, such as those of batches. New "
-            "samples have those of the fit."
+            description="Columns that are categories although their values are numbers, such as batches. New samples must have "
+            "categories of the fit."
         ),
     ] = None
     key: RowKey = None
@@ -186,8 +185,8 @@ class Input(Section):
     name: Annotated[
         Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | None,
         Field(
-            description="The name of this input in a list, with which the names of its arrays end, components_NAME, and those of its "
-            "feature axes begin, unless all inputs with an axis of that name have the same along it; letters, digits, - and _."
+            description="The name of this input in a list: letters, digits, - and _. Its arrays are called components_NAME and so on. "
+            "Its feature axes are called NAME_axis, unless all inputs with that axis share it."
         ),
     ] = None
     uri: Annotated[
@@ -202,8 +201,8 @@ class Input(Section):
     array: Annotated[
         str | None,
         Field(
-            description="Path of the array inside the container; may be left out when there is only one with two axes or more, "
-            "beside bounds, coordinates and the like. Of AnnData X is taken."
+            description="Path of the array inside the file. It may be left out if only one array has two axes or more; bounds and "
+            "coordinates do not count. Of AnnData the default is X."
         ),
     ] = None
     samples_axis: Annotated[
@@ -213,38 +212,39 @@ class Input(Section):
     gaps: Annotated[
         Gaps,
         Field(
-            description="Of files that are joined, times have to increase from file to file. error: none may be missing, either: "
-            "a step between two files is at most 1.5 times the largest step within files; allow: it may be larger."
+            description="Times have to increase from file to file. error: the step between two files is at most 1.5 times the largest "
+            "step within files, so that no time is missing. allow: it may be larger."
         ),
     ] = "error"
     members: Annotated[
         bool,
         Field(
-            description="Whether the files of `uri` are members of an ensemble: each has the same samples, those of one follow those of the other, "
-            "and the coordinate `member` names the file of each. dpca derive groups by it, or by the name of the samples' axis."
+            description="Whether the files of `uri` are members of an ensemble, with the same times. The samples of one file follow "
+            "those of the file before. The coordinate `member` names the file of each sample, and dpca derive can group by "
+            "it."
         ),
     ] = False
     samples: Annotated[
         Text | list[int | Label] | Range | None,
         Field(
-            description="Which samples, in this order: a list of numbers from 0 or of labels (values of their coordinate as text; of "
-            "a time as much as no other shares), a range such as {start: 0, stop: 100, step: 2}, or a file of integers, of a mask, or "
-            "of text with one a line. null: all."
+            description="Which samples, in this order. A list of numbers from 0 or of labels; a range such as {start: 0, stop: 100, "
+            "step: 2}; or a file of integers, of a mask, or of text, one a line. Labels are values of the coordinate as "
+            "text; a date may be shortened, such as 2001-01. null: all."
         ),
     ] = None
     sample_names: Annotated[
         SampleNames | None,
         Field(
-            description="Names of all samples in storage, from a file of their own, in place of those that the input has."
+            description="Names of all samples in storage, from a separate file. They replace the names that the input has."
         ),
     ] = None
     feature_names: Annotated[
-        Names | None, Field(description="Names of the features, where they have one axis, from a file of their own.")
+        Names | None, Field(description="Names of the features, if these have one axis, from a separate file.")
     ] = None
     feature_shape: Annotated[
         Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2)] | None,
         Field(
-            description="Shape of the features of a sample, such as [112, 92] of images that are stored flattened, in C order."
+            description="Shape of the features of a sample that are stored flattened, in C order. Example: [112, 92] for images."
         ),
     ] = None
     features: Annotated[
@@ -283,7 +283,7 @@ class Input(Section):
     ] = []
     read_seconds: Annotated[
         float,
-        Field(gt=0, description="Seconds without a slab read after which storage counts as hanging, and the run ends."),
+        Field(gt=0, description="The run ends if nothing was read for so many seconds."),
     ] = READ_SECONDS
     weights: Annotated[
         Weights, Field(description="In a list: weights of these features, instead of preprocess.weights.")
@@ -295,8 +295,8 @@ class Input(Section):
     covariates: Annotated[
         Covariates | None,
         Field(
-            description="Of new samples alone, in the YAML file that is given to dpca transform: what preprocess.regress_out.covariates was "
-            "of the fit, in the same columns."
+            description="Only for new samples, in the YAML file for dpca transform: their covariates, in the columns of "
+            "preprocess.regress_out.covariates of the fit."
         ),
     ] = None
     library: Annotated[

@@ -23,8 +23,8 @@ class Resampling(Section):
         int,
         Field(
             ge=1,
-            description="Rows that follow each other and are drawn together, for records in time whose rows are alike; the last row is followed by "
-            "the first.",
+            description="Number of rows in a row that are drawn together, for time series whose neighbouring rows are alike. The first "
+            "row follows the last.",
         ),
     ] = 1
     by: Annotated[
@@ -38,8 +38,9 @@ class Resampling(Section):
     align: Annotated[
         Literal["order", "procrustes"],
         Field(
-            description="order: each component beside the one of a draw that is most like it, with its sign; procrustes: all of a draw turned to be "
-            "as near as can be. Of scores and maps; variances are in order of size."
+            description="How components of a draw are matched, for scores and maps. order: each with the most similar component, and "
+            "its sign. procrustes: all are rotated together to be as similar as possible. Variances are always in order of "
+            "size."
         ),
     ] = "order"
     standard_errors: Annotated[

@@ -26,9 +26,7 @@ class Rotation(Section):
     ] = None
     normalize: Annotated[
         bool,
-        Field(
-            description="For varimax and promax: Kaiser's rule, by which each feature counts the same, whatever its loadings."
-        ),
+        Field(description="For varimax and promax: Kaiser's rule, so that all features count the same."),
     ] = True
     power: Annotated[float, Field(gt=1, le=10, description="For promax: the power of the loadings in its target.")] = (
         4.0

@@ -58,8 +58,8 @@ class SampleWeightsFile(ArrayFile):
     kind: Annotated[
         Literal["frequency", "reliability"],
         Field(
-            description="frequency: a sample of weight 2 stands for two equal ones, and the divisor of variances is sum(w) - "
-            "ddof; reliability: only ratios of weights matter, and it is sum(w) - ddof sum(w^2) / sum(w)."
+            description="frequency: a sample of weight 2 counts as two equal samples; variances are divided by sum(w) - ddof. "
+            "reliability: only ratios of weights matter; variances are divided by sum(w) - ddof sum(w^2) / sum(w)."
         ),
     ] = "frequency"
 
@@ -83,14 +83,14 @@ class Binomial(Section):
     reference: Annotated[
         Text | list[int | Label] | Range | None,
         Field(
-            description="The samples whose means and frequencies are taken, given as input.samples, of the chosen samples; founders: people without "
-            "parents in the .fam, as plink2 takes; null: all. Scores of all are then about the mean of these."
+            description="The samples whose means and frequencies are used, written as in input.samples. founders: people without "
+            "parents in the .fam, as plink2 does. null: all. Scores of all people are then about the mean of these samples."
         ),
     ] = None
 
 
 class Filters(Section):
-    """Which features are left out: they are counted, and NaN in the result."""
+    """Features that are left out. They are counted, and are NaN in the result."""
 
     min_variance: Annotated[float, Field(ge=0, description="Least variance of a feature, before scaling.")] = 0.0
     max_missing: Annotated[
@@ -102,8 +102,8 @@ class Filters(Section):
     mask: Annotated[
         Mask | None,
         Field(
-            description="An array that broadcasts to the feature axes: a feature is used where it is true, or not 0 (with invert: true, "
-            "elsewhere). Other values are not looked at, so they may be missing."
+            description="An array that broadcasts to the feature axes. A feature is used where it is true, or not 0 (with invert: true,"
+            " where it is false). Values of other features are ignored, so they may be missing."
         ),
     ] = None
     min_minor_allele_frequency: Annotated[
@@ -132,20 +132,20 @@ class Filters(Section):
     min_distance: Annotated[
         Annotated[int, Field(ge=1)] | None,
         Field(
-            description="Least distance in base pairs to the variant before, of the same chromosome, that is used: closer ones are left out, before filters by "
-            "frequency and missing calls; null: any."
+            description="Smallest distance in base pairs from the previous variant that is used. Closer ones are left out, before "
+            "filters by frequency and missing calls. null: no limit."
         ),
     ] = None
 
 
 class RegressOut(Section):
-    """What is fitted to each feature by least squares, together and beside its mean, and subtracted: what is left is analysed."""
+    """What is fitted to each feature by least squares, together with its mean, and subtracted."""
 
     seasonal_cycle: Annotated[
         Cycle | None,
         Field(
-            description="The mean of each season (DJF, MAM, JJA, SON), month, day_of_year (29 February is one of its own) or hour, by "
-            "the samples' dates: a coordinate with units of time, or names such as 1999-02-28."
+            description="The mean of each season (DJF, MAM, JJA, SON), month, day_of_year (29 February is a day of its own) or hour. "
+            "Samples need dates: a coordinate with units of time, or names such as 1999-02-28."
         ),
     ] = None
     trend: Annotated[
@@ -166,57 +166,53 @@ class Preprocess(Section):
     center: Annotated[
         bool,
         Field(
-            description="Subtract the feature's mean. The default is false for kind: kernel_pca without regress_out, which centres in its own "
-            "space; of the kernels, it changes only poly, sigmoid and cosine."
+            description="Subtract the mean of each feature. The default is false for kernel_pca without regress_out, which centres the "
+            "kernel matrix. Only the kernels poly, sigmoid and cosine depend on it."
         ),
     ] = True
     regress_out: Annotated[
         RegressOut | None,
         Field(
-            description="A seasonal cycle, a trend, covariates: {seasonal_cycle, trend, covariates}, any of them. Subtracted "
-            "from each feature before scaling, so that scale: std divides by the standard deviation of the anomalies. A missing value "
-            "is then replaced by the fit to the others. The divisor of variances stays n - ddof: to take off all parameters of the fit, "
-            "set model.ddof to their number, which a note of the result gives. It keeps samples (see svd_solver), also where they are more than the features."
+            description="What is fitted to each feature and subtracted before scaling: any of {seasonal_cycle, trend, covariates}. "
+            "scale: std then divides by the standard deviation of the anomalies. A missing value is replaced by the fit to "
+            "the others. Variances are still divided by n - ddof; a note of the result gives the number of parameters of "
+            "the fit, for model.ddof."
         ),
     ] = None
     scale: Annotated[
         Spread | Binomial,
         Field(
-            description="{binomial: plink2, smartpca or snprelate} is for genotypes. std divides by the standard deviation of the values that are present, with divisor (their number - "
-            "ddof); pareto by its square root; range by the largest value less the smallest. A feature whose standard "
-            "deviation is at most 4 eps of its mean counts as constant, and is not divided."
+            description="What each feature is divided by. std: its standard deviation (of the values that are present). pareto: the "
+            "square root of that. range: the largest value minus the smallest. none: 1. {binomial: plink2, smartpca or "
+            "snprelate}: for genotypes. A constant feature is not divided."
         ),
     ] = "none"
     weights: Annotated[
         Weights,
         Field(
-            description="Weights that multiply the features, after scaling: an array {uri, array} that broadcasts to the feature "
-            "axes; or sqrt_cos_lat, the square root of the cosine of the input's latitudes, with which products of "
-            "features are weighted by area."
+            description="What each feature is multiplied by, after scaling. sqrt_cos_lat: the square root of the cosine of the "
+            "latitude, so that cells count by their area. Or an array {uri, array} that broadcasts to the feature axes."
         ),
     ] = None
     sample_weights: Annotated[
         SampleWeightsFile | None,
-        Field(
-            description="A positive weight for each sample, or for each in storage where some are chosen: {uri, array, kind}."
-        ),
+        Field(description="A positive weight for each sample in storage: {uri, array, kind}."),
     ] = None
     missing: Annotated[
         Missing,
         Field(
-            description="Missing values. error: refuse them; mean: replace them by the feature's mean; drop: leave out features "
-            "that have one; pairwise: divide each entry of the Gram matrix by the number of features that both samples have, and "
-            "multiply it by the number of features. Features without any value (land) are left out, except under error."
+            description="What to do with missing values. error: refuse them. mean: replace them by the mean of the feature. drop: leave"
+            " out features that have one. pairwise: use only features that both samples have. Features without any value "
+            "(land) are left out, except with error."
         ),
     ] = "error"
     filters: Annotated[Filters, Field(description="Features that are left out.")] = Filters()
     block_scaling: Annotated[
         BlockScaling,
         Field(
-            description="Of a list of inputs: how they are scaled against each other. first_eigenvalue divides each by the standard "
-            "deviation of its own first component (multiple factor analysis); total_variance by the square root of its total "
-            "variance; both are found after the pass, without another read (with missing: pairwise, from products that are divided by the counts "
-            "of all inputs). none: as they are."
+            description="How the inputs of a list are scaled against each other, without another read. first_eigenvalue: each is "
+            "divided by the standard deviation of its own first component (multiple factor analysis). total_variance: by "
+            "the square root of its total variance. none: not at all."
         ),
     ] = "none"
 
@@ -228,28 +224,29 @@ _SWEEP = Field(min_length=1)
 
 
 class Labels(Names):
-    """A label for each sample: where samples are chosen, for each in storage."""
+    """A label for each sample in storage."""
 
     key: RowKey = None
 
 
 class BlockKrylov(Section):
-    """How `svd_solver: block_krylov` goes about it."""
+    """Settings of `svd_solver: block_krylov`."""
 
     block: Annotated[
         int | None,
         Field(
             ge=1,
-            description="Vectors that a pass multiplies with. null: n_components and twice that more, but 20 to 40 more, which decide "
-            "what can be proved of the components after how many passes.",
+            description="Number of vectors that each read multiplies with. null: n_components and twice as many more, at least 20 and "
+            "at most 40 more. With more vectors fewer reads are needed.",
         ),
     ] = None
     max_passes: Annotated[
         int,
         Field(
             ge=2,
-            description="Most reads of the data, that for components included; where samples stream by, means and scales may take another. A result that has not met the tolerance by then is kept, with exit code 1; "
-            "--resume with more passes goes on.",
+            description="Largest number of reads of the data, with the read for components. With fewer features than samples, means and"
+            " scales may take one more. A result that has not converged by then is kept, with exit code 1; --resume with a "
+            "larger number continues.",
         ),
     ] = 12
     tolerance: Annotated[
@@ -263,14 +260,14 @@ class BlockKrylov(Section):
     windows: Annotated[
         bool,
         Field(
-            description="The first pass goes over spans in a random order, and improves its vectors after 1, 2, 4, ... of them: "
-            "saves a pass where the order of the features means something, as along a field.",
+            description="The first read goes over parts of the data in a random order, and improves its vectors after 1, 2, 4, ... "
+            "parts. This saves a read where neighbouring features are alike, as in a field.",
         ),
     ] = False
     restart: Annotated[
         bool,
         Field(
-            description="Two passes more with an independent random block, which measure whether a component was missed."
+            description="Two more reads with an independent random block. They measure whether a component was missed."
         ),
     ] = False
 
@@ -301,9 +298,8 @@ class Model(Section):
     n_components: Annotated[
         Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | Rule | Literal["auto"] | None,
         Field(
-            description=f"Number of components: an integer; a share of the variance such as 0.9; rank; or a rule from the "
-            "spectrum (broken_stick, gavish_donoho, marchenko_pastur, mle); or bi_cross_validation, which compares groups of features "
-            "and assumes no white noise. "
+            description="Number of components. An integer; a share of the variance such as 0.9; a rule from the spectrum (rank, broken_stick, "
+            "gavish_donoho, marchenko_pastur, mle); or bi_cross_validation, which compares groups of features and does not assume white noise. "
             f"auto: {DEFAULT_COMPONENTS}, or min(n, d) if that is less. null: min(n, d), all of them."
         ),
     ] = AUTO
@@ -317,7 +313,7 @@ class Model(Section):
         ),
     ] = "auto"
     block_krylov: Annotated[
-        BlockKrylov, Field(description="How block_krylov goes about it; every key has a default that needs no thought.")
+        BlockKrylov, Field(description="Settings of block_krylov. The defaults suit most data.")
     ] = BlockKrylov()
     precision: Annotated[
         Literal["auto", "single", "double"],
@@ -331,16 +327,15 @@ class Model(Section):
         float | None,
         Field(
             gt=0,
-            description="Number of independent samples that correlated samples are worth, for sampling errors (North's rule); "
-            "null for their own number.",
+            description="Number of independent samples, for sampling errors (North's rule), if samples are correlated. null: the number"
+            " of samples.",
         ),
     ] = None
     whiten: Annotated[bool, Field(description="Divide scores by the square root of their explained variance.")] = False
     rotation: Annotated[
         Rotation | None,
         Field(
-            description="Rotated components beside the components: {kind: varimax, promax, fastica or jade}. "
-            "They are found from moments that one sweep over the components adds up; no data are read."
+            description="Rotated components beside the components: {kind: varimax, promax, fastica or jade}. No data are read for them."
         ),
     ] = None
     kernel: Annotated[
@@ -369,8 +364,8 @@ class Model(Section):
     labels: Annotated[
         Labels | None,
         Field(
-            description="A label for each sample, which goes into the result. It colours the report; for kernel_pca, the result "
-            "tells how often a sample's nearest neighbour in the scores has the same label."
+            description="A label for each sample. It is kept in the result and colours the report. For kernel_pca the result says how "
+            "often the nearest neighbour of a sample has the same label."
         ),
     ] = None
 
@@ -454,14 +449,14 @@ class Compute(Section):
     ] = "local"
     workers: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1)],
-        Field(description="Parallel spans on this machine; auto: one per core. The result is bitwise the same."),
+        Field(description="Number of threads on this machine; auto: one per core. The result does not depend on it."),
     ] = "auto"
 
     memory: Annotated[
         Literal["auto"] | Amount,
         Field(
-            description="Private memory of all processes on this machine, or of each worker of a cluster, such as "
-            "8 GiB; auto: half of the free memory. Limits of control groups and of Slurm are respected."
+            description="Memory of all processes on this machine, or of each worker of a cluster, such as 8 GiB. auto: half of the free"
+            " memory. Limits of control groups and of Slurm are respected."
         ),
     ] = "auto"
     scratch: Annotated[
@@ -474,7 +469,7 @@ _LIMITS = Field(min_length=2, max_length=2)
 
 
 class FeatureGroups(Section):
-    """Groups of features that get a Gram matrix each, in the same pass: named ones, by labels or ranges, and ones for validation."""
+    """Groups of features, each with a Gram matrix of its own, from the same read: named groups, by labels or ranges, and groups for validation."""
 
     labels: Annotated[
         Names | None,
@@ -496,15 +491,15 @@ class FeatureGroups(Section):
     axis: Annotated[
         int | Text | None,
         Field(
-            description="Of the array, along which labels or ranges are: its number or name. null: the only feature axis, or the one that is "
-            "as long as there are labels."
+            description="The feature axis that labels or ranges are along: its number or name. null: the only feature axis, or the one "
+            "that has as many entries as there are labels."
         ),
     ] = None
     validation: Annotated[
         Annotated[int, Field(ge=2, le=64)] | None,
         Field(
-            description="How many groups of spans that lie between each other, for n_components: bi_cross_validation, "
-            f"which takes {N_FOLDS} by itself; 8 to 16 are enough."
+            description="Number of groups of features for n_components: bi_cross_validation, "
+            f"whose default is {N_FOLDS}. 8 to 16 are enough.",
         ),
     ] = None
 
@@ -519,21 +514,21 @@ class Output(Section):
 
     path: Annotated[Local, Field(description="Directory of the result; must not hold one already, unless --overwrite.")]
     components: Annotated[bool, Field(description="false: only scores and spectrum, in one read of the data.")] = True
-    gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result.")] = True
+    gram: Annotated[bool, Field(description="Keep the n x n Gram matrix in the result, for dpca derive.")] = True
     groups: Annotated[
         FeatureGroups | Annotated[int, Field(ge=2, le=64)] | None,
         Field(
-            description="Gram matrices of groups of features, which take no read and no product more: {labels: {uri, array, column}}, "
-            "{ranges: {NAME: [start, stop]}}, {validation: 8}, or labels and validation; a number is that of groups for validation. "
-            "Inputs of a list are groups in any case. Each takes memory for one more n x n matrix."
+            description="Gram matrices of groups of features, without another read: {labels: {uri, array, column}}, {ranges: {NAME: "
+            "[start, stop]}}, {validation: 8}, or labels and validation. A number is the number of groups for validation. "
+            "Inputs of a list are always groups. Each group takes memory for one more n x n matrix."
         ),
     ] = None
     spectrum: Annotated[
         Literal["auto", "all", "leading"],
         Field(
-            description="leading: only the largest eigenvalues are computed, with a proof that none of them was missed; rules for the number of "
-            "components need all. auto: leading where n_components is a number and the other eigenvalues would take long: from 3000 samples on, "
-            "where there are fewer than 200 features for each (samples and features change places under covariance_eigh)."
+            description="all: every eigenvalue. leading: only the largest ones, with a proof that none was missed; rules for the number"
+            " of components need all. auto: leading if n_components is a number and all eigenvalues would take long (from "
+            "3000 samples on, with fewer than 200 features for each sample)."
         ),
     ] = "auto"
     report: Annotated[bool, Field(description="Write report.html, if jinja2 and bokeh are installed.")] = True

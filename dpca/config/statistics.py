@@ -28,7 +28,7 @@ class Pcoa(Section):
 
 
 class Permanova(Section):
-    """Whether groups differ, by sums of squared distances between and within them, and permutations of labels."""
+    """A test whether groups differ, by squared distances between and within groups and permutations of labels."""
 
     kind: Literal["permanova"]
     by: Annotated[Part | Names, _BY]
@@ -41,7 +41,7 @@ class Permanova(Section):
 
 
 class Manova(Section):
-    """Whether groups differ in the leading scores of pca: Wilks, Pillai, Hotelling and Lawley, Roy."""
+    """A test whether groups differ in the leading scores: Wilks, Pillai, Hotelling and Lawley, Roy."""
 
     kind: Literal["manova"]
     by: Annotated[Part | Names, _BY]
@@ -57,7 +57,7 @@ class Target(ArrayFile):
 
 
 class Ridge(Section):
-    """Ridge regression of a target on the rows, which is GBLUP of genotypes, with predictions of each row by the others."""
+    """Ridge regression of a target on the rows (GBLUP for genotypes). Each row is also predicted by the others."""
 
     kind: Literal["ridge"]
     target: Target
@@ -66,8 +66,8 @@ class Ridge(Section):
         | Annotated[float, Field(gt=0)]
         | Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)],
         Field(
-            description="What is added to the eigenvalues of the rows' products: a number; several, of which the one with the least error of "
-            "predictions left out is chosen; auto: a grid from 10^-4 to 10^4 times the mean eigenvalue."
+            description="What is added to the eigenvalues of the rows' products. A number; or several, of which the one with the "
+            "smallest leave-one-out error is chosen; auto: a grid from 10^-4 to 10^4 times the mean eigenvalue."
         ),
     ] = "auto"
     left_out: Annotated[
