@@ -60,14 +60,14 @@ def commands() -> None:
 
 @commands.command()
 @click.argument("config", type=PATH)
-@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
-@click.option("--resume", is_flag=True, help="Go on with a run that did not end; begin one if there is none.")
-@click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result when the new one is complete.")
+@click.option("--resume", is_flag=True, help="Continue an unfinished run; start one if there is none.")
+@click.option("--keep-ledger", is_flag=True, help="Keep the finished parts (ledger) beside the result.")
 @click.option(
     "--from-gram",
     metavar="RESULT",
     type=PATH,
-    help="Kernels of the Gram matrix that an earlier result keeps: no data are read.",
+    help="Compute kernels from the Gram matrix of an earlier result, without reading data.",
 )
 @overrides_option
 @debug_option
@@ -79,9 +79,9 @@ def run(
     from_gram: Path | None,
     overrides: tuple[str, ...],
 ) -> None:
-    """Carry out a config.
+    """Run a config.
 
-    Finished parts survive any interruption; --resume continues from them, to the same bits. A job that
+    A run can be interrupted at any time. --resume continues it, and the result is the same. A job that
     Slurm has requeued resumes by itself.
 
     \b
@@ -111,16 +111,17 @@ def run(
 
 @commands.command()
 @click.argument("config", type=PATH)
-@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
-@click.option("--components", is_flag=True, help="Make the maps, also of a result that was made without them.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be read and held.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result when the new one is complete.")
+@click.option("--components", is_flag=True, help="Make the maps, also for a result without them.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Only say how much would be read and how much memory is needed."
+)
 @overrides_option
 @debug_option
 def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, overrides: tuple[str, ...]) -> None:
-    """Analyse the Gram matrix that a result keeps: anomalies, filters, lags, modes; without the data.
+    """Analyse the Gram matrix of a result: anomalies, filters, lags, modes. Only maps need the data.
 
-    Maps of all analyses are made in one read of the data. What is finished of it survives any interruption: the
-    same command goes on from there.
+    Maps of all analyses are made in one read of the data. After an interruption the same command continues.
 
     \b
     Example: dpca init results/data > derived.yaml; dpca derive derived.yaml
@@ -140,20 +141,25 @@ def derive(config: Path, overwrite: bool, components: bool, only_plan: bool, ove
 @commands.command()
 @click.argument("result", type=PATH)
 @click.argument("given", metavar="INPUT...", type=URI, nargs=-1, required=True)
-@click.option("--output", required=True, type=PATH, help="A new directory, for the result of all samples.")
-@click.option("--overwrite", is_flag=True, help="Replace what --output holds, once the new result is whole.")
-@click.option("--resume", is_flag=True, help="Go on with an extension that did not end; begin one if there is none.")
-@click.option("--keep-ledger", is_flag=True, help="Leave the finished parts beside the result.")
-@click.option("--allow-repeats", is_flag=True, help="New samples may have names or values of old ones.")
+@click.option("--output", required=True, type=PATH, help="A new directory for the result of all samples.")
+@click.option("--overwrite", is_flag=True, help="Replace the result in --output when the new one is complete.")
+@click.option("--resume", is_flag=True, help="Continue an unfinished extension; start one if there is none.")
+@click.option("--keep-ledger", is_flag=True, help="Keep the finished parts (ledger) beside the result.")
+@click.option("--allow-repeats", is_flag=True, help="Allow new samples with names or values of old ones.")
 @click.option(
     "--data",
     metavar="URI",
     type=URI,
     multiple=True,
-    help="Where the old samples are now; repeat it for each file, in order.",
+    help="Where the old samples are now. Repeat it for each file, in order.",
 )
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be read, held and written.")
-@click.option("--json", "as_json", is_flag=True, help="Of --plan: everything, for programs.")
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Only say how much would be read and written, and how much memory is needed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --plan: print everything as JSON, for programs.")
 @overrides_option
 @debug_option
 def extend(
@@ -169,11 +175,11 @@ def extend(
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Add samples to a finished run, as if it had run on all of them at once.
+    """Add samples to a finished run. The result equals a run on all files, up to rounding.
 
-    INPUT is one file or several, like those of the run, which follow them along the samples; or a YAML file with the keys
-    of a config's input, or with a list of inputs. One pass reads old and new data, and makes only the products with new samples; the
-    second reads them again for components. The old result stays.
+    INPUT is one or several files like those of the run, with further samples; or a YAML file with the keys of a config's
+    input, or with a list of inputs. Old and new data are read twice. Only products with new samples are computed. The old
+    result stays.
 
     \b
     Example: dpca extend results/data new.zarr --output results/more    (new.zarr: more samples of the same features)
@@ -205,15 +211,15 @@ def extend(
 
 @commands.command()
 @click.argument("config", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @click.option("--memory", "arrays", is_flag=True, help="Also the arrays that each stage holds in memory.")
 @overrides_option
 @debug_option
 def plan(config: Path, as_json: bool, arrays: bool, overrides: tuple[str, ...]) -> None:
-    """What a run would read, hold, write and take; leaves nothing behind.
+    """Say how often a run would read the data, and how much memory, disk and time it would take.
 
-    Measures for a few seconds: reads a slab in each task, and writes 16 MB that it removes. Exit code 3 if
-    the memory or the disk is too small.
+    It measures for a few seconds: it reads a small part of the data, and writes 16 MB and removes them. Exit code 3
+    if the memory or the disk is too small.
 
     \b
     Example: dpca plan demo.yaml --set compute.memory=2GiB
@@ -255,10 +261,12 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 @click.argument("uri", type=URI, nargs=-1, required=True)
 @array_option
 @samples_axis_option
-@click.option("--json", "as_json", is_flag=True, help="Everything, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, for programs.")
 @debug_option
 def inspect(uri: tuple[str, ...], array: str | None, samples_axis: str | None, as_json: bool) -> None:
-    """What lies at a path or URL, and what to watch out for; reads metadata, one chunk, the first and the last sample.
+    """Describe the data at a path or URL, and say what to watch out for.
+
+    Reads metadata, one chunk, the first and the last sample.
 
     Several files, or a pattern in quotes, are joined along the samples; where they hold different arrays, each is described.
     URI may be a YAML file with the keys of a config's input, or with a list of inputs, too.
@@ -313,10 +321,10 @@ def transform(
     training: str | None,
     **where: Any,
 ) -> None:
-    """Scores of new samples: INPUT is a path or URL, or a YAML file with the keys of a config's input.
+    """Compute scores of new samples. INPUT is a path or URL, or a YAML file with the keys of a config's input.
 
-    At a path or URL the array, the samples axis and the marks of missing values are those of the fit. Features
-    have to be those of the fit too; the scores are whitened if the result's are.
+    For a path or URL, the array, the samples axis and the marks of missing values are those of the fit. The features
+    have to be those of the fit. Scores are whitened if those of the result are.
 
     \b
     Example: dpca transform results/data dpca-demo/data.zarr --out scores.zarr
@@ -334,9 +342,9 @@ def transform(
 @click.option(
     "--samples",
     metavar="0:10,57",
-    help="Which, counted from 0, ends of ranges not included; or by names, or dates as far as 1999-02; all if left out.",
+    help="Numbers from 0, with ends of ranges not included; or names; or dates, also shortened as 1999-02. Default: all.",
 )
-@click.option("--n-components", metavar="K", type=int, help="How many are used; all if left out.")
+@click.option("--n-components", metavar="K", type=int, help="Number of components to use. Default: all.")
 @kernel_options
 @where_options
 @debug_option
@@ -350,7 +358,7 @@ def reconstruct(
     training: str | None,
     **where: Any,
 ) -> None:
-    """Samples reconstructed from their scores, in the axes of the input: the mean and what the components explain.
+    """Reconstruct samples from their scores, along the axes of the input: the mean plus what the components explain.
 
     \b
     Example: dpca reconstruct results/data --out smooth.zarr --samples 0:10 --n-components 5
@@ -373,20 +381,20 @@ def reconstruct(
 
 @commands.command()
 @click.argument("result", type=PATH)
-@click.option("--out", type=PATH, help="The file; report.html in the result if left out.")
+@click.option("--out", type=PATH, help="Name of the file. Default: report.html in the result.")
 @click.option(
     "--labels",
     metavar="URI",
     type=URI,
-    help="A label for each sample, instead of those in the result: Zarr, HDF5, .npy, text with one a line, or a table.",
+    help="A label for each sample, instead of those in the result: Zarr, HDF5, .npy, text (one a line) or a table.",
 )
-@click.option("--labels-array", metavar="PATH", help="Which array inside.")
-@click.option("--labels-column", metavar="NAME", help="Which column of a table, .csv or .tsv.")
+@click.option("--labels-array", metavar="PATH", help="Array inside that file.")
+@click.option("--labels-column", metavar="NAME", help="Column of a table, .csv or .tsv.")
 @click.option(
-    "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, in runs, such as chromosomes."
+    "--groups", metavar="URI", type=URI, help="A label for each feature of one axis, sorted, such as chromosomes."
 )
-@click.option("--groups-array", metavar="PATH", help="Which array inside.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is no report.")
+@click.option("--groups-array", metavar="PATH", help="Array inside that file.")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is not a report.")
 @debug_option
 def report(
     result: Path,
@@ -398,10 +406,10 @@ def report(
     groups_array: str | None,
     overwrite: bool,
 ) -> None:
-    """One HTML file of a result: spectrum, scores, components as pictures, samples that stand out, what it took.
+    """Write a report of a result, one HTML file: spectrum, scores, maps, unusual samples, time and memory.
 
-    It needs no other file and no network, so that it can be mailed. A run writes one, unless output.report is false. Of derived
-    analyses it has an overview, and of each its spectrum, scores and maps.
+    It needs no other file and no network, so it can be mailed. A run writes one, unless output.report is false. For derived
+    analyses it has an overview, and the spectrum, scores and maps of each.
 
     \b
     Example: dpca report results/data
@@ -451,24 +459,26 @@ def report(
     "--to",
     required=True,
     type=click.Choice(["netcdf", "hdf5", "csv", "npz", "anndata", "plink", "grm"]),
-    help="csv: the scores, with the samples' names, and the spectrum, as tables.",
+    help="csv: two tables, the scores with the names of the samples, and the spectrum.",
 )
-@click.option("--out", type=PATH, help="The file; beside the result if left out.")
+@click.option("--out", type=PATH, help="Name of the file. Default: beside the result.")
 @click.option(
     "--labels",
     metavar="URI",
     type=URI,
-    help="Of csv and anndata: a label for each sample, instead of those in the result.",
+    help="For csv and anndata: a label for each sample, instead of those in the result.",
 )
-@click.option("--labels-array", metavar="PATH", help="Which array inside.")
-@click.option("--labels-column", metavar="NAME", help="Which column of a table, .csv or .tsv.")
+@click.option("--labels-array", metavar="PATH", help="Array inside that file.")
+@click.option("--labels-column", metavar="NAME", help="Column of a table, .csv or .tsv.")
 @click.option(
     "--as-covariance",
     is_flag=True,
-    help="Of netcdf: also maps in the unit of the data, for one standard deviation of each score.",
+    help="For netcdf: also maps in the unit of the data, for one standard deviation of each score.",
 )
-@click.option("--as-correlation", is_flag=True, help="Of netcdf: also the correlation of each feature with each score.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--as-correlation", is_flag=True, help="For netcdf: also the correlation of each feature with each score."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @debug_option
 def export(
     result: Path,
@@ -481,7 +491,7 @@ def export(
     as_correlation: bool,
     overwrite: bool,
 ) -> None:
-    """A result, or what transform or reconstruct wrote, in a format that other programs open.
+    """Write a result, or the output of transform or reconstruct, in a format of other programs.
 
     \b
     Example: dpca export results/data --to csv
@@ -505,11 +515,11 @@ def export(
 
 @commands.command()
 @click.argument("result", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="Print status.json as it is.")
-@click.option("--watch", is_flag=True, help="Until the run has ended; exit code 1 if not well.")
+@click.option("--json", "as_json", is_flag=True, help="Print status.json.")
+@click.option("--watch", is_flag=True, help="Wait until the run has ended. Exit code 1 if it failed.")
 @debug_option
 def status(result: Path, as_json: bool, watch: bool) -> None:
-    """Progress of a run, from its status.json.
+    """Show the progress of a run, from its status.json.
 
     \b
     Example: dpca status results/data --watch
@@ -529,8 +539,8 @@ def status(result: Path, as_json: bool, watch: bool) -> None:
 
 
 @commands.command()
-@click.option("--derive", "of_derive", is_flag=True, help="Of the config of dpca derive, instead of dpca run.")
-@click.option("--markdown", is_flag=True, help="As tables, for people.")
+@click.option("--derive", "of_derive", is_flag=True, help="For the config of dpca derive, instead of dpca run.")
+@click.option("--markdown", is_flag=True, help="Print tables, for people.")
 def schema(of_derive: bool, markdown: bool) -> None:
     """JSON Schema of the config, for editors.
 

@@ -20,45 +20,48 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--dry-run", is_flag=True, help="Print the scripts; begin and submit nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the scripts and submit nothing.")
 @click.option(
     "--as",
     "way",
     type=click.Choice(["array", "job"]),
-    help="A job array, which opens no ports, or one job that holds the run; an array if left out, where compute.cluster is "
+    help="array: a job array, which opens no ports. job: one job with the whole run. Default: array, if compute.cluster is "
     "local.",
 )
 @click.option(
-    "--partitions", metavar="N", type=click.IntRange(min=1), help="Tasks of the array; one a span if left out."
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of tasks in the Slurm job array. Default: one for each part of the data (dpca plan shows how many).",
 )
 @click.option(
     "--at-once",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Tasks of the array that run at the same time; all if left out.",
+    help="Number of tasks that run at the same time. Default: all.",
 )
 @click.option(
     "--sbatch",
     "options",
     multiple=True,
     metavar="OPTION",
-    help="Of sbatch, for all jobs, such as --partition=long; repeat it.",
+    help="Option of sbatch for all jobs, such as --partition=long. Repeat it for several.",
 )
-@click.option("--sbatch-array", multiple=True, metavar="OPTION", help="Of sbatch, for the array alone.")
+@click.option("--sbatch-array", multiple=True, metavar="OPTION", help="Option of sbatch for the array only.")
 @click.option(
     "--sbatch-finalize",
     multiple=True,
     metavar="OPTION",
-    help="Of sbatch, for the job that adds up, alone: a short queue.",
+    help="Option of sbatch for the job that adds up the parts, such as a short queue.",
 )
 @click.option(
     "--job-script-prologue",
     "prologue",
     multiple=True,
     metavar="LINE",
-    help="Of shell, before dpca is started: module load ...; repeat it.",
+    help="Shell command before dpca starts, such as module load. Repeat it for several.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result when the new one is complete.")
 @overrides_option
 @debug_option
 def submit(
@@ -74,10 +77,10 @@ def submit(
     overwrite: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """A run on Slurm: memory and time from the plan, and scripts that continue by themselves.
+    """Submit a run to Slurm, with memory and time from the plan.
 
-    As an array it goes from stage to stage; as a job it runs on the job's own cores, or with the workers that
-    compute.cluster says. A job that is preempted, or reaches its walltime, is requeued and resumes.
+    array: a job array for each stage. job: the cores of one job, or the workers of compute.cluster. A job that is
+    preempted or reaches its walltime is requeued and continues.
 
     \b
     Example: dpca submit big.yaml --partitions 64 --at-once 8 --sbatch=--account=physics --dry-run
@@ -106,7 +109,7 @@ def submit(
 
 @click.group()
 def batch() -> None:
-    """A run as a job array: init, then partition and finalize in turn; no scheduler, no ports.
+    """Run as a job array, without a scheduler and without ports: init, then partition and finalize in turn.
 
     \b
     Example: dpca batch init big.yaml --partitions 64
@@ -117,8 +120,13 @@ def batch() -> None:
 
 @batch.command(name="init")
 @click.argument("config", type=PATH)
-@click.option("--partitions", metavar="N", type=int, help="Tasks of the array; one a span if left out.")
-@click.option("--overwrite", is_flag=True, help="Replace an earlier result once the new one is whole.")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=int,
+    help="Number of tasks in the Slurm job array. Default: one for each part of the data (dpca plan shows how many).",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an earlier result when the new one is complete.")
 @overrides_option
 @debug_option
 def batch_init(config: Path, partitions: int | None, overwrite: bool, overrides: tuple[str, ...]) -> None:

@@ -60,30 +60,32 @@ overrides_option = click.option(
 )
 
 array_option = click.option(
-    "--array", metavar="PATH", help="Which array inside; if left out, what a run would take, else the largest."
+    "--array", metavar="PATH", help="Array inside the file. Default: the one that a run would take, or the largest."
 )
 samples_axis_option = click.option(
-    "--samples-axis", metavar="AXIS", help="Number or dimension name; guessed if left out."
+    "--samples-axis", metavar="AXIS", help="Axis of the samples: its number or name. Default: a guess, dates first."
 )
 
 
 def out_option(command: Any) -> Any:
     """The options for where a command writes."""
-    command = click.option("--overwrite", is_flag=True, help="Replace what --out holds, once the new one is whole.")(
-        command
-    )
-    return click.option("--out", required=True, type=PATH, help="A Zarr group to make.")(command)
+    command = click.option("--overwrite", is_flag=True, help="Replace --out when the new output is complete.")(command)
+    return click.option("--out", required=True, type=PATH, help="The Zarr group to write.")(command)
 
 
 def where_options(command: Any) -> Any:
     """The options for where a command without a config runs, and for its memory."""
     for option in (
         click.option(
-            "--scheduler-file", metavar="PATH", type=_Place(str), help="The file that a running Dask scheduler wrote."
+            "--scheduler-file", metavar="PATH", type=_Place(str), help="File that a running Dask scheduler wrote."
         ),
-        click.option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler; else this machine."),
-        click.option("--workers", type=click.IntRange(min=1), help="Threads on this machine; one a core if left out."),
-        click.option("--memory", metavar="AMOUNT", help="Such as 8GiB; half of what is free if left out."),
+        click.option(
+            "--scheduler", metavar="ADDRESS", help="Address of a running Dask scheduler. Default: this machine."
+        ),
+        click.option(
+            "--workers", type=click.IntRange(min=1), help="Threads on this machine. Default: one for each core."
+        ),
+        click.option("--memory", metavar="AMOUNT", help="Memory, such as 8GiB. Default: half of the free memory."),
     ):
         command = option(command)
     return command
@@ -93,9 +95,9 @@ def kernel_options(command: Any) -> Any:
     """The options for the kernel to apply, and for its training data."""
     for option in (
         click.option(
-            "--training", metavar="URI", type=URI, help="Of kernels: where the training data are now, if they moved."
+            "--training", metavar="URI", type=URI, help="For kernels: where the training data are now, if they moved."
         ),
-        click.option("--kernel-case", metavar="I", type=int, help="Of a sweep: which kernel, by its number."),
+        click.option("--kernel-case", metavar="I", type=int, help="For several kernels: the number of one."),
     ):
         command = option(command)
     return command

@@ -182,7 +182,7 @@ def _answer(scree: findings.Scree, shown: findings.Answer, of: str) -> str:
 def _verdict(result: Result, shown: findings.Answer) -> str:
     """How well it is known, and what it took; notes say what was left out or filled in."""
     manifest, certificate = result.manifest, result.certificate
-    good, k = certificate["reliable_components"], len(shown.document["components"])
+    good, k = shown.document["reliable_components"], len(shown.document["components"])
     words = [
         f"{f'All {k}' if good == k else f'{good} of {k}'} components are reliable: at least two digits are right"
         if "cases" not in certificate
