@@ -82,7 +82,8 @@ def resized():
 
 
 def scrolled(page):
-    """Draw all figures of a page: they are when they come into sight."""
+    """Draw all figures of a page: they are when they come into sight, those that are folded away after they are unfolded."""
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     places = page.locator(".plot")
     for number in range(places.count()):
         place = places.nth(number)

@@ -44,7 +44,7 @@ def test_it_states_what_the_arrays_and_certificates_hold(place, words):
         assert document["verdict"] in words
         assert all(operator in words for operator in document["samples"])
         if "explained_variance_ratio" in analysis:
-            assert f"Component 0, {100 * analysis['explained_variance_ratio'][0]:.2f} % of the variance" in words
+            assert f"Component 1, {100 * analysis['explained_variance_ratio'][0]:.2f} % of the variance" in words
         if name in ("spectra", "chosen"):
             assert "Frequency 0.05 per month, period 20 months: mode 0" in words
         if name == "modes":
@@ -77,7 +77,7 @@ def test_rotated_components_have_a_table_and_maps(place, words):
     analysis = open_derived(place / "derived").analyses["drawn"]
     share = 100 * np.asarray(analysis["rotated_explained_variance_ratio"][...])
     for number, one in enumerate(share):
-        assert f"Rotated component {number}, {one:.2f} % of the variance. Largest loadings: " in words
+        assert f"Rotated component {number + 1}, {one:.2f} % of the variance. Largest loadings: " in words
     assert "Of 3 components, the first 3 rotated by varimax; no data were read for it." in words
 
 

@@ -266,7 +266,7 @@ def test_inputs_side_by_side(opened):
     shares = zarr.open_group("r/result.zarr")["variance_share"][:]
     for number in range(2):
         for name, share in zip(("wind", "sites"), shares[:, number], strict=True):
-            assert f"Component {number}, {name}, " in text
+            assert f"Component {number + 1}, {name}, " in text
             assert f"{100 * share:.1f} %" in text
     assert "12 samples of 70 features in 2 inputs" in text
     assert "(total_variance)" in text
