@@ -247,7 +247,7 @@ def _dynamic(view: _View) -> tuple[dict[str, Any], list[str]]:
     caption = f"Modes, the strongest first; frequency and growth per {unit.name}, period in {unit.plural}"
     rows = [
         [
-            ", ".join(map(str, mode.numbers)),
+            ", ".join(str(number + 1) for number in mode.numbers),
             "yes" if mode.reliable else "no",
             f"{mode.digits:.1f}",
             f"{mode.frequency:.5g}",
@@ -281,7 +281,7 @@ def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
     head = [
         f"frequency (per {unit.name})",
         f"period ({unit.name})",
-        "energy of mode 0",
+        "energy of mode 1",
         "its share",
         "reliable",
         "digits",
@@ -306,11 +306,11 @@ def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
         found.energies.shape[1] > derived.MOST_MODES
     )
     for at in np.flatnonzero(found.frequencies == 0):
-        words.append(f"Frequency 0, which the axis has no place for, has {found.energies[at, 0]:.4g} in mode 0.")
+        words.append(f"Frequency 0, which the axis has no place for, has {found.energies[at, 0]:.4g} in mode 1.")
     about = [
         f"Frequency {found.frequencies[at]:.5g} per {unit.name}"
         + (f", period {unit.counted(period)}" if (period := unit.period(found.frequencies[at])) else "")
-        + f": mode 0, {100 * found.share(at):.1f} % of the energy there"
+        + f": mode 1, {100 * found.share(at):.1f} % of the energy there"
         for at in peaks
     ]
     blocks, drawn = analysis["scores"], sorted(peaks[: derived.MOST_MAPS])
@@ -329,7 +329,7 @@ def _spectral(view: _View) -> tuple[dict[str, Any], list[str]]:
             "rows": rows,
         },
         "scores": scores,
-        "scores_caption": f"Amplitude of mode 0 in each of {blocks.shape[1]:,} blocks, at the strongest peaks (frequency per {unit.name}).",
+        "scores_caption": f"Amplitude of mode 1 in each of {blocks.shape[1]:,} blocks, at the strongest peaks (frequency per {unit.name}).",
     }
     return contents, about
 

@@ -60,7 +60,7 @@ def of_spectrum(spectrum: Spectrum, name: str, intervals: F64 | None = None) -> 
     ----------
     intervals : limits of the shares, (2, k), NaN for none
     """
-    numbers, shares = np.arange(len(spectrum.ratio), dtype=np.float64), 100 * spectrum.ratio
+    numbers, shares = np.arange(1, len(spectrum.ratio) + 1, dtype=np.float64), 100 * spectrum.ratio
     reliable, sums = spectrum.reliable, np.cumsum(shares)
     marks: list[Mark] = [
         Boxes(numbers - 0.35, numbers + 0.35, np.zeros(len(shares)), shares, label="of each"),
@@ -140,9 +140,9 @@ def of_density(density: Density, unit: Unit, most: int, name: str) -> Figure:
     for number in range(count):
         values = np.where(energies[:, number] > 0, energies[:, number], np.nan)
         color, dash = COLORS[number], DASHES[number % len(DASHES)]
-        marks.append(Line(at, values, color, 1.3, dash, label=f"mode {number}"))
+        marks.append(Line(at, values, color, 1.3, dash, label=f"mode {number + 1}"))
         if few:
-            marks.append(Points(at, values, color, size=4, label=f"mode {number}"))
+            marks.append(Points(at, values, color, size=4, label=f"mode {number + 1}"))
         wrong = ~reliable[:, number]
         if wrong.any():
             marks.append(not_reliable(at[wrong], values[wrong]))
@@ -189,7 +189,7 @@ def of_complex_scores(
             Line(at, values.real, COLORS[0]),
             *(Line(at, sign * size, COLORS[1], dash="dashed") for sign in (1, -1)),
         )
-        rows.append((Panel(marks, x if last and not phases else plain, Scale(f"{word} {number}")),))
+        rows.append((Panel(marks, x if last and not phases else plain, Scale(f"{word} {number + 1}")),))
         if phases:
             below = Points(at, np.angle(values, deg=True), COLORS[2], size=3)
             turns = Scale("phase (°)", TURN, marks={turn: f"{turn:g}" for turn in TURNS[::2]})

@@ -108,7 +108,7 @@ class Mode:
     @property
     def called(self) -> str:
         """Mode 2, or modes 0 and 1."""
-        return f"Mode{'s' * (len(self.numbers) > 1)} {' and '.join(map(str, self.numbers))}"
+        return f"Mode{'s' * (len(self.numbers) > 1)} {' and '.join(str(number + 1) for number in self.numbers)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ def contents(analysis: Analysis, drawn: bool, identify: Callable[..., str]) -> d
 
 def captions(analysis: Analysis) -> list[str]:
     """The beginning of the caption of each map."""
-    return [f"Pair {number}" for number in range(analysis["scores"].shape[-1])]
+    return [f"Pair {number}" for number in range(1, analysis["scores"].shape[-1] + 1)]
 
 
 def names_in(analysis: Analysis, coordinate: str) -> list[str]:
@@ -46,7 +46,7 @@ def _pair(analysis: Analysis) -> tuple[dict[str, Any], Callable[[str], Figure], 
     is_mca = analysis.kind == "mca"
     values = np.asarray(analysis["covariance" if is_mca else "correlations"][...], np.float64)
     head = ["pair", "covariance", "share of squared covariance"] if is_mca else ["pair", "correlation"]
-    rows = [[str(number), f"{value:.6g}"] for number, value in enumerate(values[:SHOWN])]
+    rows = [[str(number), f"{value:.6g}"] for number, value in enumerate(values[:SHOWN], 1)]
     if is_mca:
         fractions = np.asarray(analysis["squared_covariance_fraction"][...], np.float64)
         rows = [[*row, f"{100 * fraction:.2f} %"] for row, fraction in zip(rows, fractions, strict=False)]

@@ -49,7 +49,7 @@ class Draws:
         low, high = 100 * self.shares[:, number]
         alike = self.congruence[number]
         return [
-            str(number),
+            str(number + 1),
             "none" if np.isnan(low) else f"{low:.2f} to {high:.2f} %",
             f"{np.median(self.angles[:, number]):.1f}°",
             "-" if np.isnan(alike) else f"{alike:.3f}",

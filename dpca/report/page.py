@@ -147,13 +147,13 @@ def _about(result: Result, samples: findings.Axis, shown: findings.Answer) -> st
     ]
     known = "; ".join(filter(None, named))
     size = f"{result.n_samples:,} samples"
+    if shown.kernel is None or shown.kernel.name != "precomputed":
+        size += f" of {result.n_features:,} features" + (
+            f" in {len(result.groups)} inputs" if len(result.groups) > 1 else ""
+        )
     if samples.time is not None and samples.first is not None and samples.last is not None:
         first, last = samples.dates(np.array([samples.first, samples.last]))
         size += f", {first} to {last}"
-    if shown.kernel is None or shown.kernel.name != "precomputed":
-        size += f", of {result.n_features:,} features" + (
-            f" in {len(result.groups)} inputs" if len(result.groups) > 1 else ""
-        )
     manifest = result.manifest
     made = f", {manifest['made'][:10]}" if "made" in manifest else ""
     version = manifest["environment"]["libraries"].get("dpca", "")
@@ -392,7 +392,7 @@ def _drawn(result: Result, scree: findings.Scree, groups: NDArray[Any] | None) -
             "figure": figures.of_component(called[number], component, views, axes, divided, unit=unit),
             "share": f"{100 * scree.ratio[number]:.2f} %",
             "top": ", ".join(f"{extreme.name}: {extreme.value:.3g}" for extreme in component.top[:5]),
-            "folded": number >= standing,
+            "folded": number >= max(1, standing),  # one is shown in any case
         }
         for number, component in enumerate(drawn)
     ]

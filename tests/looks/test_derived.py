@@ -46,7 +46,7 @@ def test_it_states_what_the_arrays_and_certificates_hold(place, words):
         if "explained_variance_ratio" in analysis:
             assert f"Component 1, {100 * analysis['explained_variance_ratio'][0]:.2f} % of the variance" in words
         if name in ("spectra", "chosen"):
-            assert "Frequency 0.05 per month, period 20 months: mode 0" in words
+            assert "Frequency 0.05 per month, period 20 months: mode 1" in words
         if name == "modes":
             assert re.search(r"0, 1 yes \d+\.\d 0\.0\d+ (19\.9\d|20(\.0\d)?) ", words)
             assert re.search(r"Modes 0 and 1, period (19\.9\d|20(\.0\d)?) months", words)
@@ -56,17 +56,17 @@ def test_intervals_and_standard_errors_are_beside_their_components(place, words)
     """Of draws of rows, the table has the limits that are stored, and each map the map of its standard errors below it."""
     analysis = open_derived(place / "derived").analyses["drawn"]
     low, high = 100 * np.asarray(analysis["explained_variance_ratio_interval"][:, 0])
-    assert f"0 {low:.2f} to {high:.2f} %" in words
+    assert f"1 {low:.2f} to {high:.2f} %" in words
     assert "60 draws (bootstrap of 12 blocks of 20 rows, seed 0), medians" in words
     text = (place / "derived" / "report.html").read_text()
     drawn = re.findall(
         r"Component (\d), [\d.]+ % of the variance(: standard error of each loading)?", text.split('id="drawn"')[1]
     )
     assert [(number, bool(error)) for number, error in drawn[:4]] == [
-        ("0", False),
-        ("0", True),
         ("1", False),
         ("1", True),
+        ("2", False),
+        ("2", True),
     ]
     largest = float(np.nanmax(analysis["standard_errors"][0]))
     assert "standard error of each loading. Largest: " in words

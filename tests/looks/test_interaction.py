@@ -118,13 +118,13 @@ def test_samples_are_selected_in_the_matrix_of_similarities(shown, scores):
 def test_other_components_are_chosen_for_the_axes(shown, scores):
     page = shown
     place_of(page, "scores", 0, 0, 0)
-    page.get_by_label("Across").first.select_option("score 2")
-    page.get_by_label("Up", exact=True).first.select_option("score 4")
+    page.get_by_label("Across").first.select_option("score 3")
+    page.get_by_label("Up", exact=True).first.select_option("score 5")
     number = int(np.argmax(np.abs(scores[3:, 2]))) + 3
     page.mouse.move(*place_of(page, "scores", 0, scores[number, 2], scores[number, 4]))
     tip = page.locator(".bk-Tooltip:visible")
     tip.get_by_text(NAMES[number], exact=True).wait_for()
-    assert "score 4" in tip.evaluate("one => one.shadowRoot.textContent")
+    assert "score 5" in tip.evaluate("one => one.shadowRoot.textContent")
 
 
 def test_a_group_is_hidden_in_all_figures(shown):
@@ -143,12 +143,12 @@ def test_a_group_is_hidden_in_all_figures(shown):
 
 def test_maps_zoom_together_and_have_the_colours_that_one_sets(shown):
     page = shown
-    drag(page, place_of(page, "component-0", 0, 60, -20), place_of(page, "component-0", 0, 200, 30))
-    place_of(page, "component-1", 0, 100, 0)
+    drag(page, place_of(page, "component-1", 0, 60, -20), place_of(page, "component-1", 0, 200, 30))
+    place_of(page, "component-2", 0, 100, 0)
     range_of = (
         "(name) => (({start, end}) => [start, end])(dpca.plots.get(document.getElementById(name)).made[0].x_range)"
     )
-    ranges = [page.evaluate(range_of, f"plot.component-{number}") for number in range(2)]
+    ranges = [page.evaluate(range_of, f"plot.component-{number}") for number in (1, 2)]
     assert ranges[0] == ranges[1]
     np.testing.assert_allclose(ranges[0], [60, 200], atol=3)
     limit = """() => { const found = []; for (const {made} of dpca.plots.values()) for (const {plot} of made) for (const one of plot.renderers)
