@@ -51,9 +51,9 @@ from dpca.sources.groups import FeatureGroup, Groups, check_same_samples, names_
 from dpca.sources.weights import FeatureWeights, weights_of
 from dpca.store.arrays import of_group
 from dpca.store.directory import ARRAYS, write_documents
+from dpca.store.held import HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.results import THE_FIT, Result, in_memory, open_result, save_result
-from dpca.store.stored import Arrays
 from dpca.store.synced import UnsyncedStore
 from dpca.system import durable
 from dpca.system.machine import Peak, free_disk
@@ -408,7 +408,7 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _outputs(self, in_memory: bool) -> Iterator[Outputs]:
         """Where large arrays are written: memory, or a new directory, which is removed on failure."""
         if in_memory:
-            yield Outputs({})
+            yield HeldOutputs()
             return
         directory = self._directory()
         try:
@@ -441,7 +441,6 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         model: Model,
     ) -> Result:
         """The result of a fit, with its manifest."""
-        root = found.outputs.root
         # Only after the fit: opening an HDF5 file that is being written flushes it.
         identity = fingerprint(groups)
         manifest = {
@@ -463,10 +462,9 @@ class Streaming(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             "fingerprint": identity,
             "arrays": found.outputs.inventory(finished=True),
         }
-        if isinstance(root, dict):
-            arrays = Arrays(root, THE_FIT, manifest["arrays"])
-            return Result(None, manifest, arrays, THE_FIT, found.certificate)
-        place = Path(root).parent
+        if isinstance(found.outputs, HeldOutputs):
+            return Result(None, manifest, found.outputs.result, THE_FIT, found.certificate)
+        place = Path(str(found.outputs.root)).parent
         write_documents(place, found.certificate, manifest)
         return open_result(place, THE_FIT if self.store is None else None)
 

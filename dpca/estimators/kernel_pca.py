@@ -49,8 +49,9 @@ from dpca.sources.memory import MemorySource
 from dpca.sources.sparse import SparseSource
 from dpca.store.directory import TRAINING
 from dpca.store.fitted import Fitted
+from dpca.store.held import HeldOutputs
 from dpca.store.results import Result, save_result
-from dpca.store.stored import Arrays
+from dpca.store.stored import Arrays, Stored
 from dpca.system.machine import watched_memory
 
 RULES = ("rank", "broken_stick")
@@ -528,7 +529,11 @@ class KernelPCA(Streaming):
             outputs.create({})
             restorer.restore(outputs, self._result.dims.placed(training.axis), Runner(executor, self._progress()))
             training.check_unchanged()
-        arrays = Arrays(outputs.root, "this pre-image", outputs.inventory())
+        arrays: Mapping[str, Stored] = (
+            outputs.result
+            if isinstance(outputs, HeldOutputs)
+            else Arrays(str(outputs.root), "this pre-image", outputs.inventory())
+        )
         return arrays[PREIMAGE][...] if in_memory else arrays[PREIMAGE].lazy()
 
 

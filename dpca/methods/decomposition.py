@@ -189,7 +189,7 @@ def guarded(outputs: Outputs, run_plan: RunPlan, runner: Runner) -> Outputs:
     """The outputs, with a lock for writing where tasks may write into the same chunks."""
     if all(plan.regular for plan in run_plan.plans):
         return outputs
-    return Outputs(outputs.store, runner.executor.guard())
+    return outputs.guarded_by(runner.executor.guard())
 
 
 def counts_of(

@@ -529,7 +529,7 @@ class FromTraining:
             self._combinations(),
             self.run_plan,
             dims,
-            outputs if self.run_plan.plan.regular else Outputs(outputs.store, runner.executor.guard()),
+            outputs if self.run_plan.plan.regular else outputs.guarded_by(runner.executor.guard()),
             runner,
             self.kernel.rung.dtype,
         )

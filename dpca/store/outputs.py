@@ -102,6 +102,10 @@ class Outputs:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}, "_waiting": None}
 
+    def guarded_by(self, guard: AbstractContextManager[Any]) -> Outputs:
+        """The same group, with a lock for chunks that several tasks write."""
+        return Outputs(self.store, guard)
+
     @property
     def root(self) -> str | dict[str, Any]:
         """The path of the group, or the dict that it is in."""
@@ -254,7 +258,7 @@ class Outputs:
         """Write whole chunks of an array: a tile, if `create_tiled` made it, with all components at once."""
         array = self.array(name)
         with self._guard or nullcontext(), writing(self._called(name)):
-            array[_whole(array, region)] = values
+            array[whole_region(array, region)] = values
 
     def read_part(self, name: str, region: Box) -> NDArray[Any]:
         """A part of an array, with all components of a tile, as a copy.
@@ -266,7 +270,7 @@ class Outputs:
         """
         array = self.array(name)
         try:
-            return np.ascontiguousarray(array[_whole(array, region)])
+            return np.ascontiguousarray(array[whole_region(array, region)])
         except (OSError, ValueError, RuntimeError) as cause:
             raise StorageError(
                 f"{self._called(name)}: region {describe(region)} can't be read back: {cause}", "Check the disk."
@@ -279,7 +283,7 @@ class Outputs:
         """
         try:
             array, store = watched(self.array(name))
-            for box in [_whole(array, region)] if region else _chunks_of(array):
+            for box in [whole_region(array, region)] if region else _chunks_of(array):
                 array[box]
         except (StorageError, OSError, ValueError, RuntimeError, KeyError) as cause:
             return f"{self._called(name)} is damaged ({cause})"
@@ -533,12 +537,12 @@ class Outputs:
             zarr.consolidate_metadata(self.store)
 
 
-def _whole(array: zarr.Array[Any], region: Box) -> Box:
+def whole_region(array: Any, region: Box) -> Box:
     """The region, extended to all components, rotated ones, or regressors, if it names none, and to all of the axes just before them that it does not name."""
     more = array.ndim - len(region)
     if not more:
         return region
-    dims = list(array.metadata.dimension_names or ())  # type: ignore[union-attr]
+    dims = list(array.metadata.dimension_names or ())
     axis = next(axis for axis, dim in enumerate(dims) if dim in (COMPONENT, ROTATED_COMPONENT, REGRESSOR)) - (more - 1)
     return (*region[:axis], *(slice(None),) * more, *region[axis:])
 

@@ -22,6 +22,7 @@ from dpca.sources.credentials import check_local
 from dpca.store.arrays import CONVENTION, GROUP, REGRESSION, REGRESSORS, Dims, of_group
 from dpca.store.directory import ARRAYS, CERTIFICATE, ResultDirectory, manifest_at, mapping, run_at, write_documents
 from dpca.store.fitted import Fitted
+from dpca.store.held import HeldArrays, HeldOutputs
 from dpca.store.outputs import FORMAT_VERSION, Outputs
 from dpca.store.stored import COORDINATES, LABELS, RESTORE, Arrays, Stored
 from dpca.store.synced import SyncedStore
@@ -40,7 +41,7 @@ class Result:
     path: Path | None
     """Its directory; None for a fit that is only in memory."""
     manifest: dict[str, Any]
-    arrays: Arrays
+    arrays: Arrays | HeldArrays
     name: str
     """The name of the result in errors."""
     _certificate: dict[str, Any] | None = None
@@ -323,11 +324,9 @@ def open_result(path: str | Path, name: str | None = None) -> Result:
 
 def in_memory(result: Result, values: Mapping[str, NDArray[Any]] | None = None) -> Result:
     """A copy of a result in the memory of this process; `values` replace the stored values of some arrays."""
-    outputs = Outputs({})
+    outputs = HeldOutputs()
     _copy(result, outputs, values or {})
-    assert isinstance(outputs.store, dict)
-    arrays = Arrays(outputs.store, THE_FIT, outputs.inventory(finished=True))
-    return Result(None, result.manifest, arrays, THE_FIT, result.certificate)
+    return Result(None, result.manifest, outputs.result, THE_FIT, result.certificate)
 
 
 def save_result(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import zarr
@@ -50,8 +50,67 @@ MAY_BE_UNWRITTEN = frozenset({"mean", "scale", "weights"})
 """Not written without centering, scaling or weights: then they read as their fill values 0, 1 and 1."""
 
 
-class Stored:
-    """An array of a result. It is pickled as its location, for tasks and other processes.
+@runtime_checkable
+class Stored(Protocol):
+    """An array of a result: in files (`Filed`), or in the memory of this process (`dpca.store.held.Held`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values in memory."""
+        ...
+
+    @property
+    def chunks(self) -> tuple[int, ...]: ...
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of its axes."""
+        ...
+
+    @property
+    def attributes(self) -> dict[str, Any]: ...
+    @property
+    def fill(self) -> Any:
+        """The value of what is not written."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was written."""
+        ...
+
+    @property
+    def text(self) -> bool:
+        """Whether values are strings."""
+        ...
+
+    @property
+    def as_coordinate(self) -> Coordinate:
+        """This array as a coordinate that is copied and compared piece by piece."""
+        ...
+
+    def __getitem__(self, region: Any) -> Any: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
+    def rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows, in any order."""
+        ...
+
+    def lazy(self) -> Any:
+        """This array as a Dask array."""
+        ...
+
+
+class Filed:
+    """An array of a result in files. It is pickled as its location, for tasks and other processes.
 
     Parameters
     ----------
@@ -65,7 +124,7 @@ class Stored:
         self._watched, self._store = watched(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Stored, (self._array, self._where, self._whole)
+        return Filed, (self._array, self._where, self._whole)
 
     @property
     def name(self) -> str:
@@ -229,7 +288,7 @@ class Arrays(Mapping[str, Stored]):
         if not isinstance(array, zarr.Array):
             raise InputError(f"{self._where}: its {name} is no array", RESTORE)
         if self._inventory is None:
-            return Stored(array, self._where, name in RESERVED_DIMS and not _unwritten(name, array))
+            return Filed(array, self._where, name in RESERVED_DIMS and not _unwritten(name, array))
         expected = self._inventory[name]
         found = described(array)
         if found != expected["array"]:
@@ -237,7 +296,7 @@ class Arrays(Mapping[str, Stored]):
                 f"{self._where}: its {name} is not the one that was written: {found}, not {expected['array']}", RESTORE
             )
         self._check_there(name, array, expected["chunks_written"])
-        return Stored(array, self._where, bool(expected["chunks_written"]))
+        return Filed(array, self._where, bool(expected["chunks_written"]))
 
     def _check_there(self, name: str, array: zarr.Array[Any], written: int) -> None:
         """Refuse a large array whose chunks are not all there, before memory is taken for its values."""

@@ -45,7 +45,7 @@ def test_a_region_that_dominates_is_warned_of():
     worst = max(regions, key=lambda region: region.share)
     assert worst.chromosome == "2"
     assert worst.start == 2_000_000 * (20_000 * (3000 - 2250) // 2_000_000)
-    assert f"component {worst.component} is dominated by one region: chromosome 2, 14 to 16 Mb" in warning
+    assert f"component {worst.component + 1} is dominated by one region: chromosome 2, 14 to 16 Mb" in warning
     components = result.arrays["components"][...]
     inside = (np.array(of.chromosomes) == "2") & (np.array(of.positions) // 2_000_000 == 7)
     np.testing.assert_allclose(worst.share, (components[worst.component, inside] ** 2).sum(), rtol=1e-9)

@@ -7,7 +7,7 @@ import zarr
 from dpca.report import derived_findings as derived
 from dpca.report import findings
 from dpca.store.derived import open_derived
-from dpca.store.stored import Stored
+from dpca.store.stored import Filed
 from tests.commands.calls import dpca
 from tests.report.derivations import PERIOD, make_run, write_derive
 from tests.stores import counted, random_array
@@ -69,7 +69,7 @@ def test_of_a_few_frequencies_each_counts(analyses):
 def test_units_of_several_steps():
     values = zarr.create_array({}, data=np.array([0.5]))
     values.attrs["units"] = "1 / (5 days)"
-    unit = derived.Unit.of(Stored(values, "r", True))
+    unit = derived.Unit.of(Filed(values, "r", True))
     assert unit == derived.Unit(5, "day")
     assert (unit.counted("1"), unit.counted("2.5")) == ("1 day", "2.5 days")
 
@@ -114,7 +114,7 @@ def test_maps_are_drawn_as_they_are_and_each_chunk_is_read_once(dtype):
     )
     array, reads = counted(zarr.open_array(store, mode="r"))
     leads = [(4, 0), (0, 2), (1, 0), (0, 0)]
-    found = findings.drawn(NoCoordinates(), Stored(array, "r", False), leads)
+    found = findings.drawn(NoCoordinates(), Filed(array, "r", False), leads)
     for lead, component in zip(leads, found, strict=True):
         np.testing.assert_array_equal(component.views[0], values[lead])
         order = np.argsort(-np.abs(values[lead]).reshape(-1))[: findings.TOP]

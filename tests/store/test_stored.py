@@ -11,7 +11,7 @@ import zarr
 from dpca import PCA, open_gram
 from dpca.errors import DpcaError, InputError
 from dpca.store.outputs import Outputs
-from dpca.store.stored import Stored
+from dpca.store.stored import Filed
 from tests.commands.calls import dpca
 from tests.made import made
 from tests.resume.disturbed import in_small_slabs
@@ -123,7 +123,7 @@ def test_no_reader_mixes_two_results(reader, monkeypatch):
         "from: r\nanalyses: [{name: a, model: {kind: pca}}]\ncomponents: false\noutput: {path: e, report: false}\n"
     )
     two_results()
-    read, refused = Stored._read, 0
+    read, refused = Filed._read, 0
     for at in (0, 1, 3):
         seen = iter(range(1000))
 
@@ -135,7 +135,7 @@ def test_no_reader_mixes_two_results(reader, monkeypatch):
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(Stored, "_read", replacing)
+            patch.setattr(Filed, "_read", replacing)
             try:
                 ended = WHOLE[reader]()
             except DpcaError:
