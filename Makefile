@@ -135,7 +135,7 @@ faults: $(READY)
 hostile: $(READY)
 	$(BIN)/python -m workflows.campaigns.hostile --runs 5000 --seed 0
 
-## same-bits: the results of some thirty runs by another commit's code and by this, byte by byte (three minutes; BASE=commit)
+## same-bits: what some fifty cases make and say by another commit's code and by this, byte by byte (five minutes; BASE=commit)
 same-bits: $(READY)
 	$(BIN)/python -m workflows.campaigns.same_bits --base $(BASE)
 
