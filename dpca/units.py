@@ -77,13 +77,7 @@ WALLTIME = r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$"
 
 
 def walltime_seconds(walltime: str) -> int:
-    """Seconds of a walltime in any format of sbatch: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
-
-    Raises
-    ------
-    ValueError
-        When it is none of these.
-    """
+    """Seconds of a walltime in any format of sbatch: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
     match = re.match(WALLTIME, walltime)
     if match is None:
         raise ValueError(walltime)

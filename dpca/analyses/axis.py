@@ -104,11 +104,6 @@ class Axis:
         Parameters
         ----------
         others : what else is allowed, for the message
-
-        Raises
-        ------
-        ConfigError
-            When there are no dates, or no such part.
         """
         prefix, _, last = name.rpartition(".")
         if last in PARTS and prefix not in ("", self.name):
@@ -173,13 +168,7 @@ class Axis:
         return "Run on data whose samples have dates (numbers with units such as days since 1950-01-01, or names such as 1999-02-28), or give labels."
 
     def times(self, what: str) -> F64:
-        """Times as numbers, (rows,), in the units of the coordinate.
-
-        Raises
-        ------
-        ConfigError
-            When there are none.
-        """
+        """Times as numbers, (rows,), in the units of the coordinate."""
         if self.values is not None and self.values.dtype.kind in "iuf":
             return self.values.astype(np.float64)
         days = None if self.dates is None else days_of(self.dates)
@@ -192,13 +181,7 @@ class Axis:
         return days
 
     def clock(self, what: str) -> Clock:
-        """Regular times: equal steps, or one row in each month, or every so many months.
-
-        Raises
-        ------
-        ConfigError
-            When there are no times, or they are not regular.
-        """
+        """Regular times: equal steps, or one row in each month, or every so many months."""
         times = increasing(self.times(what), len(self), what)
         steps = np.diff(times)
         usual = float(np.median(steps))

@@ -82,13 +82,7 @@ class Features:
 
     @cached_property
     def ratios(self) -> F64 | None:
-        """The number of features over that which two samples have, of the groups that count, (n, n); None where products are not divided.
-
-        Raises
-        ------
-        ConfigError
-            When groups count differently.
-        """
+        """The number of features over that which two samples have, of the groups that count, (n, n); None where products are not divided."""
         if self.shared is None:
             return None
         if not set(self.all_weights) <= {0.0, 1.0}:
@@ -105,13 +99,7 @@ class Features:
 
     @property
     def factors(self) -> F64 | None:
-        """What the features of each part are multiplied by, (parts,): roots of weights; None where all count as they are.
-
-        Raises
-        ------
-        ConfigError
-            When groups within one part count differently: maps have no labels of features.
-        """
+        """What the features of each part are multiplied by, (parts,): roots of weights; None where all count as they are."""
         if not self.weights or set(self.weights) == {1.0}:
             return None
         found = dict[int, float]()
@@ -139,11 +127,6 @@ class Features:
         weights : of products, by name; 1 for others
         scaling : first_eigenvalue divides the products of each group by its first eigenvalue (multiple factor analysis), total_variance by its total
             variance, both of the samples as the run had them; weights come on top
-
-        Raises
-        ------
-        ConfigError
-            When there is no such group, none is left, or a weight is not positive.
         """
         given = dict(weights or {})
         for name in (*(only or ()), *leave_out, *given):
@@ -187,13 +170,7 @@ class Features:
         return f"features of {shown}"
 
     def number(self, name: str) -> int:
-        """The number of a group.
-
-        Raises
-        ------
-        ConfigError
-            When there is no group of this name.
-        """
+        """The number of a group."""
         if name in self.names:
             return self.names.index(name)
         near = difflib.get_close_matches(name, self.names, n=1)
@@ -214,13 +191,7 @@ class _Sides:
 
 
 def shares_of(rows: Samples, answer: Answer) -> Answer:
-    """The answer of a pca with the share of each group of features in each component, variance_share.
-
-    Raises
-    ------
-    ConfigError
-        Of other analyses.
-    """
+    """The answer of a pca with the share of each group of features in each component, variance_share."""
     if answer.kind != "pca":
         raise ConfigError(
             f"shares of groups in the variance are those of components of a pca, but this is {answer.kind}",
@@ -297,13 +268,7 @@ def similarities(rows: Samples, n_permutations: int, seed: int) -> Answer:
 
 
 def features_of(rows: Samples) -> Features:
-    """The groups of features of the samples' results.
-
-    Raises
-    ------
-    ConfigError
-        When there is only one.
-    """
+    """The groups of features of the samples' results."""
     features = rows.features
     if features is None or len(features.names) < 2:
         raise ConfigError(

@@ -80,11 +80,6 @@ class Part:
         Parameters
         ----------
         data : where they are now; none to read them where the result says that they are
-
-        Raises
-        ------
-        DataError
-            When they are gone or have changed.
         """
         result = self.result
         where = input_of(
@@ -133,11 +128,6 @@ class Kept:
         Parameters
         ----------
         pair_by : how much of their dates samples have to share
-
-        Raises
-        ------
-        InputError, ConfigError
-            When one keeps no Gram matrix, or one that operators along samples can't act on; when samples or names differ.
         """
         found = tuple(result for _, result in results)
         for result in found:
@@ -273,13 +263,6 @@ class Kept:
         Parameters
         ----------
         data : where those of an input are now, by its name, empty for the only one; others are read where the results say
-
-        Raises
-        ------
-        ConfigError
-            When there is no input of a name.
-        DataError
-            When data are gone or have changed.
         """
         names = [part.name for part in self.parts]
         if unknown := [name for name in data if name not in names]:

@@ -25,11 +25,6 @@ def inner_of(rows: Samples) -> Inner:
     """The inner products of rows about their mean, and of their mean.
 
     With B the operators and H the centring, the rows have (H B) K (H B)', their mean m = X' B' 1/p the products H B X m and m'm.
-
-    Raises
-    ------
-    ConfigError
-        When rows were multiplied by weights: distances of these are no distances of samples.
     """
     if rows.weights is not None:
         raise ConfigError(
@@ -90,11 +85,6 @@ def kernel_pca(
     n_features : d, for gamma
     gamma : of rbf, poly and sigmoid; None for 1 / d, "median" for 1 / (median of squared distances)
     n_components : None for all that can be told from 0
-
-    Raises
-    ------
-    ConfigError
-        When there is no such kernel, a parameter is not allowed, or a value of the kernel is not finite.
     """
     if kernel not in NAMES:
         raise ConfigError(f"kernel is {kernel!r}, but {', '.join(NAMES)} is allowed", "Choose one.", key="kernel")

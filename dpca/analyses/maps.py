@@ -183,13 +183,7 @@ class Stack:
         return sum(len(one.sizes) for one in self.scaled)
 
     def factors(self, answers: Mapping[str, Answer], n_parts: int) -> F64 | None:
-        """What the features of each part are multiplied by for each column, (parts, q); None where that is 1.
-
-        Raises
-        ------
-        ConfigError
-            When groups of features within a part count differently.
-        """
+        """What the features of each part are multiplied by for each column, (parts, q); None where that is 1."""
         found = np.ones((n_parts, self.n_columns))
         for piece, answer in zip(self.pieces, answers.values(), strict=True):
             weighting = answer.its_maps.weighting

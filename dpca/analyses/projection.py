@@ -73,11 +73,6 @@ def left_out(rows: Samples, axis: Axis) -> Others:
     Parameters
     ----------
     axis : of all samples of the run
-
-    Raises
-    ------
-    ConfigError
-        When none is left out, or rows are not samples.
     """
     check_operators(rows)
     assert rows.origin is not None
@@ -91,13 +86,7 @@ def left_out(rows: Samples, axis: Axis) -> Others:
 
 
 def check(kind: str, rows: Samples) -> None:
-    """Refuse an analysis on whose components no other samples can be projected.
-
-    Raises
-    ------
-    ConfigError
-        Says why.
-    """
+    """Refuse an analysis on whose components no other samples can be projected."""
     if kind in REFUSED:
         raise ConfigError(
             f"samples are projected on an analysis of kind {kind}, but {REFUSED[kind]}",
@@ -113,13 +102,7 @@ def no_maps(kind: str) -> ConfigError:
 
 
 def check_operators(rows: Samples) -> None:
-    """Refuse operators that have no meaning for a sample that took no part, or that keep the mean.
-
-    Raises
-    ------
-    ConfigError
-        Names the first.
-    """
+    """Refuse operators that have no meaning for a sample that took no part, or that keep the mean."""
     for operator, words in zip(rows.chain.operators, rows.told, strict=True):
         why = OPERATORS.get(type(operator).__name__)
         if why is not None:
@@ -147,11 +130,6 @@ def projected(rows: Samples, coefficients: Matrix, scores: Matrix | None, others
     coefficients : C of its components W = X_c' C, (n, k)
     scores : X_c W of the others, (m, k), about the mean of the run; None where they are samples of the run
     others : of these
-
-    Raises
-    ------
-    ConfigError
-        When an operator has no meaning for them, or does not say what they would lose: labels of new samples, a group without rows.
     """
     check_operators(rows)
     own = rows.products.cross(coefficients)

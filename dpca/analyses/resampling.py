@@ -49,13 +49,7 @@ class Resampling:
     """Their columns for each component; None for all, which is exact."""
 
     def scheme(self, rows: Samples) -> tuple[Scheme, Axis]:
-        """How the rows are drawn, and the names of the draws.
-
-        Raises
-        ------
-        ConfigError, DataError
-            When settings do not fit each other or the rows; when there is one group, or a label is missing.
-        """
+        """How the rows are drawn, and the names of the draws."""
         self._check(rows.n)
         axis, codes = Axis(DRAW, None), None
         if self.by is not None:
@@ -138,11 +132,6 @@ def with_resampling(rows: Samples, answer: Answer, asked: Resampling, threads: i
     Parameters
     ----------
     rows : of the answer, about their mean
-
-    Raises
-    ------
-    ConfigError, DataError
-        As of `Resampling.scheme`; when rows have weights.
     """
     rows = unweighted(rows, "resampling is")
     scheme, axis = asked.scheme(rows)

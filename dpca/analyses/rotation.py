@@ -26,13 +26,7 @@ PANEL = 4096
 
 
 def n_rotated(answer: Answer, asked: Rotating) -> int:
-    """How many leading components of a pca are rotated: those that were asked for, as far as they are not zero. It needs no maps.
-
-    Raises
-    ------
-    ConfigError
-        When there are fewer, all are zero, or they are too many.
-    """
+    """How many leading components of a pca are rotated: those that were asked for, as far as they are not zero. It needs no maps."""
     variances = answer.arrays["explained_variance"].values
     if (asked.n_components or 0) > len(variances):
         raise ConfigError(
@@ -64,11 +58,6 @@ def rotation_of(answer: Answer, maps: Sequence[Any], asked: Rotating) -> tuple[R
     -------
     The rotation, with the signs of its scores; dict with keys
         kind, n_components, asked, iterations, last_change, converged, not_reliable : as in the certificate of a run
-
-    Raises
-    ------
-    ConfigError
-        As of `n_rotated`; when independent components are not defined.
     """
     k = n_rotated(answer, asked)
     rotation, certificate = _found(asked, answer.arrays["explained_variance"].values[:k], maps)
@@ -102,11 +91,6 @@ def with_rotation(name: str, answer: Answer, dims: Sequence[Dims], asked: Rotati
     ----------
     name : of the analysis
     dims : names of the axes of each group of features
-
-    Raises
-    ------
-    ConfigError
-        As of `rotation_of`.
     """
     arrays = [outputs.array(of_group(f"{name}/{COMPONENTS}", one.group)) for one in dims]
     rotation, certificate = rotation_of(answer, arrays, asked)

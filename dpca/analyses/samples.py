@@ -181,13 +181,7 @@ class Samples:
         return self._then(Select(numbers, self.n), words or f"{len(numbers):,} of {self.n:,} samples")
 
     def between(self, start: Any, stop: Any) -> Samples:
-        """The rows from one label to another, both included; of a date as much as is written: "1980" is all of it.
-
-        Raises
-        ------
-        ConfigError
-            When rows have no labels, or none lies between.
-        """
+        """The rows from one label to another, both included; of a date as much as is written: "1980" is all of it."""
         words = f"{self.axis.name} from {_shown(start, 'the first')} to {_shown(stop, 'the last')}"
         labelled = self.axis.labelled
         if labelled is not None and labelled.moments is not None:
@@ -242,13 +236,7 @@ class Samples:
             ) from None
 
     def place(self, label: Any) -> int:
-        """The number of the one row with a label.
-
-        Raises
-        ------
-        ConfigError
-            When there is none, or several.
-        """
+        """The number of the one row with a label."""
         names, wanted = self.axis.names, str(label)
         with _selecting():
             places = [] if self.axis.labelled is None else self.axis.labelled.places(label)

@@ -74,11 +74,6 @@ def permanova(rows: Samples, by: By, permutations: int = 999, seed: int = 0, str
     by : a part of the dates, or a label for each sample of the run, or each row
     permutations : of labels, by a generator that `seed` starts; 0 for none, and no p value
     strata : as `by`, of blocks within which labels are permuted
-
-    Raises
-    ------
-    ConfigError, DataError
-        When there is one group, a group has one member, or a label is missing.
     """
     rows = unweighted(rows, "PERMANOVA is")
     groups = _grouped(rows, by)
@@ -128,11 +123,6 @@ def manova(rows: Samples, by: By, n_components: int) -> Answer:
     ----------
     by : as of `permanova`
     n_components : how many scores, at most n - g
-
-    Raises
-    ------
-    ConfigError, DataError
-        As of `permanova`; when there are too many scores, or fewer can be told from rounding.
     """
     rows = unweighted(rows, "MANOVA is")
     groups = _grouped(rows, by)
@@ -198,11 +188,6 @@ def ridge(
     alpha : what is added to the eigenvalues of the rows' products; several, or a grid about their mean ("auto")
     left_out : the axis of all samples of the run, for predictions of those that a selection left out; None for none
     name : of the target
-
-    Raises
-    ------
-    ConfigError, DataError
-        When an alpha is not positive, or the target is of other samples, not finite or constant.
     """
     rows = unweighted(rows, "ridge regression is")
     values = target_of(rows, target, name)
@@ -299,11 +284,6 @@ def reml(rows: Samples, target: ArrayLike, covariates: F64 | None = None, name: 
     ----------
     target : y, as of `ridge`
     covariates : fixed effects beside the constant, (samples,) or (samples, q), of the samples of the run or of the rows
-
-    Raises
-    ------
-    ConfigError, DataError
-        When the target is of other samples, not finite, or fitted by the covariates.
     """
     rows = unweighted(rows, "REML is")
     values = target_of(rows, target, name)
@@ -361,13 +341,6 @@ def target_of(rows: Samples, given: ArrayLike, name: str = "target") -> F64:
     Parameters
     ----------
     given : of the samples of the run, or of the rows
-
-    Raises
-    ------
-    ConfigError
-        When there are more or fewer.
-    DataError
-        When one of the rows has no number that is finite.
     """
     values = np.asarray(given)
     if values.shape == (rows.chain.n_in,) and rows.origin is not None:
@@ -397,13 +370,7 @@ def target_of(rows: Samples, given: ArrayLike, name: str = "target") -> F64:
 
 
 def unweighted(rows: Samples, what: str) -> Samples:
-    """Rows as they are.
-
-    Raises
-    ------
-    ConfigError
-        When they were multiplied by the roots of weights.
-    """
+    """Rows as they are."""
     if rows.weights is not None:
         raise ConfigError(
             f"{what} of rows that count alike, but these have weights", "Leave the weights out.", key="weights"

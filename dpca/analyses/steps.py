@@ -55,11 +55,6 @@ def analysed(samples: Samples, recorded: FeatureGroup, analysis: Analysis, key: 
     recorded : the same as the result recorded them, by whose names rows of tables are found
     key : of the analysis in the configuration, for errors: analyses.0
     threads : for draws of rows, which give the same whatever their number
-
-    Raises
-    ------
-    DpcaError
-        With the key that is at fault.
     """
     rows = samples
     if (chosen := analysis.features) is not None:

@@ -106,12 +106,6 @@ def transform(
     out : the group to create
     kernel_case : the number of the kernel, for a result that has several
     training : where the training data of a kernel are now, if they were moved
-
-    Raises
-    ------
-    InputError, DataError
-        When features are not those of the fit, or a value is not finite; when a kernel's training data are missing
-        or changed.
     """
     fit = open_result(result)
     wheres = _inputs_of(fit, given)
@@ -499,13 +493,7 @@ def _refuse_of_kernels(fit: Result, case: int | None, training: str | None) -> N
 
 
 def _inputs_of(fit: Result, given: str | Inputs) -> list[Input]:
-    """The inputs of new samples, in the order of those of the fit.
-
-    Raises
-    ------
-    ConfigError
-        When they are not those of the fit.
-    """
+    """The inputs of new samples, in the order of those of the fit."""
     found = given if isinstance(given, Input | list) else load_inputs(given) if is_config(given) else None
     names = fit.groups
     if names == ("",):

@@ -75,13 +75,7 @@ class Aside:
         return self.begin(what, plans, n_bytes, progress, sources)
 
     def check_own(self) -> None:
-        """Refuse a place that is a link, or another user's: its contents are trusted as this command's own.
-
-        Raises
-        ------
-        OutputExistsError
-            When it is.
-        """
+        """Refuse a place that is a link, or another user's: its contents are trusted as this command's own."""
         durable.check_own(self.path, "what is finished", "Remove it, or choose another --out.")
 
     def leave(self, above: list[Path]) -> None:
@@ -108,14 +102,6 @@ def building(out: Path, overwrite: bool, others: list[Path], named: str = "--out
     Parameters
     ----------
     named : the key or the option that sets the path, for messages
-
-    Raises
-    ------
-    OutputExistsError
-        When something is there that may not be replaced: without `overwrite`, or not written by such a command; when
-        no directory can be there; or when `out` is, holds or lies in one of `others`.
-    LockedError
-        While another such command works on it.
     """
     ResultDirectory(out).check_name(named, exports=named == "--out")
     out = Path(os.path.abspath(out))

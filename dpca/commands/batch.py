@@ -63,11 +63,6 @@ def init(loaded: Loaded, config: Path, *, partitions: int | None = None, overwri
     loaded, config : the configuration, and its file, which partitions read again
     partitions : how many a stage has; None for one per span of the plan
     overwrite : as for `dpca.commands.run.run`
-
-    Raises
-    ------
-    DpcaError
-        As `dpca.commands.run.run` does.
     """
     if partitions is not None and partitions < 1:
         raise ConfigError(f"--partitions is {partitions}", "Give 1 or more.")
@@ -94,13 +89,7 @@ def is_under_way(place: Path) -> bool:
 
 
 def begun_with(place: Path, partitions: int | None) -> int:
-    """The number of partitions of a run under way.
-
-    Raises
-    ------
-    ConfigError
-        When another number is asked for.
-    """
+    """The number of partitions of a run under way."""
     n = int(_read(place)["partitions"])
     if partitions not in (None, n):
         raise ConfigError(
@@ -111,13 +100,7 @@ def begun_with(place: Path, partitions: int | None) -> int:
 
 
 def go_on_with(place: Path, loaded: Loaded) -> None:
-    """Change the compute section, such as its memory, for the rest of a run.
-
-    Raises
-    ------
-    ConfigError
-        When other keys are set than when the run was begun.
-    """
+    """Change the compute section, such as its memory, for the rest of a run."""
     document = _read(place)
     before, now = (
         [given for given in overrides if not given.startswith("compute")]
@@ -137,11 +120,6 @@ def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended | No
     Returns
     -------
     What was computed; None where the run has ended well, as for a task that Slurm starts again after the end
-
-    Raises
-    ------
-    DpcaError
-        When there is no such partition, or no such run; and as `dpca.commands.run.compute` does.
     """
     if _has_ended(place):
         return None
@@ -150,13 +128,7 @@ def partition(place: Path, index: int, say: Callable[[str], None]) -> Ended | No
 
 
 def finalize(place: Path) -> Waiting | Finished:
-    """Add up what partitions have computed, as far as possible: to the next stage, or to the result.
-
-    Raises
-    ------
-    DpcaError
-        As `dpca.commands.run.run` does.
-    """
+    """Add up what partitions have computed, as far as possible: to the next stage, or to the result."""
     if _has_ended(place):
         return finished_at(place, "dpca run CONFIG", 0.0)
     loaded, document = _begun(place)
@@ -170,13 +142,7 @@ def finalize(place: Path) -> Waiting | Finished:
 
 
 def status(place: Path) -> dict[str, Any]:
-    """The finished part of the current stage of a run, by the files in its ledger; they are not read or checked.
-
-    Raises
-    ------
-    LedgerError
-        When there is no such run.
-    """
+    """The finished part of the current stage of a run, by the files in its ledger; they are not read or checked."""
     directory = ResultDirectory(place)
     if _has_ended(place):
         return {"state": "done", "result": str(place)}
@@ -205,13 +171,7 @@ def _write(place: Path, document: dict[str, Any]) -> None:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """The record of how a run was begun.
-
-    Raises
-    ------
-    LedgerError
-        When there is no run, or its record can't be used.
-    """
+    """The record of how a run was begun."""
     try:
         record: dict[str, Any] = durable.read_checked(place / "ledger" / BATCH)
         problem = (

@@ -89,11 +89,6 @@ def derive(
     ----------
     components : make maps, whatever the configuration says; an earlier result of the same configuration without maps is replaced
     overwrite : replace an earlier result, once the new one is complete
-
-    Raises
-    ------
-    DpcaError
-        With the line of the configuration that is at fault, if there is one.
     """
     began, config = time.perf_counter(), loaded.config
     out, with_components = Path(config.output.path), _makes_maps(config, components)

@@ -77,15 +77,6 @@ def export(
     Returns
     -------
     The files that were written.
-
-    Raises
-    ------
-    OutputExistsError
-        When a file exists, and is not to be replaced.
-    InputError
-        When a format needs a library that is not installed, or can't hold the result.
-    OverBudgetError
-        When AnnData would take more memory than half of what is free.
     """
     labels = result.labels if labels is None else labels
     stem = result.place.name if isinstance(result, Result) else result.place.name.removesuffix(".zarr")
@@ -311,13 +302,7 @@ def _anndata(result: Exported, path: Path, labels: NDArray[Any] | None) -> None:
 
 
 def _all_features(result: Result) -> tuple[Selection, list[str]] | None:
-    """The choice of features of a result, and the names of all features that its input has; None where all were read.
-
-    Raises
-    ------
-    InputError
-        When the input is gone, or chooses other features by now.
-    """
+    """The choice of features of a result, and the names of all features that its input has; None where all were read."""
     if result.asked_input.get("features") is None:
         return None
     asked = input_of(result, remedy="Export the result as netcdf or hdf5, which need no data.")

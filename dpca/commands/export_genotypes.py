@@ -28,13 +28,7 @@ ROWS_BYTES = 2**26
 
 
 def plink_files(result: Result, place: Path) -> list[tuple[Path, Write]]:
-    """PLACE.eigenvec and PLACE.eigenval, with what writes each: as plink2 --pca does, six digits, eigenvectors of norm 1.
-
-    Raises
-    ------
-    InputError
-        When there are several kernels.
-    """
+    """PLACE.eigenvec and PLACE.eigenval, with what writes each: as plink2 --pca does, six digits, eigenvectors of norm 1."""
     if result.arrays["scores"].ndim != 2:
         raise InputError(f"{result.name}: has scores of several kernels, which are no table", "Export it as netcdf.")
     return [
@@ -48,11 +42,6 @@ def grm_files(result: Result, place: Path) -> list[tuple[Path, Write]]:
 
     PLACE.grm.bin holds relationships and PLACE.grm.N.bin the numbers of variants that they are of, float32, the rows of the lower
     triangle with its diagonal one after another; PLACE.grm.id family and id of each person.
-
-    Raises
-    ------
-    InputError
-        When the result keeps no Gram matrix, or its data were not scaled as genotypes.
 
     Groups have files of their own where the numbers of variants that two people have were kept, as with missing: pairwise.
     """

@@ -63,11 +63,6 @@ def extend(
     Parameters
     ----------
     overwrite, resume, keep_ledger, executor, display : as of `dpca.commands.run.run`
-
-    Raises
-    ------
-    DpcaError
-        As `run` does; and when the result can't be extended, or when a new sample is already in.
     """
     loaded, extends = _prepared(asked)
     return carry_out(

@@ -38,11 +38,6 @@ def plan(loaded: Loaded, executor: Executor | None = None, extends: Extension | 
     ----------
     executor : where it would run, instead of the place in the config; the measurement is made on this machine
     extends : the result that samples are added to
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits; and as `prepared` does.
     """
     with prepared(loaded, executor=executor, extends=extends) as (ready, where):
         document = _forecast(loaded.config, ready, where)
@@ -117,13 +112,7 @@ def _forecast(config: Config, ready: Prepared, executor: Executor) -> dict[str, 
 
 
 def foreseen(config: Config, ready: Prepared, executor: Executor) -> dict[str, float] | None:
-    """The forecast seconds of each stage of a run; None if the measurement is not worth the time.
-
-    Raises
-    ------
-    ConfigError
-        When jobs would end before a span does; names a sufficient walltime.
-    """
+    """The forecast seconds of each stage of a run; None if the measurement is not worth the time."""
     place = place_of(config)
     if isinstance(place, SlurmJobs):
         check_here()

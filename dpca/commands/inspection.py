@@ -84,11 +84,6 @@ def inspect(
         genotypes : whether features are variants, of which it is known where they lie
         reading, peak_bytes : how dpca would read it on this machine, and the memory that takes; null if it can't
         watch_out : warnings, as sentences
-
-    Raises
-    ------
-    InputError
-        When there is nothing that could be analysed.
     """
     uri = given.uri if isinstance(given, Input) else given
     uris, section = expanded(uri), dict[str, Any]()
@@ -179,11 +174,6 @@ def _taken(
     Parameters
     ----------
     arrays : those of the place, as `list_arrays` gives them
-
-    Raises
-    ------
-    InputError
-        When none could be meant.
     """
     wide = [item for item in arrays if len(item["shape"]) > 1]
     meant = [item for item in wide if not item["describes"]]

@@ -92,11 +92,6 @@ def prepared(
     from_gram : an earlier result of the same data, whose Gram matrix is used
     executor : where it runs, instead of the place in the config
     extends : the result that samples are added to
-
-    Raises
-    ------
-    InputError, ConfigError, ClusterError, OverBudgetError
-        With the line of the configuration that is at fault, if there is one.
     """
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
     with loaded.located():
@@ -143,13 +138,7 @@ def prepared(
 
 
 def inputs_of(config: Config) -> Groups:
-    """The inputs of a configuration, opened alone: without weights, and not compared with each other.
-
-    Raises
-    ------
-    InputError
-        When one can't be opened.
-    """
+    """The inputs of a configuration, opened alone: without weights, and not compared with each other."""
     groups = []
     for number, asked in enumerate(config.inputs):
         with _of_list(config, number):
@@ -159,13 +148,7 @@ def inputs_of(config: Config) -> Groups:
 
 
 def groups_of(config: Config) -> Groups:
-    """The inputs of a configuration, opened, with the weights of their features.
-
-    Raises
-    ------
-    InputError, ConfigError
-        When one can't be opened, when weights do not fit it, or when their samples are not the same.
-    """
+    """The inputs of a configuration, opened, with the weights of their features."""
     groups = []
     for number, (asked, group) in enumerate(zip(config.inputs, inputs_of(config), strict=True)):
         with _of_list(config, number):
@@ -296,13 +279,7 @@ def _of_list(config: Config, number: int) -> Iterator[None]:
 
 
 def settled_of(before: Begun, directory: ResultDirectory) -> Settled:
-    """The part of a resumed run's plan that decides the bits of its result.
-
-    Raises
-    ------
-    LedgerError
-        When its record does not have it.
-    """
+    """The part of a resumed run's plan that decides the bits of its result."""
     try:
         return Settled.of_json(before.plan)
     except (KeyError, TypeError, ValueError) as cause:
@@ -324,13 +301,7 @@ def place_of(config: Config | Derive) -> Place | None:
 
 
 def beside(output: str) -> Path:
-    """The directory for scripts and logs of a run on Slurm.
-
-    Raises
-    ------
-    ConfigError
-        When its path can't be written in one line of a script.
-    """
+    """The directory for scripts and logs of a run on Slurm."""
     place = Path(output).absolute()
     if not is_plain(str(place)):
         raise ConfigError(

@@ -33,13 +33,7 @@ def write_beside(place: Path, progress: Progress) -> None:
 
 
 def check_out(file: Path, overwrite: bool) -> None:
-    """Refuse to replace a file that is no report of dpca, unless `overwrite`, and what is a part of a result.
-
-    Raises
-    ------
-    OutputExistsError
-        When it is there.
-    """
+    """Refuse to replace a file that is no report of dpca, unless `overwrite`, and what is a part of a result."""
     if not os.path.lexists(file):
         return
     with suppress(OSError), regular.opened(file) as found:

@@ -121,15 +121,6 @@ def run(
     from_gram : an earlier result of the same data, whose Gram matrix serves the kernels: no data are read
     extends : an earlier result of the first of the samples, to which the others are added
     executor : where it runs, instead of the place in the config
-
-    Raises
-    ------
-    DpcaError
-        Its class tells the kind of the cause; its `exit_code` is the command's.
-    Incomplete
-        When other processes compute the parts, and some parts are missing.
-    Stopped
-        When a signal stopped the run.
     """
     began = time.perf_counter()
     config, directory = loaded.config, ResultDirectory(loaded.config.output.path)
@@ -381,11 +372,6 @@ def compute(loaded: Loaded, index: int, of: int, say: Callable[[str], None]) -> 
     """Carry out a partition of the current stage of a run: some of its spans, and nothing else.
 
     Nothing is locked: any number of partitions may run at a time, in any order, and repeatedly.
-
-    Raises
-    ------
-    DpcaError
-        When the run does not exist, or has another config; when its stages are complete.
     """
     directory = ResultDirectory(loaded.config.output.path)
     directory.check_no_links()
@@ -441,13 +427,7 @@ def _decompose(
 def _had_ended(
     directory: ResultDirectory, before: Begun | None, loaded: Loaded, keep_ledger: bool, extends: Extension | None
 ) -> bool:
-    """Whether nothing is left to compute: the result of this config and input is there, or only has to be published.
-
-    Raises
-    ------
-    LedgerError
-        When the result is of another config, or of an input that has changed since.
-    """
+    """Whether nothing is left to compute: the result of this config and input is there, or only has to be published."""
     asked = _relevant(loaded.config, extends)
     with suppress(InputError):  # a result stays valid without its weights
         asked["preprocess"]["fields"] = fields_of(loaded.config)
@@ -507,13 +487,7 @@ def _held(directory: ResultDirectory, loaded: Loaded) -> Iterator[Lock]:
 
 
 def _check_unchanged(begun: Begun, ready: Prepared, ledger: Ledger | None = None) -> None:
-    """Refuse a result of data that changed while they were read, even if only for a while.
-
-    Raises
-    ------
-    DataError
-        Names what changed.
-    """
+    """Refuse a result of data that changed while they were read, even if only for a while."""
     changes = changes_of(begun.input, ready.groups)
     if not changes and ledger is not None and ledger.stale(ready.sources):
         changes = ["it is now what it was at first, but was not between"]

@@ -201,15 +201,7 @@ def warnings_of(facts: Mapping[str, Any]) -> list[str]:
 
 
 def listed(inputs: Sequence[Input]) -> Beside:
-    """The inputs of a config's list, opened.
-
-    Raises
-    ------
-    ConfigError
-        When one has no name of its own.
-    InputError
-        When one can't be opened, or their samples are not the same.
-    """
+    """The inputs of a config's list, opened."""
     check_together(Config(input=list(inputs), output=Output(path="results/side-by-side")))
     each = tuple(_opened(one) for one in inputs)
     check_same_samples([one.group for one in each])
@@ -222,13 +214,6 @@ def beside(given: Given, array: str | None = None, samples_axis: int | str | Non
     Samples count as the same where their dimension has the same name, or both have a coordinate, and nothing says that they
     differ. Left out are arrays that describe others (coordinates, bounds), that have fewer than two axes or no numbers, and
     those of AnnData. An array that several files hold is one input, joined along the samples.
-
-    Raises
-    ------
-    InputError
-        When files hold different arrays, so that they can't be joined, and of different samples.
-    ConfigError
-        When `array` or `samples_axis` is given for a list of inputs.
     """
     if isinstance(given, Beside):
         if array is not None or samples_axis is not None:

@@ -88,13 +88,7 @@ class ForSlurm:
     """Lines of shell before dpca is started: module load ..."""
 
     def check(self, way: Way) -> None:
-        """Refuse what would not do what it says.
-
-        Raises
-        ------
-        ConfigError
-            Names the option.
-        """
+        """Refuse what would not do what it says."""
         of_sbatch = {"--sbatch": self.options, "--sbatch-array": self.array, "--sbatch-finalize": self.finalize}
         given = {**of_sbatch, "--job-script-prologue": self.job_script_prologue}
         for flag, text in ((flag, text) for flag, texts in given.items() for text in texts):
@@ -265,15 +259,6 @@ def submit(
     partitions, asked : as for `array_scripts`
     overwrite : as for `dpca.commands.run.run`
     dry_run : make the scripts only; nothing is written or begun
-
-    Raises
-    ------
-    DpcaError
-        As `dpca.commands.batch.init` does.
-    ConfigError
-        When partitions are given for a job, an array is asked for with a cluster, or an option would not do what it says.
-    ClusterError
-        When sbatch is missing, before anything is begun, or refuses a job.
     """
     local = loaded.config.compute.cluster == "local"
     way = way or ("array" if local else "job")

@@ -320,14 +320,7 @@ class Input(Section):
         return values
 
     def open(self) -> Source:
-        """The source of the array, with the samples, names and features as they are asked for.
-
-        Raises
-        ------
-        InputError
-            As `dpca.sources.open_joined` and `dpca.sources.views.viewed` do; or when the axis of samples is that of which
-            features are chosen.
-        """
+        """The source of the array, with the samples, names and features as they are asked for."""
         from dpca.sources.views import viewed
 
         source = open_joined(

@@ -82,13 +82,7 @@ class Positioned(Generic[C]):
         )
 
     def check_overrides(self) -> None:
-        """Refuse secrets in overrides, which are about to be written to a file.
-
-        Raises
-        ------
-        ConfigError
-            Names the first override with a secret.
-        """
+        """Refuse secrets in overrides, which are about to be written to a file."""
         for override in self.overrides:
             if _shown(override) != override:
                 raise ConfigError(
@@ -130,11 +124,6 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     ----------
     path : a YAML file
     overrides : KEY=VALUE, such as model.n_components=30; VALUE is YAML
-
-    Raises
-    ------
-    ConfigError
-        Lists all errors, one per line: file:line:column, the value, what is allowed, the nearest key.
     """
     begin = "Begin with\ninput:\n  uri: data.zarr\noutput:\n  path: results/mine"
     loaded = Loaded(*_read(path, overrides, Config, begin), str(path), tuple(overrides))
@@ -226,13 +215,7 @@ def is_config(given: str) -> bool:
 
 
 def load_inputs(path: str | Path) -> Inputs:
-    """Read the section `input` from a YAML file: that of a config, or its keys (or list) alone.
-
-    Raises
-    ------
-    ConfigError
-        As `load` does.
-    """
+    """Read the section `input` from a YAML file: that of a config, or its keys (or list) alone."""
     name = str(path)
     values, marks = _parse(_text(path), name)
     inside: Path_ = ("input",) if isinstance(values, dict) and "input" in values else ()

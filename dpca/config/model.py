@@ -119,12 +119,6 @@ class Model:
         ----------
         name : name of the data in error messages
         n_groups : number of inputs side by side
-
-        Raises
-        ------
-        ConfigError
-            When n_components exceeds min(n_samples, n_features) (for kernels, n_samples), when a rule does not apply to
-            such data, or when n_samples - ddof is not a positive divisor.
         """
         most = self._most(n_samples, n_features)
         if self.kernels:
@@ -208,13 +202,7 @@ class Model:
         return None if what is None else (what, what.partition(":")[0])
 
     def check_iteration(self, n_samples: int, n_features: int) -> None:
-        """Refuse what block Krylov can't give, and settings that it can't follow.
-
-        Raises
-        ------
-        ConfigError
-            When something needs the matrix, or a block, a number of passes or a tolerance is not possible.
-        """
+        """Refuse what block Krylov can't give, and settings that it can't follow."""
         settings, k = self.iteration, self.n_components
         if (needed := self.needs_matrix) is not None:
             what, key = needed

@@ -79,11 +79,6 @@ def dmd(
     times : of its rows, (rows,), regular
     rank : number of principal components of X_1 that A~ acts on; None for all
     kind : of the modes
-
-    Raises
-    ------
-    ConfigError
-        When times are not regular, there are fewer components than requested, or there is no such kind of modes.
     """
     if kind not in ("exact", "projected"):
         raise ConfigError(f"modes is {kind!r}, but exact or projected is allowed", "Choose one.", key="modes")

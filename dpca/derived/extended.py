@@ -38,11 +38,6 @@ def extended(samples: Transformed, lags: int, step: int = 1, n_components: int |
     lags : the number of rows in a window
     step : their distance
     n_components : None for all
-
-    Raises
-    ------
-    ConfigError
-        When fewer than two windows are left, or more components are requested than they have.
     """
     if lags < 1 or step < 1:
         raise ConfigError(f"lags is {lags} and step {step}, but 1 or more is allowed", key="lags")

@@ -221,13 +221,7 @@ class Lanczos(Weighted):
 
 
 def checked_band(band: Band, step: float) -> None:
-    """Check that a band lies between 0 and the Nyquist frequency.
-
-    Raises
-    ------
-    ConfigError
-        When it does not.
-    """
+    """Check that a band lies between 0 and the Nyquist frequency."""
     limits, nyquist = [limit for limit in band if limit is not None], 1 / (2 * step)
     if not limits or not all(0 < limit < nyquist for limit in limits) or limits != sorted(set(limits)):
         raise ConfigError(

@@ -293,13 +293,6 @@ def transformed(products: AnyProducts, chain: Chain) -> Transformed:
     ----------
     products : of the n samples
     chain : A; with the identity the rows are the samples with their mean, so PCA wants a chain that removes it
-
-    Raises
-    ------
-    ConfigError
-        When the chain is made for another number of samples.
-    DataError
-        When nothing is left of them.
     """
     if chain.n_in != products.n:
         raise ConfigError(

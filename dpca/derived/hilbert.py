@@ -149,11 +149,6 @@ def hilbert(
     -------
     Components
         scores and coefficients are complex; amplitude and phase of a map are those of X_c' C
-
-    Raises
-    ------
-    ConfigError
-        When more components are requested than the products support.
     """
     whole = analytic(chain, padding, decay)
     if padding != "none":

@@ -359,13 +359,7 @@ def _in_blocks(function: Callable[[Matrix], Matrix], matrix: Matrix) -> Matrix:
 
 
 def finite(values: Iterable[Any] | NDArray[Any], what: str) -> F64:
-    """Values as float64.
-
-    Raises
-    ------
-    DataError
-        When one is NaN or infinite.
-    """
+    """Values as float64."""
     found = np.asarray(values, np.float64)
     wrong = np.argwhere(~np.isfinite(found))
     if wrong.size:

@@ -32,11 +32,6 @@ def optimized_dmd(samples: Transformed, times: F64, rank: int, start: C128 | Non
     times : of its rows, (rows,), increasing
     rank : number of scores, and of modes
     start : first guess of the exponents, (rank,); None for those of the trapezoidal rule (algorithm 4)
-
-    Raises
-    ------
-    ConfigError
-        When times do not increase, there are fewer components or rows than needed, or the iteration does not converge.
     """
     times = increasing(times, samples.n, "optimized DMD")
     if 2 * rank > samples.n:

@@ -65,11 +65,6 @@ def pca(samples: Transformed, n_components: int | UpTo | None = None) -> Compone
     ----------
     samples : A X, `dpca.derived.gram.transformed`
     n_components : None for all; `UpTo` where fewer will do
-
-    Raises
-    ------
-    ConfigError
-        When more components are requested than the products can tell from 0.
     """
     eigenvalues, vectors, rank = leading(samples, samples.products, n_components)
     scales = np.sqrt(eigenvalues)
@@ -101,11 +96,6 @@ def leading(
     n_components : None for all
     exposed : trace of the products if samples were orthogonal; that of `samples` if None
     key : what the number is called, for the error
-
-    Raises
-    ------
-    ConfigError
-        When more are requested than can be told from 0.
     """
 
     def choose(eigenvalues: F64) -> int:
@@ -127,15 +117,7 @@ def phases_of(vectors: Matrix) -> Matrix:
 
 
 def _checked(number: int | UpTo | None, rank: int, key: str) -> int:
-    """How many components: all, or as many as are requested.
-
-    Raises
-    ------
-    ConfigError
-        When the products do not support them.
-    DataError
-        When they support none.
-    """
+    """How many components: all, or as many as are requested."""
     if not rank:
         raise DataError(
             "nothing that the operators leave of the samples can be told from rounding",
@@ -168,11 +150,6 @@ def project(products: AnyProducts, coefficients: Matrix, cross: Matrix, origin: 
     Returns
     -------
     (m, k)
-
-    Raises
-    ------
-    ConfigError
-        When the operators keep the mean, or the weights do not sum to 1.
     """
     kept = np.abs(coefficients.sum(axis=0)) > len(coefficients) ** 0.5 * 1e3 * EPS * np.linalg.norm(
         coefficients, axis=0

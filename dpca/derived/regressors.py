@@ -48,13 +48,7 @@ class Levels:
         return tuple(f"{self.name} {level}" for level in self.levels)
 
     def of_samples(self, column: Column) -> F64:
-        """The regressors of samples, (n, levels).
-
-        Raises
-        ------
-        InputError
-            When a sample is of no group of these.
-        """
+        """The regressors of samples, (n, levels)."""
         values = np.asarray(column.values)
         if values.dtype.kind in "biuf":
             raise _of_another_kind(self.name, "numbers", "text")
@@ -105,13 +99,7 @@ class Polynomial:
         return tuple(f"{self.name} P{degree}" if degree > 1 else self.name for degree in range(1, len(self.means) + 1))
 
     def of_samples(self, column: Column) -> F64:
-        """The regressors of samples, (n, degree).
-
-        Raises
-        ------
-        InputError, DataError
-            When the column has text, or a value that is not finite.
-        """
+        """The regressors of samples, (n, degree)."""
         values = np.asarray(column.values)
         if values.dtype.kind not in "biuf":
             raise _of_another_kind(self.name, "text", "numbers")
@@ -149,13 +137,7 @@ class Design:
 
     @classmethod
     def of(cls, columns: Sequence[Column]) -> Self:
-        """The regressors that columns make.
-
-        Raises
-        ------
-        DataError
-            When a number is not finite.
-        """
+        """The regressors that columns make."""
         terms = tuple(Polynomial.of(one) if one.values.dtype.kind in "biuf" else Levels.of(one) for one in columns)
         return cls(terms, matrix_of(terms, columns))
 
@@ -175,11 +157,6 @@ class Design:
 
         The fit is the mean plus Z B. The coefficients of groups, each times its share of the samples, sum to 0: they are what a
         group differs by. If regressors depend on each other, coefficients are the smallest that give the fit.
-
-        Raises
-        ------
-        ConfigError
-            When they fit all samples.
         """
         n, p = self.matrix.shape
         try:

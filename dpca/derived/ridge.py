@@ -32,13 +32,7 @@ class Decomposed:
 
     @classmethod
     def of(cls, rows: Transformed) -> Decomposed:
-        """All pairs of rows about their mean.
-
-        Raises
-        ------
-        DataError
-            When no eigenvalue can be told from 0.
-        """
+        """All pairs of rows about their mean."""
         eigenvalues, vectors = rows.products.eigenpairs(lambda values: max(1, rows.rank(values)))
         rank = min(rows.rank(eigenvalues), vectors.shape[1])
         if not rank:
@@ -235,11 +229,6 @@ def likelihood(rows: Decomposed, target: F64, scale: float, basis: F64) -> Likel
     target : y, (n,)
     scale : what divides P to make G of it
     basis : orthonormal columns that span the fixed effects, the constant among them, (n, q)
-
-    Raises
-    ------
-    DataError
-        When fixed effects fit the target.
     """
     left = target - basis @ (basis.T @ target)
     if np.linalg.norm(left) <= len(target) * EPS * np.linalg.norm(target):

@@ -81,11 +81,6 @@ def spod(
     window : a name for scipy.signal.get_window (periodic), or its values, (block,)
     frequencies : "all", or some, of which each stands for the nearest that blocks resolve
     n_components : at each frequency; None for as many as there are blocks (or columns of a factor, if these are fewer)
-
-    Raises
-    ------
-    ConfigError
-        When times are not regular, blocks are longer than the record or fewer than two, or a frequency is beyond Nyquist.
     """
     step = regular_step(times, samples.n, "SPOD")
     starts = _starts(samples.n, block, block // 2 if overlap is None else overlap)

@@ -29,15 +29,7 @@ class Grouped:
 
     @classmethod
     def of(cls, labels: NDArray[Any], key: str = "by") -> Self:
-        """Rows by their labels, (n,).
-
-        Raises
-        ------
-        ConfigError
-            When there is one group, or one of them has one member.
-        DataError
-            When a label is missing: None, NaN, NaT or empty.
-        """
+        """Rows by their labels, (n,)."""
         names, codes = coded(labels)
         sizes = np.bincount(codes)
         if len(names) == 1:
@@ -68,13 +60,7 @@ class Grouped:
 
 
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Labels that differ, sorted, and the number of each row's among them.
-
-    Raises
-    ------
-    DataError
-        When one is missing.
-    """
+    """Labels that differ, sorted, and the number of each row's among them."""
     labels = np.asarray(labels)
     missing = np.array([one is None or one == "" for one in labels.tolist()]) | (labels != labels)
     if missing.any():
@@ -219,13 +205,6 @@ def manova(vectors: F64, groups: Grouped) -> Manova:
     Parameters
     ----------
     vectors : U, (n, k), about the mean of the rows
-
-    Raises
-    ------
-    ConfigError
-        When there are more variables than n - g.
-    DataError
-        When nothing varies within the groups.
     """
     p, v, q = vectors.shape[1], groups.residual_degrees, len(groups.names) - 1
     if p > v:

@@ -19,11 +19,6 @@ def increasing(times: F64, n: int, what: str) -> F64:
     times : in any unit
     n : number of rows
     what : the analysis that needs them, for the error
-
-    Raises
-    ------
-    ConfigError
-        When there are more or fewer, or they do not increase.
     """
     found = finite(times, "times")
     if found.shape != (n,) or n < 2:
@@ -47,11 +42,6 @@ def regular_step(times: F64, n: int, what: str) -> float:
     Parameters
     ----------
     times, n, what : as of `increasing`
-
-    Raises
-    ------
-    ConfigError
-        When they are not regular.
     """
     found = increasing(times, n, what)
     steps = np.diff(found)

@@ -66,13 +66,7 @@ class Opened:
 
     @property
     def data(self) -> Groups:
-        """The data of the results.
-
-        Raises
-        ------
-        DataError
-            When they are gone, or have changed since the run.
-        """
+        """The data of the results."""
         return self.kept.open() if self.given is None else self.given
 
     def connected(self) -> AbstractContextManager[Executor]:
@@ -86,11 +80,6 @@ class Opened:
         ----------
         beside : bytes that it holds beside products and their eigensolve
         what : it is called
-
-        Raises
-        ------
-        OverBudgetError
-            When it does not.
         """
         budget = memory_budget(memory_bytes(self.memory))
         # K; A K A^H, a copy of it, vectors and the workspace of the eigensolve.
@@ -167,13 +156,6 @@ def made_of(opened: Opened, asked: Sequence[Answer], held: Sequence[Array]) -> l
     Parameters
     ----------
     held : what this process holds meanwhile
-
-    Raises
-    ------
-    DataError
-        When the data are gone, or have changed since the run.
-    OverBudgetError
-        When no plan fits the memory.
     """
     kept = opened.kept
     answers = {f"analysis_{number}": answer for number, answer in enumerate(asked)}
@@ -296,13 +278,7 @@ def _by_components(
 
 
 def new_samples(kept: Kept, X: Any) -> Groups:
-    """New samples by group of features.
-
-    Raises
-    ------
-    InputError
-        When they have other features than the data of the results.
-    """
+    """New samples by group of features."""
     parts, names = parts_of(X), [part.name for part in kept.parts]
     if {*parts} != {*names}:
         given, wanted = (" and ".join(map(repr, sorted(some))) if any(some) else "one array" for some in (parts, names))
@@ -337,13 +313,7 @@ def axis_of(groups: Groups, ours: Axis) -> Axis:
 
 
 def data_of(kept: Kept, X: Any) -> Groups:
-    """The data of results, as the caller passes them.
-
-    Raises
-    ------
-    InputError
-        When they have other features or another number of samples than the results.
-    """
+    """The data of results, as the caller passes them."""
     groups, n = new_samples(kept, X), kept.first.n_samples
     if groups[0].n_samples != n:
         raise InputError(

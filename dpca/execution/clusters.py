@@ -53,13 +53,6 @@ def connect(place: Place | None, workers: int | None) -> Iterator[Executor]:
     ----------
     place : where a Dask scheduler runs, or will; None for this machine
     workers : threads on this machine; None for all cores
-
-    Raises
-    ------
-    ConfigError
-        When a certificate or the scheduler's file is missing, or the address is not valid.
-    ClusterError
-        When no scheduler answers.
     """
     if place is None:
         yield local(workers)
@@ -133,11 +126,6 @@ def on_client(client: Any | None) -> Iterator[Executor]:
     """The executor for the Python API: a client or cluster of Dask, else the active client, else this machine.
 
     A fit within a task leaves the worker's pool of threads meanwhile, so that its own tasks can run there.
-
-    Raises
-    ------
-    ConfigError
-        When the client was closed, is asynchronous, or is no client.
     """
     given = client
     if client is None and "distributed" in sys.modules:

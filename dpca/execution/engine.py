@@ -161,13 +161,7 @@ class Part:
         return Receipt(self.number, damage, result if self.hands_over and not self.added else None)
 
     def computed(self, shared: Sequence[Any], report: Report) -> Any:
-        """The result of the part, which is also written to the checkpoint.
-
-        Raises
-        ------
-        DataError
-            When the data changed while they were read.
-        """
+        """The result of the part, which is also written to the checkpoint."""
         bound_allocator()
         release_memory()  # which the part before has left over
         before = self._reads() if self.checkpoint else []

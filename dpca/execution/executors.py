@@ -177,13 +177,7 @@ class Distributed(TaskExecutor):
         return Workers(processes, threads, worker_budget(memory, limit, processes, share), memory_budget())
 
     def _awaited(self) -> Mapping[str, Mapping[str, Any]]:
-        """The workers, once there is one.
-
-        Raises
-        ------
-        ClusterError
-            When none has come within the seconds that Dask allows, or the scheduler does not answer.
-        """
+        """The workers, once there is one."""
         with self._answered():
             self._look(again=True)
             if not self._there:

@@ -316,13 +316,7 @@ def _dask_jobqueue() -> Any:
 
 
 def check_here() -> None:
-    """Refuse to begin on a machine where no job can be submitted.
-
-    Raises
-    ------
-    ClusterError
-        When dask-jobqueue or cryptography is not installed, or sbatch is missing.
-    """
+    """Refuse to begin on a machine where no job can be submitted."""
     _dask_jobqueue()
     if shutil.which("sbatch") is None:
         raise ClusterError("sbatch is not here", "Run this where Slurm's commands are.", key="compute.cluster")
@@ -347,13 +341,7 @@ def _check_script(script: str) -> None:
 
 @contextmanager
 def joined(place: SlurmStep) -> Iterator[Distributed]:
-    """The cluster of a job step: the second task continues with it as the run; the others serve it, and end here.
-
-    Raises
-    ------
-    ClusterError
-        When this is no task of a job step, or the step has fewer than three tasks.
-    """
+    """The cluster of a job step: the second task continues with it as the run; the others serve it, and end here."""
     runner_type = _dask_jobqueue().SLURMRunner
     from distributed import Client
     from distributed.comm.addressing import get_address_host

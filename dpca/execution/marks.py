@@ -22,13 +22,7 @@ class Mark:
     path: str
 
     def check(self) -> None:
-        """Refuse to compute where the mark is not seen.
-
-        Raises
-        ------
-        NotSeenError
-            When its directory is another one here.
-        """
+        """Refuse to compute where the mark is not seen."""
         if self.path in _seen:
             return
         with suppress(OSError):

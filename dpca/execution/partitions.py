@@ -73,13 +73,7 @@ class Collecting(_JobArray):
     """The executor that adds up what others have computed, and computes nothing; it names all missing parts at once."""
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`.
-
-        Raises
-        ------
-        Incomplete
-            Names every part that is missing or damaged.
-        """
+        """As `Executor.run`."""
         assert checkpoint is not None
         work, n_parts, missing = stage.work, stage.work.n_parts, list[tuple[int, str]]()
         (n_added, total), adding = checkpoint.begin(stage.empty), Sum(stage)
@@ -118,13 +112,7 @@ class Partition(_JobArray):
     adds_up = False
 
     def run(self, stage: Stage[T, P], progress: Progress, checkpoint: Checkpoint | None = None) -> T:
-        """As `Executor.run`, for a stage that is complete.
-
-        Raises
-        ------
-        Ended
-            When this partition's parts are in the ledger, computed now or before.
-        """
+        """As `Executor.run`, for a stage that is complete."""
         assert checkpoint is not None
         work, n_parts = stage.work, stage.work.n_parts
         n_added, total = checkpoint.begin(stage.empty)

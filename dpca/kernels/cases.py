@@ -101,13 +101,6 @@ def solve(
     eigensolve : runs the eigensolve that is passed to it, or returns the factors of an earlier run
     labels : of each sample, (n,)
     sketch : of the true centred matrix, which measures the error of each component
-
-    Raises
-    ------
-    InputError
-        When the matrix is not symmetric.
-    ConfigError
-        When eigenvalues are negative, and the request is to refuse them.
     """
     n, requested = len(matrix), request.n_components
     remarks = notes(kernel, matrix)
@@ -194,13 +187,7 @@ def solve(
 
 
 def _centre(kernel: Kernel, matrix: F64) -> tuple[Centering, float]:
-    """Centre a kernel matrix, (n, n), in place; returns the means, and by how much it is not symmetric then.
-
-    Raises
-    ------
-    InputError
-        When it is not symmetric, also when it is centred.
-    """
+    """Centre a kernel matrix, (n, n), in place; returns the means, and by how much it is not symmetric then."""
     asymmetry, _ = _asymmetry(matrix)
     centering = Centering.of(matrix)
     centering.apply(matrix)
@@ -230,11 +217,6 @@ def _negative(kernel: Kernel, factors: Factors, limit: float, request: Request) 
     Parameters
     ----------
     limit : how far eigenvalues may be off
-
-    Raises
-    ------
-    ConfigError
-        When there are any, and the request is to refuse them.
     """
     eigenvalues = factors.eigenvalues
     magnitude = max(float(np.abs(eigenvalues).max()), NEGATIVE_VALUE)

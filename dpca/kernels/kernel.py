@@ -255,13 +255,6 @@ class Kernel:
             v, and no eigenvalue changes by much more than the longest row (Bandeira and van Handel, Annals of Probability
             44, 2016); with large ones, which are not independent, |E v|^2 <= max_i t_i sum_j v_j^2 t_j with the row sums t
             (Schur), and none by more than the largest (Gershgorin). So that is |E_j|, or sqrt(t_j max_i t_i)
-
-        Raises
-        ------
-        ConfigError
-            When a value is not finite.
-        PrecisionError
-            When products in single precision do not tell most samples from each other, and gamma is their median.
         """
         if "gamma" in USES.get(self.name, ()) and math.isnan(self.gamma):
             if eps > SINGLE:
@@ -298,11 +291,6 @@ class Kernel:
         Parameters
         ----------
         inner, eps : as for `matrix`
-
-        Raises
-        ------
-        PrecisionError
-            When rounding alone changes it too much: with a large gamma a sample would not be close to itself.
         """
         if self.function is not None:
             return self.matrix(inner)[0]
@@ -524,13 +512,7 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
 
 
 def check_function(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Refuse a function that can't be called with the Gram matrix alone, such as one of two samples.
-
-    Raises
-    ------
-    ConfigError
-        Says how it is called.
-    """
+    """Refuse a function that can't be called with the Gram matrix alone, such as one of two samples."""
     asked = (SQUARED_DISTANCES,) if SQUARED_DISTANCES in parameters_of(function) else ()
     try:
         inspect.signature(function).bind(np.empty((0, 0)), **params, **dict.fromkeys(asked))

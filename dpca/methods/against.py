@@ -163,13 +163,7 @@ def cross_span(work: Against, fitted: Fitted, part: int, report: Report) -> Cros
 
 
 def _product(y: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
-    """Y X'; in double precision where the working precision overflows.
-
-    Raises
-    ------
-    PrecisionError
-        When double precision overflows, too.
-    """
+    """Y X'; in double precision where the working precision overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         np.matmul(y, x.T, out=out)
         if np.isfinite(out.sum()):

@@ -172,11 +172,6 @@ def iterate(
     ----------
     outputs : where the first pass writes means and scales
     components : whether a second pass computes components, where samples are kept
-
-    Raises
-    ------
-    PrecisionError
-        When the precision of the products does not suffice for the data.
     """
     first, *further = run_plan.attempts
     found = _Iteration(stages, data, model, run_plan, outputs, components, first, climbs=bool(further)).run(completion)

@@ -69,11 +69,6 @@ def climb(
     outputs : where the first pass writes means and scales
     decompose : computes the decomposition in memory, from the sum of a pass
     completion : writes the results, and runs the second pass; None where there is neither
-
-    Raises
-    ------
-    PrecisionError
-        When the last solver's precision does not suffice for the data.
     """
     stages.choose(model.reason(data.dtype, data.n_samples, data.n_features, len(data.names_of_sums)))
     first = FirstPass(stages, data, model, outputs, run_plan.spans_together)

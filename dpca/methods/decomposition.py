@@ -124,15 +124,6 @@ def decompose(
     scratch : path of the copy of the input, where nothing exists yet; None only where no copy is planned
     components : whether to compute components; without them, the second pass is saved where samples are kept
     keep_gram : whether to write K, r and c, too, where samples are kept
-
-    Raises
-    ------
-    DataError, StorageError
-        When a value or a chunk can't be used, or when there is no space to write.
-    PrecisionError
-        When the precision of the products does not suffice for the data.
-    AssumptionError
-        When the spectrum contradicts the assumption of the requested rule; the arrays of the first pass are written.
     """
     plan = run_plan.plan
     outputs = guarded(outputs, run_plan, runner)

@@ -57,13 +57,7 @@ class Extension:
         return np.asarray(arrays[by_group][group, rows], np.float64) / factor**2
 
     def check_config(self) -> None:
-        """Refuse a result that samples can't be added to.
-
-        Raises
-        ------
-        InputError
-            Names what is in the way.
-        """
+        """Refuse a result that samples can't be added to."""
         result = self.result
         config = result.manifest["config"]
         preprocess, rules = config["preprocess"], result.rules
@@ -107,13 +101,6 @@ class Extension:
         Parameters
         ----------
         before, after : the config of the result, and with the new files
-
-        Raises
-        ------
-        DataError
-            When the old data are gone or have changed.
-        InputError
-            When the new data do not fit them, or have a sample that is already in.
         """
         axes = [one.samples_axis for one in self.result.each]
         pairs = list(zip(axes, self.result.groups, strict=True))

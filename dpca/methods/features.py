@@ -25,11 +25,6 @@ def check_features(fit: Result, source: Source, axis: int, in_files: bool = Fals
     ----------
     source, axis : new samples, and their samples axis
     in_files : whether they were named in a command, where a YAML file can say more than a path
-
-    Raises
-    ------
-    InputError
-        Names what differs.
     """
     layout = source.layout
     shape, dims = _without(layout.shape, axis), _without(layout.dims, axis)
@@ -63,13 +58,7 @@ def _check_units(fit: Result, layout: Layout) -> None:
 
 
 def check_coordinates(fit: Result, source: Source, axis: int) -> None:
-    """Refuse features whose coordinates differ from those of a fit. Their axes were checked before (`check_features`).
-
-    Raises
-    ------
-    InputError
-        Names the first feature that differs.
-    """
+    """Refuse features whose coordinates differ from those of a fit. Their axes were checked before (`check_features`)."""
     with source.open() as reader:
         for theirs, ours in _shared(fit, reader, axis):
             _check_coordinate(reader.layout, theirs, ours, fit)

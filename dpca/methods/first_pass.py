@@ -116,13 +116,6 @@ class FirstPass:
         ----------
         present : what `present` returned
         written : whether an earlier solver has written means and scales
-
-        Raises
-        ------
-        PrecisionError
-            When the products lost the data.
-        DataError
-            When a value can't be used, or when there is none.
         """
         fill = None if present is None else present.means
         if (summary := self._kept(attempt)) is not None:
@@ -177,13 +170,7 @@ class FirstPass:
         return (*writes, REGRESSION) if writes and self._data.regression is not None else writes
 
     def _bordered(self, sums: Grouped) -> Grouped:
-        """The matrices of all samples, with the products that were known.
-
-        Raises
-        ------
-        DataError
-            When a new sample is among the old ones.
-        """
+        """The matrices of all samples, with the products that were known."""
         known = self._model.known
         assert known is not None
         tallies = [one.tally for one in sums.sums if isinstance(one.tally, FeatureTally)]
@@ -269,13 +256,7 @@ class FirstPass:
         return check_products(*compared, attempt.rung.dtype)
 
     def _left_out(self, sums: Grouped) -> FeatureCounts:
-        """The features that are constant or left out, in all groups.
-
-        Raises
-        ------
-        DataError
-            When none is left.
-        """
+        """The features that are constant or left out, in all groups."""
         features = FeatureCounts()
         for one in sums.sums:
             assert isinstance(one.tally, FeatureTally)

@@ -77,15 +77,7 @@ class RecordedSource(Source):
 
 
 def check_same(result: Result, config: Config) -> None:
-    """Refuse a Gram matrix of other data or other preprocessing than a config asks for.
-
-    Raises
-    ------
-    ConfigError
-        When the input or its preprocessing differs.
-    InputError
-        When the result has no Gram matrix of centred data.
-    """
+    """Refuse a Gram matrix of other data or other preprocessing than a config asks for."""
     if config.model.kind != "kernel_pca" or config.model.kernel in ("precomputed", ["precomputed"]):
         raise ConfigError(
             "--from-gram is for kernels of a Gram matrix, but "

@@ -90,13 +90,6 @@ def decompose_kernels(
     groups, model, run_plan, outputs, runner, scratch, keep_gram : as in `dpca.methods.decomposition.decompose`
     labels : a label of each sample, (n_samples,), to measure how well neighbours in the scores agree
     kept : the Gram matrix of an earlier run; the arrays with feature axes are then in `outputs` already
-
-    Raises
-    ------
-    ConfigError
-        When a kernel has values that are not finite, or negative eigenvalues that the model refuses.
-    InputError, DataError
-        When a given kernel matrix is not square, not symmetric or not finite.
     """
     assert model.kernels is not None
     kernels, plan = model.kernels, run_plan.plan

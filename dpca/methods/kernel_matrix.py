@@ -18,15 +18,7 @@ ROWS_BYTES = 2**25
 
 
 def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
-    """Rows of a kernel matrix that is the input, some at a time: each sample along `axis` with all samples of a fit.
-
-    Raises
-    ------
-    InputError
-        When the array does not have two axes.
-    DataError
-        When a value is not finite.
-    """
+    """Rows of a kernel matrix that is the input, some at a time: each sample along `axis` with all samples of a fit."""
     layout = source.layout
     if len(layout.shape) != 2:
         raise InputError(
@@ -57,13 +49,7 @@ def kernel_rows(source: Source, axis: int = 0) -> Iterator[tuple[slice, F64]]:
 
 
 def check_columns(source: Source, axis: int, n_samples: int) -> None:
-    """Refuse kernel values of new samples, along `axis`, whose number is not that of the samples of a fit.
-
-    Raises
-    ------
-    InputError
-        Names both numbers.
-    """
+    """Refuse kernel values of new samples, along `axis`, whose number is not that of the samples of a fit."""
     shape = source.layout.shape
     if len(shape) == 2 and shape[1 - axis] != n_samples:
         raise InputError(
@@ -74,13 +60,7 @@ def check_columns(source: Source, axis: int, n_samples: int) -> None:
 
 
 def square_matrix(source: Source) -> F64:
-    """The kernel matrix of a fit, (n, n).
-
-    Raises
-    ------
-    InputError, DataError
-        As in `kernel_rows`; and when it is not square.
-    """
+    """The kernel matrix of a fit, (n, n)."""
     shape = source.layout.shape
     if len(shape) == 2 and shape[0] != shape[1]:
         raise InputError(

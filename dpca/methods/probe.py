@@ -109,11 +109,6 @@ def probe(
     model, executor, scratch : those of the run
     output : where the result will go
     components : whether the run back-projects
-
-    Raises
-    ------
-    StorageError
-        When a chunk can't be read.
     """
     plan, layout = run_plan.plan, group.layout
     looks, slab_bytes = plan, plan.slab_width * plan.n_kept * layout.dtype.itemsize

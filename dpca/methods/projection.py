@@ -55,11 +55,6 @@ def plan_projection(
     Parameters
     ----------
     coordinates : bytes that are held to copy or compare each coordinate before, by a name in words
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits the memory.
     """
 
     n_components, itemsize = fitted.components.shape[0], fitted.components.dtype.itemsize
@@ -214,11 +209,6 @@ def plan_reconstruction(
     ----------
     layout : of the array to write; its chunks are those of the stored components, and 1 along the samples
     coordinates : as in `plan_projection`
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits the memory.
     """
 
     def forecast(run_plan: RunPlan, threads: int) -> tuple[Process, ...]:

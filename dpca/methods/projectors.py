@@ -261,13 +261,7 @@ class KernelFit:
 
     @classmethod
     def of(cls, result: Result, case: int | None) -> KernelFit:
-        """One kernel of a result.
-
-        Raises
-        ------
-        ConfigError
-            When there is no such case, when there are several and none is named, or when the case has no answer.
-        """
+        """One kernel of a result."""
         certificate = result.certificate
         number, document = _case(result, certificate, case)
         entry = document["case"]
@@ -336,13 +330,7 @@ class Training:
     """Taken at the time of the fit; None for a copy in the result, whose checksums show damage."""
 
     def check_unchanged(self) -> None:
-        """Refuse training data that changed since the fit.
-
-        Raises
-        ------
-        DataError
-            Names what differs.
-        """
+        """Refuse training data that changed since the fit."""
         if self.fingerprint is None:
             return
         changes = changes_of(self.fingerprint, alone(self.source, self.axis))
@@ -360,11 +348,6 @@ def training_of(result: Result, moved_to: Input | None = None) -> Training:
     Parameters
     ----------
     moved_to : where they are now, if they were moved
-
-    Raises
-    ------
-    DataError
-        When they are missing or have changed.
     """
     if result.path is not None and result.manifest.get("training") and moved_to is None:
         # The copy lies beside the arrays, also after the result was moved.

@@ -51,13 +51,7 @@ def changes_of(before: dict[str, Any], groups: Groups) -> list[str]:
 
 
 def fields_of(config: Config) -> dict[str, Any]:
-    """Fingerprints of the files of weights and masks of the features and of covariates, by key, without their places.
-
-    Raises
-    ------
-    InputError
-        When one can't be opened.
-    """
+    """Fingerprints of the files of weights and masks of the features and of covariates, by key, without their places."""
     files: dict[str, Any] = {"weights": config.preprocess.weights, "mask": config.preprocess.filters.mask}
     for one in config.inputs:
         files |= {f"{key} of {one.name}": getattr(one, key) for key in ("weights", "mask") if one.name}

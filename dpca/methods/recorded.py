@@ -22,11 +22,6 @@ def input_of(result: Result, data: Sequence[str] = (), remedy: str = "Name the p
     ----------
     data : where they are now, as the caller says; none to read them where the result says
     remedy : how the caller can say so
-
-    Raises
-    ------
-    InputError
-        When the result names a URL, and the caller none.
     """
     asked = {**result.asked_input, "storage_options": {}}
     if data:

@@ -24,11 +24,6 @@ def design_of(asked: RegressOut | None, groups: Sequence[FeatureGroup], given: S
     Parameters
     ----------
     given : covariates in memory, instead of a file
-
-    Raises
-    ------
-    InputError, ConfigError, DataError
-        When there are no such times, dates or covariates, or when one is not finite.
     """
     if asked is None:
         return None
@@ -47,11 +42,6 @@ def regressors_of(
     Parameters
     ----------
     given : covariates of the new samples, or where they are, if the fit has any
-
-    Raises
-    ------
-    InputError, ConfigError, DataError
-        As `design_of`; when a sample is of a group, such as a month, that the fit did not have.
     """
     asked, key = asked_of(fit), "covariates"
     if given is not None and (asked is None or asked.covariates is None):
@@ -99,11 +89,6 @@ def columns_in(given: Any, n_samples: int, names: Sequence[str] | None = None) -
     given : an array of numbers, (n,) or (n, q); or arrays (n,) of numbers or text by name, such as a DataFrame. Their types
         decide: text and pandas.Categorical are categories, also if each value is a number
     names : of those to take, in this order, where they have names; None for all
-
-    Raises
-    ------
-    InputError
-        When there is not one for each sample, or when a name is absent.
     """
     if hasattr(given, "items"):
         arrays = {str(name): _of_type(str(name), values) for name, values in given.items()}

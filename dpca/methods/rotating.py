@@ -115,11 +115,6 @@ class Rotator:
                 components that are orthonormal; null where features are kept
             factor_correlation : largest correlation of two rotated scores, by the rotation
             not_reliable : the rotated components that are not reliable
-
-        Raises
-        ------
-        AssumptionError
-            When independent components are not defined.
         """
         spectrum = solved.spectrum
         n_nonzero = int((spectrum.singular_values > 0).sum())

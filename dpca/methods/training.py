@@ -74,11 +74,6 @@ def plan_cross(
     dtype : of the products
     coordinates : as in `dpca.methods.projection.plan_projection`
     n_regressors : how many regressors the fit subtracts
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits the memory.
     """
     n = training.layout.shape[axis]
 
@@ -263,11 +258,6 @@ def plan_preimages(
     Parameters
     ----------
     coordinates : as in `dpca.methods.projection.plan_projection`
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits the memory.
     """
     layout, n = training.layout, training.layout.shape[axis]
 

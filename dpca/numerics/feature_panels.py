@@ -93,11 +93,6 @@ class FeaturePanels(Standardizer):
         ----------
         raw : the slab as stored, samples along the plan's samples axis; not written to
         weights : of the slab's features, flattened; NaN for a feature that is left out. None for weights of 1
-
-        Raises
-        ------
-        NotFinite
-                At infinity, at a missing value under `missing: error`, and where a sum overflows.
         """
         for start, piece in self._pieces(raw):
             along = slice(start, start + math.prod(self._plan.features_in(piece.shape)))

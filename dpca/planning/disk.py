@@ -39,11 +39,6 @@ def check_room_for_result(
     Parameters
     ----------
     key : what names the path: output.path of a configuration, store in Python
-
-    Raises
-    ------
-    OverBudgetError
-        With the bytes that are needed, before compression, and those that are free.
     """
     least = None if model.n_components is None or isinstance(model.n_components, int) else 1
     arrays = arrays_of(run, groups, model, components, keep_gram, least)
@@ -65,11 +60,6 @@ def check_room(needed: int, path: str | os.PathLike[str], other: str, key: str =
     ----------
     needed : bytes, before compression
     other : what takes less, beside another path
-
-    Raises
-    ------
-    OverBudgetError
-        When there is less.
     """
     free = free_disk(path)
     if needed > free:

@@ -69,13 +69,7 @@ class Copy:
         return ZarrSource.held_of(self.layout, shape)
 
     def create(self, path: str) -> bool:
-        """Create the empty array; False if it exists already, partly filled by a run that is resumed.
-
-        Raises
-        ------
-        StorageError
-            When it can't be created.
-        """
+        """Create the empty array; False if it exists already, partly filled by a run that is resumed."""
         layout = self.layout
         with writing(path):
             if self._is_there(path):

@@ -281,13 +281,7 @@ class Settled:
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Settled:
-        """The settings from plain values.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            When they do not come from `as_json`.
-        """
+        """The settings from plain values."""
         attempts, too_large = (
             tuple(Rung(str(solver), np.dtype(dtype)) for solver, dtype in stored[name])
             for name in ("attempts", "too_large")

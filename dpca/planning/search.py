@@ -104,15 +104,6 @@ def plan_run(
     scratch : place for copies of the inputs
     components, keep_gram : whether these are written
     settled : of a run to resume: everything that decides bits stays as it was, whatever the memory is now
-
-    Raises
-    ------
-    InputError
-        When there are fewer than two samples, or an input has no features.
-    ConfigError
-        When the model requests what the data can't give.
-    OverBudgetError
-        When no plan fits. The error names the smallest budget that would suffice, and the largest array.
     """
     for group in groups:
         check_axis(group.layout, group.samples_axis)
@@ -294,11 +285,6 @@ def plan_maps(
     beside : what this process holds meanwhile
     n_regressors : how many regressors the runs have subtracted, at most
     coordinates : as in `dpca.methods.projection.plan_projection`
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits.
     """
     n = groups[0].n_samples
 
@@ -425,11 +411,6 @@ def first_that_fits(
     readings : plans in order of preference, with tasks and processes still open
     workers, scratch : available resources
     forecast : `forecast(run, threads)` gives what every process of a plan holds
-
-    Raises
-    ------
-    OverBudgetError
-        When no plan fits.
     """
     tried: list[RunPlan] = []
     for reading in readings:
@@ -502,15 +483,7 @@ def _readings(
 
 
 def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Workers) -> RunPlan:
-    """The plan for kernels whose matrix exists already, in the input or in an earlier result: no data are streamed.
-
-    Raises
-    ------
-    ConfigError
-        When the model requests what the data can't give.
-    OverBudgetError
-        When the eigensolve does not fit.
-    """
+    """The plan for kernels whose matrix exists already, in the input or in an earlier result: no data are streamed."""
     layout = group.layout
     axis = check_axis(layout, group.samples_axis)
     n = layout.shape[axis]
@@ -536,13 +509,7 @@ def plan_in_memory(group: FeatureGroup, model: Model, rung: Rung, workers: Worke
 def process_of(
     name: str, stage: str, arrays: Sequence[Array], n: int, workers: Workers, coordinates: Mapping[str, int] = {}
 ) -> Process:
-    """The process that holds some arrays over n samples in a stage without data.
-
-    Raises
-    ------
-    OverBudgetError
-        When they do not fit.
-    """
+    """The process that holds some arrays over n samples in a stage without data."""
     libraries = Array("interpreter and libraries", LIBRARIES_BYTES)
     called, budget = (
         ("client", workers.client_budget or workers.budget) if workers.processes else ("dpca", workers.budget)

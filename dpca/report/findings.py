@@ -370,13 +370,7 @@ def axis_of(
 
 
 def groups_of(labels: NDArray[Any]) -> Groups:
-    """Groups made of consecutive equal labels.
-
-    Raises
-    ------
-    InputError
-        When there are more groups than can be told apart.
-    """
+    """Groups made of consecutive equal labels."""
     starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
     if len(starts) > MOST_GROUPS:
         raise InputError(

@@ -36,11 +36,6 @@ def write_report(
     Returns
     -------
     The file, which needs no other files and no network
-
-    Raises
-    ------
-    InputError
-        When groups are given, but the result has no components with a single feature axis.
     """
     groups = chromosomes_of(result) if groups is None else groups
     contents, samples = document(result, result.labels if labels is None else labels, groups)

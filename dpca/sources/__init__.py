@@ -58,11 +58,6 @@ def expanded(uris: str | Sequence[str]) -> list[str]:
     """Paths and URLs, with the paths that match in place of a pattern, such as data/sst_*.nc, sorted by name as text.
 
     A pattern that nothing matches stays: `open_source` refuses it. A path that exists is no pattern.
-
-    Raises
-    ------
-    InputError
-        When a pattern has ** twice, which takes the disk times its depth, or more than `MOST_FILES` match.
     """
     found = []
     for uri in [uris] if isinstance(uris, str) else uris:
@@ -97,11 +92,6 @@ def open_joined(
     uris : as `expanded` gives them
     samples_axis, gaps, members : as for `dpca.sources.joining.join`
     how : further arguments of `open_source`, the same for all
-
-    Raises
-    ------
-    InputError
-        As `open_source` does for each; when one is named twice; when one does not fit the others.
     """
     if len(uris) == 1:
         return open_source(uris[0], **how)
@@ -143,11 +133,6 @@ def open_source(
     library : the library that opens a URL, with storage_options
     column : boolean column of AnnData's table of features that chooses some; None for all
     multiallelic : of a VCF Zarr, what becomes of calls of a third allele
-
-    Raises
-    ------
-    InputError
-        When nothing is there, when there is no such column, when the format is unknown, or when the array is absent or ambiguous.
     """
     uri = os.fspath(uri)
     kind = _kind(uri)
@@ -261,11 +246,6 @@ def is_hdf5(path: str, head: bytes) -> bool:
 def list_arrays(uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Path, shape and dtype of every array at a path or URL, and whether it stands beside another one (`describes`, as
     `dpca.sources.anndata_layout.beside_others` says). Empty if an array itself is there.
-
-    Raises
-    ------
-    InputError
-        As `open_source` does.
     """
     uri = os.fspath(uri)
     kind = _kind(uri)
@@ -335,11 +315,6 @@ def as_source(data: Any) -> Source:
 
     Anything else is passed to numpy.asarray, as scikit-learn does. Packages that are not imported yet
     are not imported here: no object can come from them.
-
-    Raises
-    ------
-    InputError
-        When the dtype is refused, or the object is not an array but holds arrays.
     """
     if type(data).__module__.startswith("anndata."):  # a sparse matrix of a backed AnnData
         data = getattr(data, "group", data)

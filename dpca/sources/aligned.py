@@ -134,11 +134,6 @@ class AlignedSource(View):
     source : people by variants
     reference : the variants
     name : of the reference, in errors
-
-    Raises
-    ------
-    InputError
-        When they have no variant in common.
     """
 
     def __init__(self, source: Source, reference: Variants, name: str) -> None:

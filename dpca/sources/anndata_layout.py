@@ -61,11 +61,6 @@ def column_beside(name: str, path: str, axis: int, column: str, node: Callable[[
     Parameters
     ----------
     name : of the matrix, for error messages
-
-    Raises
-    ------
-    InputError
-        When the matrix is not AnnData's, or its table has no such column.
     """
     table = tables_beside(path, node).get(axis)
     if table is None:
@@ -187,11 +182,6 @@ def chosen(uri: str, arrays: Mapping[str, Any], array: str | None, node: Callabl
     uri : their path or URL, for error messages
     arrays : arrays and sparse matrices by path
     node : as for `tables_beside`
-
-    Raises
-    ------
-    InputError
-        When there is none, or when several could be meant.
     """
     wide = {path for path, item in arrays.items() if len(item.shape) > 1}
     meant = [*(wide - beside_others(arrays, node))] if array is None else [array.strip("/")]

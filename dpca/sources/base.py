@@ -154,13 +154,7 @@ class Layout:
         return CHUNK_OVERHEAD_BYTES * min(CHUNKS_A_CALL, chunks)
 
     def axis_of(self, axis: int | str) -> int:
-        """The number of the samples axis, from 0, given a number or the name of a dimension.
-
-        Raises
-        ------
-        InputError
-            When the array has no such axis.
-        """
+        """The number of the samples axis, from 0, given a number or the name of a dimension."""
         if isinstance(axis, str):
             if axis in self.dims:
                 return self.dims.index(axis)
@@ -191,13 +185,7 @@ def size_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
 
 
 def check_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """Accept real numbers that float64 can hold: float16/32/64, integers, bool.
-
-    Raises
-    ------
-    InputError
-        For complex numbers, strings, objects, records, times and extended precision; names the dtype.
-    """
+    """Accept real numbers that float64 can hold: float16/32/64, integers, bool."""
     kind: str = getattr(dtype, "kind", "O")
     if kind in "biu" or (kind == "f" and dtype.itemsize <= 8 and dtype.isbuiltin != 2):
         accepted: np.dtype[Any] = np.dtype(dtype)
@@ -266,11 +254,6 @@ class Reader(ABC):
 
         The array is lent: it is valid until the next read, and must not be written to. A failed read is retried
         a few times, since stores fail occasionally.
-
-        Raises
-        ------
-        StorageError
-            When a chunk can't be read or decoded; names the chunk.
         """
 
         def count() -> None:

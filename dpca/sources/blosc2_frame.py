@@ -36,11 +36,6 @@ def decoded_size(stored: Bytes, value_bytes: int) -> int:
     Parameters
     ----------
     value_bytes : size of a value, by the parameters of the filter
-
-    Raises
-    ------
-    ValueError
-        When the chunk is not a frame of one chunk, or a codec or filter of it is not built in.
     """
     if len(stored) < FRAME_BYTES or stored[2:9].tobytes() != b"b2frame" or _big(stored, 16, 8) != len(stored):
         raise _damaged("it is no frame of blosc2")
@@ -66,13 +61,7 @@ def decoded_size(stored: Bytes, value_bytes: int) -> int:
 
 
 def _chunk(frame: Bytes, start: int) -> Bytes:
-    """A chunk of a frame, header included.
-
-    Raises
-    ------
-    ValueError
-        When it is not whole, or its codec or a filter is not built in.
-    """
+    """A chunk of a frame, header included."""
     header = frame[start : start + CHUNK_BYTES]
     stop = start + (_little(header, 12) if len(header) == CHUNK_BYTES else 0)
     if not start + CHUNK_BYTES <= stop <= len(frame):

@@ -46,13 +46,7 @@ def most_stored(n_bytes: int) -> int:
 
 
 def check_stored(length: int, n_bytes: int) -> None:
-    """Refuse a chunk by its stored size, before it is fetched.
-
-    Raises
-    ------
-    ValueError
-        When it is larger than any codec would make it.
-    """
+    """Refuse a chunk by its stored size, before it is fetched."""
     if length > most_stored(n_bytes):
         raise ValueError(f"the chunk takes {length} bytes in storage, where {n_bytes} belong once it is decoded")
 
@@ -70,11 +64,6 @@ def decode_into(codec: Any, stored: Bytes, out: Bytes) -> None:
     codec : a codec of numcodecs
     stored : (n,), the chunk as stored
     out : (m,), contiguous
-
-    Raises
-    ------
-    ValueError
-        When the chunk claims another number of bytes, or is truncated or damaged.
     """
     claimed = SIZES[codec.codec_id](stored)
     if claimed not in (len(out), UNTOLD):
@@ -98,11 +87,6 @@ def decode(codec: Any, stored: Bytes, n_bytes: int, exact: bool = True) -> Any:
     Returns
     -------
     bytes or (m,) : the decoded content
-
-    Raises
-    ------
-    ValueError
-        As `decode_into` does.
     """
     if codec.codec_id in SIZES:
         size = n_bytes
@@ -120,13 +104,7 @@ def decode(codec: Any, stored: Bytes, n_bytes: int, exact: bool = True) -> Any:
 
 
 def unpacked(begin: Callable[[], _Stream], stored: Any, n_bytes: int) -> bytes:
-    """The content of concatenated compressed streams.
-
-    Raises
-    ------
-    ValueError
-        When it exceeds `n_bytes`, or when a stream is damaged or truncated.
-    """
+    """The content of concatenated compressed streams."""
     contents, left, rest = [], n_bytes + 1, stored
     while len(rest):
         try:

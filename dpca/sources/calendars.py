@@ -163,11 +163,6 @@ def moment_of(date: str, attributes: Mapping[str, Any], name: str) -> Moment:
     ----------
     attributes : of the coordinate, as for `datetimes`
     name : of the coordinate, in errors
-
-    Raises
-    ------
-    InputError
-        When it is no date of the calendar.
     """
     match = _WRITTEN.fullmatch(date.strip())
     if match is None:
@@ -202,11 +197,6 @@ def number_of(date: str, attributes: Mapping[str, Any], name: str) -> float:
     date : 1999-02-28, or 1999-02-28T12:00:00
     attributes : as for `datetimes`
     name : of the coordinate, in errors
-
-    Raises
-    ------
-    InputError
-        When it is no date of the calendar, the units are no time since a date, or cftime is needed and not installed.
     """
     units, calendar = attributes.get("units"), _calendar(attributes)
     if not is_time(attributes):
@@ -348,13 +338,7 @@ def _days_between(one: Any, other: Any) -> int:
 
 
 def _days_after(midnight: Any, date: str) -> int:
-    """The days from one day to another of the same calendar.
-
-    Raises
-    ------
-    ValueError
-        When the calendar has no such day.
-    """
+    """The days from one day to another of the same calendar."""
     if isinstance(midnight, np.datetime64):
         return int((np.datetime64(date, "D") - midnight).astype(np.int64))
     year, month, day = (int(part) for part in date.rsplit("-", 2))

@@ -71,11 +71,6 @@ def cf_attributes(
     array : name of the array in error messages
     unwritten : what stands where nothing was written; it marks missing values if it is the fill value of netCDF, and no
         _FillValue is given (NetCDF Users Guide, "Fill values")
-
-    Raises
-    ------
-    InputError
-        When values can't be unpacked by scale_factor or add_offset, or another attribute is a number written as text.
     """
     given, units = _Attributes(array, attributes, dtype), text_of(attributes.get("units"))
     names = ("_FillValue", "missing_value")
@@ -122,13 +117,7 @@ def about_values(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def coordinate_of(name: str, vector: Vector, attributes: Mapping[str, Any]) -> Coordinate:
-    """A stored coordinate: its values, unpacked where scale_factor or add_offset say so, and the texts that describe it.
-
-    Raises
-    ------
-    InputError
-        When values can't be unpacked by scale_factor or add_offset.
-    """
+    """A stored coordinate: its values, unpacked where scale_factor or add_offset say so, and the texts that describe it."""
     if vector.dtype.kind in "iuf":
         factor, offset = _Attributes(vector.name, attributes, vector.dtype).packing
         if (factor, offset) != (1.0, 0.0):

@@ -31,11 +31,6 @@ def chosen_samples(source: Source, axis: int, samples: Samples) -> Numbers:
     samples : integers are numbers from 0, text is a value of the coordinate of the samples: a name, a number, or as
         much of a time as no other sample shares; a path of integers, of a mask (bool, one for each sample) or of text with
         one a line. Lines of digits alone are numbers, unless they are names of samples
-
-    Raises
-    ------
-    InputError
-        When a number is out of range, a label unknown or not of one sample, or a sample is there twice; when there is none.
     """
     length, name = source.layout.shape[axis], source.layout.name
     given = _read(source, axis, samples) if isinstance(samples, str) else samples

@@ -34,11 +34,6 @@ class Table:
     path : the file; a table where its suffix is .csv or .tsv, and columns are named
     columns : their names; none for a file with one value a line
     key : the key of the configuration that names the file
-
-    Raises
-    ------
-    InputError
-        When it has no such columns.
     """
 
     def __init__(self, path: str, columns: tuple[str, ...], key: str) -> None:
@@ -91,11 +86,6 @@ class Table:
         ----------
         file : open for reading
         start : where a row begins in it, in bytes; 0 for the first row
-
-        Raises
-        ------
-        InputError
-            When a row has more or fewer values than there are columns.
         """
         file.seek(start)
         empty = 0
@@ -145,11 +135,6 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
     ----------
     of : what they belong to, samples or features
     key : the key of the configuration that names the file
-
-    Raises
-    ------
-    InputError
-        As `Table` does; when a value is empty.
     """
     table = Table(path, () if column is None else (column,), key)
     marks: list[int] = []
@@ -180,13 +165,7 @@ def column_of(path: str, column: str | None, of: str, key: str) -> Vector:
 
 
 def matched(path: str, column: str, id_column: str, known: Labelled, key: str) -> NDArray[Any]:
-    """The values of a column for the samples, (n,), found by another column, in any order of rows.
-
-    Raises
-    ------
-    InputError
-        As `Table` does; when a name is absent or there more than once, or its value is empty.
-    """
+    """The values of a column for the samples, (n,), found by another column, in any order of rows."""
     names, found = known.names, dict[int, str]()
     with regular.opened(path) as file:
         for line, (name, value) in Table(path, (id_column, column), key).rows(file):

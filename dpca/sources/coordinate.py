@@ -67,13 +67,7 @@ class Vector:
     """Of the array, those that say what its values mean; empty where they are not known."""
 
     def __getitem__(self, piece: slice | EllipsisType) -> NDArray[Any]:
-        """A part, or all for `...`.
-
-        Raises
-        ------
-        StorageError
-            When it can't be read or decoded.
-        """
+        """A part, or all for `...`."""
 
         def explain(cause: Exception) -> StorageError:
             return StorageError(
@@ -86,13 +80,7 @@ class Vector:
 
     @staticmethod
     def check(name: str, parts: Parts) -> None:
-        """Refuse large chunks.
-
-        Raises
-        ------
-        VectorTooLarge
-            When a chunk, which is always read whole, takes more than `VECTOR_CHUNK_BYTES`.
-        """
+        """Refuse large chunks."""
         if parts.chunk_bytes > VECTOR_CHUNK_BYTES:
             raise VectorTooLarge(
                 f"{name} has chunks of {parts.chunk_bytes} bytes, and {VECTOR_CHUNK_BYTES} at most are allowed"

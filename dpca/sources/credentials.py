@@ -52,11 +52,6 @@ def check_local(place: str | os.PathLike[str], named: str) -> None:
     Parameters
     ----------
     named : the parameter or the option that sets the place
-
-    Raises
-    ------
-    ConfigError
-        When it is one; the message does not show it, since it may hold a password.
     """
     if is_url(os.fspath(place)):
         raise ConfigError(

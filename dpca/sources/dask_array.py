@@ -89,13 +89,7 @@ class _DaskReader(Reader):
         return values
 
     def _checked(self, block: Any, whole: Region) -> Any:
-        """A block, sparse or not, if it is what the array declares.
-
-        Raises
-        ------
-        DataError
-            When it is no array, has another shape, or a dtype whose values the declared one can't keep.
-        """
+        """A block, sparse or not, if it is what the array declares."""
         where, dtype = f"{self.layout.name}: the block of region {describe(whole)}", self._source.dtype
         if not hasattr(block, "dtype"):
             raise DataError(
@@ -159,12 +153,6 @@ class DaskSource(Source):
     The graph is optimized once; each span has the part that its own blocks depend on, so that the data sent to a worker do
     not grow with the array. Blocks held by a cluster (`persist`) are passed to the span's task as inputs.
     This is no dataclass on purpose: Dask would look inside one and merge the graphs again.
-
-    Raises
-    ------
-    InputError
-        When chunk sizes are unknown, when slabs share so much of the graph that computing one slab
-        computes most of it, or when persisted blocks are gone.
     """
 
     def __init__(

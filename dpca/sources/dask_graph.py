@@ -35,11 +35,6 @@ def graph_of(array: da.Array, name: str) -> tuple[Graph, Futures]:
     Parameters
     ----------
     name : of the array, for messages
-
-    Raises
-    ------
-    InputError
-        When Dask shuffles it between workers in a way that can't be cut apart.
     """
     keys = list(flatten(array.__dask_keys__()))
     graph: Any = array.__dask_graph__()

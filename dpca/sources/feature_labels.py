@@ -87,11 +87,6 @@ def of_ranges(ranges: Ranges, shape: Sequence[int], axis: int, name: str) -> Fea
     shape : lengths of the feature axes
     axis : the number of one of these
     name : of the data, for errors
-
-    Raises
-    ------
-    ConfigError
-        When the ranges overlap, or leave features out.
     """
     length = shape[axis]
     numbers = np.full(length, -1, _dtype(len(ranges)))
@@ -133,11 +128,6 @@ def of_labels(
     shape : lengths of the feature axes
     axis : the number of one of these; None for the only one as long as there are labels
     name : of the data, for errors
-
-    Raises
-    ------
-    InputError
-        When labels are missing, or are as many as no axis is long.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InputError(

@@ -49,13 +49,7 @@ class Labelled:
         return as_names(self.values, self.attributes)
 
     def places(self, label: Any) -> list[int]:
-        """The numbers of the samples with a label: a name as it is there, as much of a date as is written, or a number of equal value.
-
-        Raises
-        ------
-        InputError
-            When samples have dates, and the label is none of their calendar.
-        """
+        """The numbers of the samples with a label: a name as it is there, as much of a date as is written, or a number of equal value."""
         wanted = str(label)
         if self.values.dtype.kind not in "biuf" and (exact := self._by_name.get(wanted)):
             return exact
@@ -73,13 +67,7 @@ class Labelled:
         ).tolist()
 
     def moment(self, label: Any) -> Moment:
-        """A date as far as a label says it; a whole number is a year.
-
-        Raises
-        ------
-        InputError
-            When it is no date of the calendar of the samples.
-        """
+        """A date as far as a label says it; a whole number is a year."""
         if isinstance(label, int) and 0 <= label <= 9999:
             label = f"{label:04d}"
         return moment_of(str(label), self.attributes, repr(self.name))

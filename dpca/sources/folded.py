@@ -30,11 +30,6 @@ class FoldedSource(View):
     source : an array of two axes
     samples_axis : 0 or 1
     shape : of the features of a sample
-
-    Raises
-    ------
-    InputError
-        When there is not one axis of features, or its length is not the product of the shape.
     """
 
     def __init__(self, source: Source, samples_axis: int, shape: Sequence[int]) -> None:

@@ -166,11 +166,6 @@ def chosen_variants(
     ids : of variants, or the path of a file with one a line
     min_distance : in base pairs; of two variants of a chromosome that are closer, the later one is left out, as in plink's --bp-space
     used : mask of those that are used by other filters, so that distances are between them; None for all
-
-    Raises
-    ------
-    InputError
-        When no variant is left, or a chromosome or an id is of none.
     """
     chosen = np.ones(len(variants), bool) if used is None else used.copy()
     if chromosomes is not None:
@@ -281,13 +276,7 @@ COLUMNS = ("id", "chromosome", "position", "counted", "other")
 
 
 def read_variants(path: str) -> Variants:
-    """The variants of a file: .bim of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other.
-
-    Raises
-    ------
-    InputError
-        When it can't be read as such; of a line, when its part is read.
-    """
+    """The variants of a file: .bim of plink, or a table, .csv or .tsv, with the columns id, chromosome, position, counted and other."""
     return _table(path, file_state(path)) if path.endswith((".csv", ".tsv")) else _bim(path, file_state(path))
 
 
@@ -446,11 +435,6 @@ class WithVariants(View):
     ----------
     axis : of the features
     path : of the table
-
-    Raises
-    ------
-    InputError
-        When the table can't be read, or has another number of variants.
     """
 
     def __init__(self, source: Source, axis: int, path: str) -> None:

@@ -71,13 +71,7 @@ def alone(source: Source, samples_axis: int | str = 0, weights: FeatureWeights |
 
 
 def parts_of(data: Any) -> dict[str, Any]:
-    """The arrays of X by name: those of a dict or an xarray.Dataset; an array alone has no name, also as the only one of these.
-
-    Raises
-    ------
-    InputError
-        When a name can't be part of the names of arrays.
-    """
+    """The arrays of X by name: those of a dict or an xarray.Dataset; an array alone has no name, also as the only one of these."""
     # A subclass of dict may be something else, such as a sparse matrix of scipy.
     if not (type(data) is dict or ("xarray" in sys.modules and isinstance(data, sys.modules["xarray"].Dataset))):
         return {"": data}
@@ -105,11 +99,6 @@ def check_same_samples(groups: Sequence[FeatureGroup]) -> None:
     """Refuse groups of different samples, or of the same ones in another order; reads no values.
 
     Where two groups have names or times of their samples, these have to be equal, whatever the units of times are.
-
-    Raises
-    ------
-    InputError
-        Names both inputs, and the first sample that differs.
     """
     first, *others = groups
     if not others:

@@ -149,11 +149,6 @@ class Hdf5Source(Source):
     path : the file
     array : path of the dataset inside; may be left out if only one has two or more axes
     absent_chunks : "fill" or "error"
-
-    Raises
-    ------
-    InputError
-        When there is no such dataset, or there are several and none is named.
     """
 
     def __init__(self, path: str | Path, array: str | None = None, absent_chunks: str = "fill") -> None:
@@ -202,13 +197,7 @@ class Hdf5Source(Source):
                 )
 
     def _describe(self, dataset: h5py.Dataset, shape: tuple[int, ...]) -> Layout:
-        """The layout of a dataset, as an array of a shape that may be longer: what is beyond the dataset is missing.
-
-        Raises
-        ------
-        InputError
-            When its values are of a type that PCA is not defined for, or none of that type marks a missing value.
-        """
+        """The layout of a dataset, as an array of a shape that may be longer: what is beyond the dataset is missing."""
         name = f"{self._path}:{dataset.name.lstrip('/')}"
         if self._alone:
             name = f"the h5py dataset {dataset.name}"
@@ -492,13 +481,7 @@ def _items(file: h5py.File) -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
 
 
 def list_datasets(path: str) -> list[tuple[str, tuple[int, ...], str, bool]]:
-    """Path, shape and dtype of every dataset and sparse matrix of a file, and whether it stands beside another one.
-
-    Raises
-    ------
-    InputError
-        When the file is not readable.
-    """
+    """Path, shape and dtype of every dataset and sparse matrix of a file, and whether it stands beside another one."""
     with _opened(path) as file:
         arrays = arrays_of(file)
         beside = beside_others(arrays, partial(_node, file))
@@ -521,14 +504,7 @@ def _divisible(dataset: h5py.Dataset) -> bool:
 
 
 def files_behind(dataset: h5py.Dataset) -> list[str]:
-    """The other files with values of a dataset: those of the parts of a virtual dataset, recursively.
-
-    Raises
-    ------
-    InputError
-        When a virtual dataset is a part of itself, at which HDF5 would overflow the stack; when a part is absent, which HDF5
-        would fill; and when HDF5 could look elsewhere than here: for external storage, or by `HDF5_VDS_PREFIX`.
-    """
+    """The other files with values of a dataset: those of the parts of a virtual dataset, recursively."""
     files: dict[str, None] = {}
     visited: set[tuple[str, str]] = set()
 
@@ -556,13 +532,7 @@ def files_behind(dataset: h5py.Dataset) -> list[str]:
 
 
 def _open_part(dataset: h5py.Dataset, part: Any) -> tuple[h5py.File, h5py.Dataset]:
-    """A part of a virtual dataset, with its file, which the caller closes.
-
-    Raises
-    ------
-    InputError
-        When it is absent, or a link to another file, or when HDF5 would open another part.
-    """
+    """A part of a virtual dataset, with its file, which the caller closes."""
     whole, path = f"{dataset.file.filename}:{dataset.name}", _source_path(dataset, part)
     # HDF5 knows the variable as it was when it started as well.
     prefix = os.environ.get("HDF5_VDS_PREFIX") or dataset.id.get_access_plist().get_virtual_prefix().decode()
@@ -607,13 +577,7 @@ class Checks:
         return self._chunks is not None or bool(self._parts)
 
     def check(self, region: Region) -> None:
-        """Refuse a region if one of its chunks does not hold as many bytes as belong there.
-
-        Raises
-        ------
-        ValueError
-            Says how many it claims.
-        """
+        """Refuse a region if one of its chunks does not hold as many bytes as belong there."""
         if self._chunks is not None:
             self._chunks.check(region)
         for number, (part, place) in list(self._parts.items()):
@@ -660,13 +624,7 @@ def _common(one: slice, other: slice) -> slice:
 
 
 def read_vector(path: str, array: str) -> Vector | None:
-    """A small array in a file that is opened anew for each read; None if there is no such array.
-
-    Raises
-    ------
-    ValueError
-        When its chunks are too large, or its values lie in another file.
-    """
+    """A small array in a file that is opened anew for each read; None if there is no such array."""
     with _opened(path) as file:
         dataset = file.get(array)
         if not isinstance(dataset, h5py.Dataset):
@@ -734,13 +692,7 @@ def _parts_of(dataset: h5py.Dataset) -> Parts:
 
 
 def _source_path(dataset: h5py.Dataset, part: Any) -> str:
-    """The file of a part of a virtual dataset, whose name is relative to the folder of that dataset.
-
-    Raises
-    ------
-    InputError
-        When a name is a pattern, which HDF5 opens as many others.
-    """
+    """The file of a part of a virtual dataset, whose name is relative to the folder of that dataset."""
     whole: str = dataset.file.filename
     for name in (part.file_name, part.dset_name):
         if "%" in name:

@@ -62,11 +62,6 @@ class DecodedChunks:
         corner : where the chunk begins
         inside : the part, relative to the chunk
         out : array of the part's shape
-
-        Raises
-        ------
-        ValueError
-            When the chunk is not as it was written.
         """
         shape, dtype = self._dataset.chunks, self._dataset.dtype
         n_bytes = math.prod(shape) * dtype.itemsize
@@ -103,13 +98,7 @@ class StoredChunks:
         return cls(dataset, filters) if filters else None
 
     def check(self, region: tuple[slice, ...]) -> None:
-        """Check every chunk that a region touches.
-
-        Raises
-        ------
-        ValueError
-            When a chunk claims more or fewer bytes than belong there, or is truncated.
-        """
+        """Check every chunk that a region touches."""
         chunks = self._dataset.chunks
         axes = [range(p.start // step, -(-p.stop // step)) for p, step in zip(region, chunks, strict=True)]
         for index in product(*axes):
@@ -147,13 +136,7 @@ class StoredChunks:
 
 
 def _fetched(dataset: h5py.Dataset, corner: tuple[int, ...], memory: Buffer, n_bytes: int) -> tuple[int, Bytes] | None:
-    """Mask of the filters that a chunk skipped, and its stored bytes; None if it was never written.
-
-    Raises
-    ------
-    ValueError
-        When more bytes are stored than a chunk of `n_bytes` can take.
-    """
+    """Mask of the filters that a chunk skipped, and its stored bytes; None if it was never written."""
     room = memory.view([most_stored(n_bytes)], np.dtype(np.uint8))
     try:
         mask, stored = dataset.id.read_direct_chunk(corner, out=room)

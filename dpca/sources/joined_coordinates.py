@@ -37,13 +37,7 @@ def check_same(layouts: Sequence[Layout], having: Sequence[str], remedy: str = R
 def compared(
     sources: Sequence[Source], axis: int, gaps: Gaps, members: bool = False
 ) -> tuple[Along | None, list[Conversion]]:
-    """The coordinate of all samples, and what converts that of each file, after all coordinates have been compared.
-
-    Raises
-    ------
-    InputError
-        Names the file that does not fit; the key is input.gaps if only a gap is in the way.
-    """
+    """The coordinate of all samples, and what converts that of each file, after all coordinates have been compared."""
     found: list[_Samples | None] = []
     with sources[0].open() as first:
         for source in sources:

@@ -41,11 +41,6 @@ def join(
     samples_axis : number or name of their axis of samples
     gaps : "allow" for times that do not follow each other closely; they have to increase in any case
     members : whether they are members of an ensemble, each of the same samples
-
-    Raises
-    ------
-    InputError
-        Names the file that does not fit.
     """
     layouts = [source.layout for source in sources]
     check_same(layouts, [f"{len(layout.shape)} axes" for layout in layouts])

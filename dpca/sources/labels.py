@@ -44,13 +44,7 @@ class Place:
 def read_labels(
     uri: str, array: str | None, length: int, of: str = "samples", column: str | None = None, key: str = LABELS
 ) -> NDArray[Any]:
-    """Labels, (length,): numbers or strings. Parameters as in `Place`.
-
-    Raises
-    ------
-    InputError
-        When they can't be read, or there is not one for each of the samples or features.
-    """
+    """Labels, (length,): numbers or strings. Parameters as in `Place`."""
     place = Place(uri, array, column, key)
     labels = _plain(open_labels(place, length, of)[...])
     if labels.dtype.kind == "f" and np.isnan(labels).any():
@@ -70,11 +64,6 @@ def labels_of(source: Source, axis: int, place: Place, ids: str | None = None) -
     axis : of the samples
     ids : column of a table with the samples' names, by which rows are found; None where there is a label for each sample
         in storage, in their order
-
-    Raises
-    ------
-    InputError
-        As `read_labels` does; when the samples have no names, or one is not in the table.
     """
     if ids is None:
         n_stored = source.layout.n_stored or source.layout.shape[axis]
@@ -107,13 +96,7 @@ def labelled(source: Source, axis: int) -> Labelled | None:
 
 
 def open_labels(place: Place, length: int, of: str = "samples") -> Vector:
-    """Labels as stored, (length,), which are read when they are indexed.
-
-    Raises
-    ------
-    InputError
-        As `read_labels` does.
-    """
+    """Labels as stored, (length,), which are read when they are indexed."""
     labels = open_values(place, of)
     if labels.shape != (length,):
         header = labels.shape == (length + 1,) and labels.dtype.kind == "T" and os.path.isfile(place.uri)
@@ -127,13 +110,7 @@ def open_labels(place: Place, length: int, of: str = "samples") -> Vector:
 
 
 def open_values(place: Place, of: str = "samples") -> Vector:
-    """The values of an array or of a text file, however many there are.
-
-    Raises
-    ------
-    InputError
-        When they can't be read.
-    """
+    """The values of an array or of a text file, however many there are."""
     try:
         return _open(place, of)
     except DpcaError:

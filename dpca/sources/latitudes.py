@@ -71,13 +71,7 @@ def _are_radians(coordinate: Coordinate) -> bool:
 
 
 def sqrt_cos_lat(source: Source, samples_axis: int) -> Source:
-    """The square root of the cosine of the latitude, so that products of features are weighted by their area.
-
-    Raises
-    ------
-    InputError
-        When there are no latitudes of the features, or more than one array of them, or when these are not in degrees.
-    """
+    """The square root of the cosine of the latitude, so that products of features are weighted by their area."""
     layout, found = source.layout, latitudes_of(source, samples_axis)
     if len(found) != 1:
         named = ", ".join(repr(dim) for axis, dim in enumerate(layout.dims) if dim and axis != samples_axis)

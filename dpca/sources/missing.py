@@ -48,13 +48,7 @@ def keeps_values(found: np.dtype[Any], declared: np.dtype[Any]) -> bool:
 
 
 def unmasked(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values as the given type, with NaN in place of masked ones.
-
-    Raises
-    ------
-    DataError
-        When values are masked but the type can't hold NaN, or integers are so large that float64 rounds them.
-    """
+    """Values as the given type, with NaN in place of masked ones."""
     if not isinstance(values, np.ma.MaskedArray):
         return np.asarray(values).astype(dtype, copy=False)
     mask = np.ma.getmaskarray(values)

@@ -30,11 +30,6 @@ class NamedSource(View):
     axis : of the samples, or the one of the features
     places : of the names, of samples in one file or several
     of : samples or features
-
-    Raises
-    ------
-    InputError
-        When the names can't be read, or there is not one for each of them.
     """
 
     def __init__(self, source: Source, axis: int, places: Sequence[Place], of: str) -> None:
@@ -104,13 +99,7 @@ class _NamedReader(ViewReader):
 
 
 def feature_axis(layout: Layout, samples_axis: int, key: str) -> int:
-    """The one axis of features.
-
-    Raises
-    ------
-    InputError
-        When there are several.
-    """
+    """The one axis of features."""
     axes = [axis for axis in range(len(layout.shape)) if axis != samples_axis]
     if len(axes) != 1:
         raise InputError(

@@ -185,13 +185,7 @@ def _record_bytes(variable: Variable) -> int:
 
 
 def variables_of(path: str) -> dict[str, Variable]:
-    """The variables of a file, by name.
-
-    Raises
-    ------
-    InputError
-        When its header can't be read.
-    """
+    """The variables of a file, by name."""
     try:
         with regular.opened(path) as file:
             return _Header(file, os.fstat(file.fileno()).st_size).variables()
@@ -242,12 +236,6 @@ class Netcdf3Source(Source):
     ----------
     path : the file
     array : name of the variable; may be left out if only one has two or more axes
-
-    Raises
-    ------
-    InputError
-        When the header can't be read, there is no such variable, or there are several and none is named; when the file
-        ends before the variable does.
     """
 
     def __init__(self, path: str | Path, array: str | None = None) -> None:
@@ -317,13 +305,7 @@ def _check_whole(path: str, name: str, variable: Variable) -> None:
 
 
 def list_variables(path: str) -> list[tuple[str, tuple[int, ...], str, bool]]:
-    """Name, shape and dtype of every variable of a file, and whether it stands beside another one.
-
-    Raises
-    ------
-    InputError
-        When its header can't be read.
-    """
+    """Name, shape and dtype of every variable of a file, and whether it stands beside another one."""
     variables = variables_of(path)
     beside = beside_others(variables, _no_node)
     return [(name, variable.shape, str(variable.dtype), name in beside) for name, variable in variables.items()]
@@ -334,13 +316,7 @@ def _no_node(path: str) -> None:
 
 
 def read_vector(path: str, array: str) -> Vector | None:
-    """A small variable of a file, which is opened anew for each read; None if there is no such variable.
-
-    Raises
-    ------
-    ValueError
-        When one of its values is too large a text.
-    """
+    """A small variable of a file, which is opened anew for each read; None if there is no such variable."""
     variable = variables_of(path).get(array.strip("/"))
     if variable is None:
         return None

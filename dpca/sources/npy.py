@@ -70,13 +70,7 @@ class NpySource(Source):
 
 
 def header_of(path: str) -> tuple[tuple[int, ...], bool, Any, int]:
-    """Shape, whether it is in Fortran order, dtype, and the offset of the values.
-
-    Raises
-    ------
-    InputError
-        When the header can't be read.
-    """
+    """Shape, whether it is in Fortran order, dtype, and the offset of the values."""
     with regular.opened(path) as file:
         start = io.BytesIO(file.read(HEADER_BYTES))
     try:

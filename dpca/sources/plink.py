@@ -47,13 +47,7 @@ class People:
 
 
 def read_people(path: str) -> People:
-    """The people of a .fam.
-
-    Raises
-    ------
-    InputError
-        When it can't be read, or a person is there twice.
-    """
+    """The people of a .fam."""
     return _people(path, file_state(path))
 
 
@@ -128,13 +122,7 @@ class _BedReader(Reader):
 
 
 class BedSource(Source):
-    """The dosages of a .bed, people by variants: copies of the first allele of its .bim, -1 where a call is missing.
-
-    Raises
-    ------
-    InputError
-        When it is no .bed, or its length is not that of the .bim's variants and the .fam's people.
-    """
+    """The dosages of a .bed, people by variants: copies of the first allele of its .bim, -1 where a call is missing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)

@@ -45,11 +45,6 @@ def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:
     Parameters
     ----------
     key : of the configuration, which needs them
-
-    Raises
-    ------
-    InputError
-        When no input has a coordinate along its samples.
     """
     group = next((group for group in groups if has_names(group)), None)
     name = groups[0].layout.name
@@ -72,13 +67,7 @@ def times_of(groups: Sequence[FeatureGroup], key: str) -> Times:
 
 
 def cycle_of(times: Times, cycle: Cycle, key: str) -> NDArray[Any]:
-    """The season, month, day or hour that each sample is of, as text, (n,).
-
-    Raises
-    ------
-    InputError
-        When times are no dates.
-    """
+    """The season, month, day or hour that each sample is of, as text, (n,)."""
     if times.dates is None:
         missing = " (cftime, which is not installed, could tell them)" * calendars.needs_cftime(times.attributes)
         raise InputError(
@@ -111,11 +100,6 @@ def trend_of(times: Times, key: str, into: Mapping[str, Any] | None = None) -> t
     Parameters
     ----------
     into : the units of the fit, of which new samples are
-
-    Raises
-    ------
-    InputError
-        When they have no numbers, or their units can't be converted.
     """
     if times.numbers is None:
         raise InputError(
@@ -155,12 +139,6 @@ def covariates_of(
     ids : the column of a table with the samples' names; None where rows are in the order of samples in storage
     key : of the configuration that says so
     categorical : those of the columns that stay text, also if each value is a number; a table has no types that could tell
-
-    Raises
-    ------
-    InputError, ConfigError
-        When they can't be read, when there is not one for each sample, when columns are not named for a table, or a categorical
-        one is none of them.
     """
     shown = without_credentials(uri)
     if not _is_table(uri):
@@ -215,13 +193,7 @@ def _of_array(group: FeatureGroup, uri: str, array: str | None, key: str) -> lis
 
 
 def fingerprint_of(uri: str, array: str | None) -> dict[str, Any]:
-    """What tells a file of covariates from another one.
-
-    Raises
-    ------
-    InputError
-        When it can't be opened.
-    """
+    """What tells a file of covariates from another one."""
     if not _is_table(uri):
         if is_categorical(place := Place(uri, array)):
             names = "\0".join(map(str, open_values(place)[...].tolist()))

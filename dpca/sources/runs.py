@@ -47,11 +47,6 @@ def read_block(
     name : name of the file in error messages
     step : bytes from an entry along the first axis to the next, where other values lie between, of an array of two axes or
         more; None where there are none
-
-    Raises
-    ------
-    StorageError
-        When the file ends before the region does.
     """
     if not target.size:
         return

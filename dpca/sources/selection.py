@@ -43,11 +43,6 @@ class Selection:
         ----------
         name, length : of the matrix, for error messages, and of its axis
         mask : the column
-
-        Raises
-        ------
-        InputError
-            When it is not boolean, of another length, or true nowhere.
         """
         if getattr(mask.dtype, "kind", "O") != "b":
             raise InputError(

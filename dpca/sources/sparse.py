@@ -47,11 +47,6 @@ class SparseSource(Source):
     parts : the sources of data, indices and indptr
     names : of the axes
     selection : the chosen features; None for all
-
-    Raises
-    ------
-    InputError
-        When the three do not make up a matrix of this shape.
     """
 
     def __init__(
@@ -82,13 +77,7 @@ class SparseSource(Source):
 
     @classmethod
     def of(cls, matrix: Any) -> SparseSource:
-        """The source of a matrix or array of scipy.sparse; other formats than CSR and CSC are converted to CSR.
-
-        Raises
-        ------
-        InputError
-            When it has not two axes.
-        """
+        """The source of a matrix or array of scipy.sparse; other formats than CSR and CSC are converted to CSR."""
         name = "the sparse matrix"
         if matrix.ndim != 2:
             raise InputError(f"{name}: has shape {matrix.shape}", "Give a matrix of samples by features.")
@@ -188,11 +177,6 @@ def choose(
     ----------
     path, node : as in `dpca.sources.anndata_layout.tables_beside`
     vector : function that makes a vector of an array, given its name in error messages
-
-    Raises
-    ------
-    InputError
-        When there is no such column, or it is not boolean.
     """
     name, length = source.layout.name, source.layout.shape[FEATURES]
     at = column_beside(name, path, FEATURES, column, node)
@@ -273,13 +257,7 @@ class _SparseReader(Reader):
             position += count
 
     def _ends(self, lines: slice) -> NDArray[np.int64]:
-        """Where each of some lines begins among the values, and where the last one ends.
-
-        Raises
-        ------
-        DataError
-            When they do not follow each other, or lie beyond the values.
-        """
+        """Where each of some lines begins among the values, and where the last one ends."""
         ends, position, n_values = np.empty(lines.stop - lines.start + 1, np.int64), 0, self._data.length
         while position < len(ends):
             found = self._indptr.some(lines.start + position, lines.stop + 1)
@@ -299,13 +277,7 @@ class _SparseReader(Reader):
         return ends
 
     def _columns(self, places: NDArray[Any], lines: slice, ends: NDArray[np.int64], position: int) -> NDArray[np.int64]:
-        """Places of values along their lines, by number in the layout; -1 for those that are not chosen.
-
-        Raises
-        ------
-        DataError
-            When a place is beyond the end of a line.
-        """
+        """Places of values along their lines, by number in the layout; -1 for those that are not chosen."""
         columns = places.astype(np.int64)
         if columns.min() < 0 or columns.max() >= self._width:
             at = int(np.argmax((columns < 0) | (columns >= self._width)))

@@ -45,11 +45,6 @@ class VcfZarrSource(View):
     calls : the source of `call_genotype`
     beside : a function that gives the vector of another array of the group; None where there is none
     multiallelic : what becomes of calls of a third allele
-
-    Raises
-    ------
-    InputError
-        When calls are not of two alleles each.
     """
 
     def __init__(

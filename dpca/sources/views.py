@@ -33,11 +33,6 @@ def viewed(
     feature_names, sample_names : their places; those of samples may be in several files
     variants : the path of a table of the features, which are variants
     samples : the ones to take (`dpca.sources.choice`)
-
-    Raises
-    ------
-    InputError
-        When one of them does not fit the array.
     """
     if feature_shape is not None:
         source = FoldedSource(source, source.layout.axis_of(samples_axis), feature_shape)

@@ -38,11 +38,6 @@ class Field:
         ----------
         shape, dims : of the feature axes
         key : key of the configuration, for errors
-
-        Raises
-        ------
-        InputError
-            When it does not broadcast to the feature axes.
         """
         layout = source.layout
         numbers = range(len(layout.shape))
@@ -94,13 +89,7 @@ class FeatureWeights:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[Box], F64 | None]]:
-        """A function that returns the weights of a box of features, flattened: NaN where a feature is left out.
-
-        Raises
-        ------
-        DataError
-            When a weight is negative or not finite.
-        """
+        """A function that returns the weights of a box of features, flattened: NaN where a feature is left out."""
         with ExitStack() as stack:
             of_weights = None if self.weights is None else stack.enter_context(self.weights.source.open())
             of_masks = [stack.enter_context(mask.source.open()) for mask in self.masks]
@@ -163,11 +152,6 @@ def weights_of(
     Parameters
     ----------
     invert : whether the mask is true where features are left out
-
-    Raises
-    ------
-    InputError
-        When one does not broadcast to the feature axes, or when there are no latitudes.
     """
     axis = source.layout.axis_of(samples_axis)
     if weights == "sqrt_cos_lat":
@@ -195,13 +179,7 @@ def masked_by(weights: FeatureWeights | None, mask: NDArray[np.bool_], name: str
 
 
 def _check_coordinates(field: Field, source: Source, samples_axis: int, key: str) -> None:
-    """Refuse a field whose coordinates differ from those of the features: they are matched by position.
-
-    Raises
-    ------
-    InputError
-        Names the first that differs.
-    """
+    """Refuse a field whose coordinates differ from those of the features: they are matched by position."""
     of_features = [axis for axis in range(len(source.layout.shape)) if axis != samples_axis]
     with source.open() as data, field.source.open() as reader:
         places = dict(zip(of_features, field.axes, strict=True))

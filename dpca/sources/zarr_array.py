@@ -410,11 +410,6 @@ def open_zarr(
     ----------
     column : of AnnData's table of features, which chooses some; None for all
     multiallelic : of a VCF Zarr, what becomes of calls of a third allele
-
-    Raises
-    ------
-    InputError
-        When nothing is there, when there is no such array, or when there are several and none is named.
     """
     shown, node = without_credentials(uri), open_node(uri, storage_options, library)
     secrets = Secrets.of(uri, storage_options)
@@ -486,13 +481,7 @@ def _beside(store: Store, group: str, shown: str, secrets: Secrets, name: str) -
 
 
 def vector_of(array: zarr.Array[Any], name: str, secrets: Secrets | None = None) -> Vector:
-    """A small array beside the data, read in parts.
-
-    Raises
-    ------
-    VectorTooLarge
-        When its chunks are too large.
-    """
+    """A small array beside the data, read in parts."""
     watching, store = watched(array)
     parts = parts_of(array, store)
     Vector.check(name, parts)
@@ -533,13 +522,7 @@ def parts_of(array: zarr.Array[Any], store: WatchedStore) -> Parts:
 
 
 def _along(store: Store, path: str, axis: int, dim: str) -> zarr.Array[Any]:
-    """The coordinate array of an axis: the one that AnnData names, else the one beside the matrix with the dimension's name.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such array.
-    """
+    """The coordinate array of an axis: the one that AnnData names, else the one beside the matrix with the dimension's name."""
     name, labels = _names_beside(store, path).get(axis, ("", None))
     if name == dim and isinstance(labels, zarr.Array):
         return labels

@@ -47,15 +47,6 @@ class ChunkFiles:
         index, shape : index and shape of the chunk
         inside : the part, relative to the chunk
         out : array of the part's shape
-
-        Raises
-        ------
-        FileNotFoundError
-            When the chunk was never written.
-        ValueError
-            When it is truncated or damaged, or claims more or fewer bytes than belong there.
-        StorageError
-            When it lies outside the directory.
         """
         path, n_bytes = self._folder.file(key_of(self._array, index))
         whole = out.shape == shape and out.flags.c_contiguous

@@ -58,15 +58,7 @@ class Folder:
         self._directory = lru_cache(CHECKED_DIRECTORIES)(self._check)
 
     def file(self, key: str) -> tuple[str, int]:
-        """Path and size in bytes of the file of a key.
-
-        Raises
-        ------
-        FileNotFoundError
-            When there is none.
-        StorageError
-            When it lies outside the store, or is not a file.
-        """
+        """Path and size in bytes of the file of a key."""
         path = os.path.join(self.root, key)
         facts = os.lstat(path)
         if stat.S_ISLNK(facts.st_mode):
@@ -231,11 +223,6 @@ def open_node(
     ----------
     library : the library that opens a URL
     storage_options : options of fsspec's file system, or of obstore's `from_url`
-
-    Raises
-    ------
-    InputError
-        When there is none.
     """
     shown, secrets = without_credentials(uri), Secrets.of(uri, storage_options)
     try:
@@ -307,13 +294,7 @@ _STORES: dict[Library, Callable[[str, dict[str, Any]], Store]] = {"fsspec": _of_
 
 
 def arrays_of(group: zarr.Group, name: str) -> dict[str, zarr.Array[Any] | Sparse]:
-    """Every array below a group, by path; sparse matrices in place of the arrays that make them up.
-
-    Raises
-    ------
-    InputError
-        When zarr can't open one of them.
-    """
+    """Every array below a group, by path; sparse matrices in place of the arrays that make them up."""
     try:
         items = {
             path: item if isinstance(item, zarr.Array) else Sparse.of(item)

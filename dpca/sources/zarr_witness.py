@@ -57,11 +57,6 @@ class Witness:
         ----------
         name : of the array, for the message
         all_chunks : whether to look for every chunk now, as nobody will when it is read
-
-        Raises
-        ------
-        NotSeenError
-            When its metadata are absent or others here, or the chunk is absent.
         """
         seen = (str(array.store), self)
         if seen in _SEEN:

@@ -54,13 +54,7 @@ class AppliedResult:
         return self.arrays[name].as_coordinate if name in self.arrays else None
 
     def check_still(self) -> None:
-        """Refuse what was read of several arrays if they were replaced meanwhile.
-
-        Raises
-        ------
-        DataError
-            When another directory has their name by now.
-        """
+        """Refuse what was read of several arrays if they were replaced meanwhile."""
         if _place_of(self.path) != self._place:
             raise DataError(
                 f"{self.name}: was replaced while it was read", "Do it again with the scores that are there now."

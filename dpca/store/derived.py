@@ -75,13 +75,7 @@ class DerivedResult:
 
 
 def open_derived(path: str | Path) -> DerivedResult:
-    """Open a result of derived analyses.
-
-    Raises
-    ------
-    InputError
-        When there is none, or it is damaged.
-    """
+    """Open a result of derived analyses."""
     place = Path(path)
     if kind_at(place) != DERIVED:
         manifest_at(place)  # says what is wrong with it, if anything is

@@ -71,11 +71,6 @@ class ResultDirectory:
         Parameters
         ----------
         named : the key or the option that sets the path, for the message
-
-        Raises
-        ------
-        OutputExistsError
-            When the path, or what should be a directory above it, is something else, or can't be examined; or has the name of a file.
         """
         self.check_name(named)
         for place in (self.path, *self.path.absolute().parents):
@@ -94,11 +89,6 @@ class ResultDirectory:
         Parameters
         ----------
         exports : whether dpca export writes files of what is made
-
-        Raises
-        ------
-        OutputExistsError
-            Says how such a file is made.
         """
         suffix = self.path.suffix.lower()
         if suffix in OF_FILES:
@@ -115,13 +105,7 @@ class ResultDirectory:
             )
 
     def check_no_links(self) -> None:
-        """Refuse a ledger that is a link, or has a link for the folder of a run, of a stage or of an array: others' files could be behind it.
-
-        Raises
-        ------
-        OutputExistsError
-            Names the link.
-        """
+        """Refuse a ledger that is a link, or has a link for the folder of a run, of a stage or of an array: others' files could be behind it."""
         inside = (path for depth in ("*", "*/*", "*/*/*") for path in self.ledger.glob(depth))
         durable.check_no_links((self.ledger, *inside), "Remove the link, or choose another output.path.")
 
@@ -149,13 +133,7 @@ class ResultDirectory:
         return begun if begun is not None and begun.run == self._finished() else None
 
     def unfinished(self) -> Begun | None:
-        """How the run began that can be resumed; None if there is none.
-
-        Raises
-        ------
-        LedgerError
-            When its record can't be used.
-        """
+        """How the run began that can be resumed; None if there is none."""
         begun = Begun.read(self.begun)
         if begun is None or (begun.run == self._finished() and not self.staged_arrays(begun.run).exists()):
             return None  # the ledger was kept, or its removal was interrupted
@@ -177,11 +155,6 @@ class ResultDirectory:
         Parameters
         ----------
         overwrite : an earlier result may be replaced, once the new one is complete, and an unfinished run discarded
-
-        Raises
-        ------
-        OutputExistsError
-            When something is there that may not be replaced. Files that dpca did not write may never be.
         """
         self.check_place()
         foreign = self._foreign()
@@ -222,13 +195,7 @@ class ResultDirectory:
         return sorted(name for name in present if not name.startswith(".") and name != LEDGER)
 
     def begin(self, begun: Begun) -> None:
-        """Prepare the directory for a new run: the files of an unfinished one are discarded.
-
-        Raises
-        ------
-        StorageError
-            When the directory can't be written.
-        """
+        """Prepare the directory for a new run: the files of an unfinished one are discarded."""
         with writing(str(self.path)):
             with suppress(LedgerError):
                 if dropped := Begun.read(self.begun):
@@ -384,13 +351,7 @@ def manifest_at(place: Path, kind: str = RUN_KIND) -> dict[str, Any]:
 
 
 def check_replaces_no_part(file: Path) -> None:
-    """Refuse a file that is there, and is a part of a result, whatever may be replaced.
-
-    Raises
-    ------
-    OutputExistsError
-        When it is.
-    """
+    """Refuse a file that is there, and is a part of a result, whatever may be replaced."""
     if not os.path.lexists(file):
         return
     inside = next((above for above in file.resolve().parents if kind_at(above) is not None), None)
@@ -417,13 +378,7 @@ def write_documents(place: Path, certificate: dict[str, Any], manifest: dict[str
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """The contents of status.json; `killed` instead of `running` if the run's process was on this host and is gone.
-
-    Raises
-    ------
-    InputError
-        When the file is missing or can't be read.
-    """
+    """The contents of status.json; `killed` instead of `running` if the run's process was on this host and is gone."""
     _check_directory(path)
     status = mapping(path / STATUS)
     if not {"state", "message", "stage", "host", "pid", "started", "updated"} <= set(status):

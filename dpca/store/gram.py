@@ -114,13 +114,7 @@ def _write_folds(outputs: Outputs, name: str, folds: Sequence[F64], is_factor: b
 
 
 def read_shared(result: Result, group: int | None = None) -> tuple[F64, int]:
-    """Number of features that both of two samples have, (n, n), and the number that count among these; of all, or of a named group.
-
-    Raises
-    ------
-    InputError
-        When they were not kept.
-    """
+    """Number of features that both of two samples have, (n, n), and the number that count among these; of all, or of a named group."""
     if group is None or len(result.names_of_sums) == 1:
         return _read(result, SHARED), result.n_features - FeatureCounts.of(result.manifest["counts"]).uncounted
     counted = np.asarray(result.arrays[of_groups(COUNTED)][...])
@@ -155,13 +149,7 @@ def check_keeps_matrix(result: Result) -> None:
 
 
 def read_gram(result: Result) -> GramMatrix:
-    """The Gram matrix of a result.
-
-    Raises
-    ------
-    InputError
-        When an array is missing or damaged.
-    """
+    """The Gram matrix of a result."""
     counts, certificate, rung = result.manifest["counts"], result.certificate, rung_of(result)
     kept = _read(result, FACTOR if FACTOR in result.arrays else MATRIX)
     sketch: Sketch | None = None
@@ -193,13 +181,7 @@ def read_gram(result: Result) -> GramMatrix:
 
 
 def read_group(result: Result, number: int) -> GramMatrix:
-    """The Gram matrix of one of the named groups of features of a result (`Result.names_of_sums`); the only one is that of all.
-
-    Raises
-    ------
-    InputError
-        When an array is missing or damaged.
-    """
+    """The Gram matrix of one of the named groups of features of a result (`Result.names_of_sums`); the only one is that of all."""
     if len(result.names_of_sums) == 1:
         return read_gram(result)
     of_all, matrix = Features(result.n_features), FACTOR if FACTOR in result.arrays else MATRIX
@@ -238,13 +220,7 @@ def rung_of(result: Result) -> Rung:
 
 
 def read_products(result: Result) -> F64:
-    """K alone, (n, n), also where R is kept; nothing else is read.
-
-    Raises
-    ------
-    InputError
-        As `read_gram`.
-    """
+    """K alone, (n, n), also where R is kept; nothing else is read."""
     if FACTOR not in result.arrays:
         return _read(result, MATRIX)
     factor = _read(result, FACTOR)

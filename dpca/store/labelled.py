@@ -96,13 +96,7 @@ class Labels:
 
 
 def scores_in(data: xr.DataArray) -> NDArray[np.float64]:
-    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are.
-
-    Raises
-    ------
-    InputError
-        When `component` is not one of two dimensions.
-    """
+    """The values of scores, (n_samples, n_components), in whichever order their two dimensions are."""
     if data.ndim != 2 or COMPONENT not in data.dims:
         raise InputError(
             f"scores have dimensions {data.dims}, but two are allowed, the samples' and {COMPONENT!r}",
@@ -150,11 +144,6 @@ def with_maps(dataset: xr.Dataset, result: Result, as_covariance: bool, as_corre
         score (eofs.eofsAsCovariance; von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, 13.1.9). NaN where weights are 0
     as_correlation : add as_correlation, the correlation of each feature with each score: as_covariance / scale, where scale is the standard
         deviation of the feature. NaN where it does not vary, too
-
-    Raises
-    ------
-    ConfigError
-        When `as_correlation` is asked for, and the fit does not have the standard deviation of each feature.
     """
     asked = result.manifest["config"]["preprocess"]["scale"]
     if as_correlation and (asked != "std" or result.filled_values):
@@ -223,13 +212,7 @@ def labelled(dataset: xr.Dataset, dims: Dims, labels: Labels) -> xr.Dataset:
 
 
 def together(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
-    """DataArrays as the variables of a Dataset, by name.
-
-    Raises
-    ------
-    InputError
-        When they have other coordinates along a dimension that they share.
-    """
+    """DataArrays as the variables of a Dataset, by name."""
     try:
         xr.align(*arrays.values(), join="exact", copy=False)
         return xr.Dataset(dict(arrays))

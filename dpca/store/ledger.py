@@ -179,13 +179,7 @@ class Checkpoint:
         self._read_for[number] = reads
 
     def load(self, number: int, like: T) -> T:
-        """Read a part.
-
-        Raises
-        ------
-        Damaged
-            When the file does not hold what was written.
-        """
+        """Read a part."""
         value, self._read_for[number] = self._read(self._path(number), like)
         return value
 
@@ -251,13 +245,7 @@ class Checkpoint:
         self._write(self._path_of(numbers), value, [read for number in numbers for read in self._read_for.pop(number)])
 
     def load_sum_of(self, numbers: range, like: T) -> T:
-        """Read the sum of some parts.
-
-        Raises
-        ------
-        Damaged
-            When the file does not hold what was written; it is discarded.
-        """
+        """Read the sum of some parts."""
         path = self._path_of(numbers)
         try:
             value, reads = self._read(path, like)

@@ -261,13 +261,7 @@ class Outputs:
             array[whole_region(array, region)] = values
 
     def read_part(self, name: str, region: Box) -> NDArray[Any]:
-        """A part of an array, with all components of a tile, as a copy.
-
-        Raises
-        ------
-        StorageError
-            When it is not what was written.
-        """
+        """A part of an array, with all components of a tile, as a copy."""
         array = self.array(name)
         try:
             return np.ascontiguousarray(array[whole_region(array, region)])
@@ -405,11 +399,6 @@ class Outputs:
         Parameters
         ----------
         values : written instead of the stored values
-
-        Raises
-        ------
-        InputError
-            When a part of it is missing or damaged.
         """
         if stored.text:
             self.write_coordinate(name, stored.as_coordinate, *stored.dims)
@@ -456,13 +445,7 @@ class Outputs:
             group.attrs.put({**group.attrs, COORDINATES: " ".join(dict.fromkeys([*said, *names]))})
 
     def array(self, name: str) -> zarr.Array[Any]:
-        """An array of the group, opened.
-
-        Raises
-        ------
-        StorageError
-            When it does not exist (any more, for a late task), or can't be opened.
-        """
+        """An array of the group, opened."""
         if name not in self._arrays:
             try:
                 opened = zarr.open_array(self.store, path=name, mode="r+")

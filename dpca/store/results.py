@@ -101,13 +101,7 @@ class Result:
         return self.path
 
     def check_still(self) -> None:
-        """Refuse what was read of several arrays if the result was replaced meanwhile: it may be of both.
-
-        Raises
-        ------
-        DataError
-            When another run's result is in its directory by now.
-        """
+        """Refuse what was read of several arrays if the result was replaced meanwhile: it may be of both."""
         if self.path is not None and run_at(self.path) != self.run:
             raise DataError(
                 f"{self.name}: was replaced while it was read", "Do it again with the result that is there now."
@@ -121,13 +115,7 @@ class Result:
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """The certificate: what was measured about the result.
-
-        Raises
-        ------
-        InputError
-            When it is missing or damaged.
-        """
+        """The certificate: what was measured about the result."""
         certificate = self._certificate
         if certificate is None:
             certificate = mapping(self.place / CERTIFICATE)
@@ -251,13 +239,7 @@ class Result:
 
     @property
     def fitted(self) -> Fitted:
-        """Means, scales and components; None instead of components for kernels, which have none.
-
-        Raises
-        ------
-        InputError
-            When the result has no components.
-        """
+        """Means, scales and components; None instead of components for kernels, which have none."""
         mean, scale, weights = (self.arrays[self.named(name)] for name in ("mean", "scale", "weights"))
         if self.kind == "kernel_pca":
             return Fitted(mean, scale, weights, None, self.factor, self.regression)
@@ -341,11 +323,6 @@ def save_result(
     ----------
     values : replace the stored values of some arrays
     beside : writes further files to the directory that it is given, and returns their entries in the manifest
-
-    Raises
-    ------
-    OutputExistsError
-        When something is there.
     """
     check_local(place, "path")
     ResultDirectory(place).check_name("path")

@@ -186,13 +186,7 @@ class Filed:
         return Coordinate(self.name, self, parts_of(self._array, self._store), self.attributes)
 
     def __getitem__(self, region: Any) -> Any:
-        """Values of a region, indexed as in NumPy.
-
-        Raises
-        ------
-        InputError
-            When they are missing or damaged.
-        """
+        """Values of a region, indexed as in NumPy."""
         return self._read(lambda array: array[region])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -249,13 +243,7 @@ class Arrays(Mapping[str, Stored]):
 
     @property
     def group(self) -> zarr.Group:
-        """The Zarr group itself.
-
-        Raises
-        ------
-        InputError
-            When it is missing, or can't be opened.
-        """
+        """The Zarr group itself."""
         if self._group is None:
             if self._check is not None:
                 self._check()

@@ -74,13 +74,7 @@ class Begun:
 
     @classmethod
     def read(cls, path: Path) -> Begun | None:
-        """The record of the run of a ledger; None if there is none.
-
-        Raises
-        ------
-        LedgerError
-            When it can't be read, or another version of dpca wrote it.
-        """
+        """The record of the run of a ledger; None if there is none."""
         try:
             stored = durable.read_checked(path)
         except FileNotFoundError:
@@ -115,11 +109,6 @@ class Begun:
         Parameters
         ----------
         free : keys of the model that may differ, such as labels or block_krylov.max_passes
-
-        Raises
-        ------
-        LedgerError
-            With what differs: in the config, in the input, in the arithmetic.
         """
         for what, before, after, remedy in (
             (
@@ -151,13 +140,7 @@ class Begun:
 
 
 def run_of(document: dict[str, Any]) -> str:
-    """The identifier of a run, which is the name of its folder.
-
-    Raises
-    ------
-    ValueError, KeyError
-        When it is missing or no such identifier.
-    """
+    """The identifier of a run, which is the name of its folder."""
     run = str(document["run"])
     if not RUN.fullmatch(run):
         raise ValueError(f"run is {run!r}")

@@ -51,13 +51,7 @@ def blas_threads(n_threads: int) -> Iterator[None]:
 
 
 def with_one_thread(compute: Callable[[], T]) -> T:
-    """What is computed with one BLAS thread from its beginning to its end, as their number changes the bits of a product.
-
-    Raises
-    ------
-    ClusterError
-        When another library changes the number again and again.
-    """
+    """What is computed with one BLAS thread from its beginning to its end, as their number changes the bits of a product."""
     with blas_threads(1):
         for _ in range(ATTEMPTS):
             before = _counts()

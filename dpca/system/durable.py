@@ -105,15 +105,7 @@ def write_checked(path: Path, value: Any) -> None:
 
 
 def read_checked(path: Path) -> Any:
-    """The value that `write_checked` wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the file does not exist.
-    ValueError
-        When its content is not what was written.
-    """
+    """The value that `write_checked` wrote."""
     stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("sha256") != digest(stored.get("document")):
         raise ValueError("its checksum is wrong")
@@ -121,13 +113,7 @@ def read_checked(path: Path) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a file of JSON.
-
-    Raises
-    ------
-    OSError, ValueError
-        When the file can't be read, or is not JSON.
-    """
+    """The value in a file of JSON."""
     return regular.read_json(path)
 
 
@@ -183,11 +169,6 @@ def make_own(path: Path, what: str, remedy: str) -> None:
     Parameters
     ----------
     what, remedy : as of `check_own`
-
-    Raises
-    ------
-    OutputExistsError
-        As `check_own` does.
     """
     make_directories(path.parent)
     with suppress(FileExistsError):
@@ -203,11 +184,6 @@ def check_own(path: Path, what: str, remedy: str) -> None:
     ----------
     what : is kept there, for the message
     remedy : what the user can do
-
-    Raises
-    ------
-    OutputExistsError
-        When it is.
     """
     if not os.path.lexists(path):
         return
@@ -220,13 +196,7 @@ def check_own(path: Path, what: str, remedy: str) -> None:
 
 
 def check_no_links(paths: Iterable[Path], remedy: str) -> None:
-    """Refuse directories that are links: what is written or removed in them would be elsewhere.
-
-    Raises
-    ------
-    OutputExistsError
-        Names the first that is one.
-    """
+    """Refuse directories that are links: what is written or removed in them would be elsewhere."""
     for path in paths:
         if path.is_symlink():
             raise OutputExistsError(f"{path}: is a link, where dpca writes and removes files of its own", remedy)

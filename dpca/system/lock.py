@@ -50,15 +50,7 @@ class Lock:
         self._lost = False
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises
-        ------
-        LockedError
-            When a live run holds it. To find out takes up to `STALE_SECONDS`, unless the holder died on this machine.
-        OutputExistsError
-            When there is no permission to write to the directory, or `.lock` is a link.
-        """
+        """Take the lock."""
         while True:
             self._check_no_link()
             try:
@@ -88,13 +80,7 @@ class Lock:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def check(self) -> None:
-        """Refuse to go on if the lock was taken over while this process slept.
-
-        Raises
-        ------
-        LockedError
-            When it was taken over.
-        """
+        """Refuse to go on if the lock was taken over while this process slept."""
         if not self.held():
             raise LockedError(*self.taken_over)
 

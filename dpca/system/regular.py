@@ -35,11 +35,6 @@ def opened(path: str | os.PathLike[str], most: int | None = None) -> BufferedRea
     Parameters
     ----------
     most : bytes that it has at most; None for any number
-
-    Raises
-    ------
-    OSError
-        When it is another kind of file, or larger, or can't be opened.
     """
     return open(path, "rb", opener=lambda place, flags: _descriptor(place, flags, most))
 
@@ -61,36 +56,18 @@ def _descriptor(path: str, flags: int, most: int | None) -> int:
 
 
 def read_text(path: str | os.PathLike[str], most: int = DOCUMENT_BYTES) -> str:
-    """The text of a file (UTF-8).
-
-    Raises
-    ------
-    OSError, UnicodeDecodeError
-        When it can't be read, or is larger than `most` bytes.
-    """
+    """The text of a file (UTF-8)."""
     with opened(path, most) as file:
         return file.read(most + 1).decode()
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value in a file of JSON.
-
-    Raises
-    ------
-    OSError, ValueError
-        When it can't be read, is larger than `DOCUMENT_BYTES`, or is not JSON.
-    """
+    """The value in a file of JSON."""
     return parsed(read_text(path))
 
 
 def parsed(text: str | bytes) -> Any:
-    """The value of a text of JSON.
-
-    Raises
-    ------
-    ValueError
-        When it is none, or is nested too deep for Python.
-    """
+    """The value of a text of JSON."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -98,13 +75,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of an open file, read one after the other, so that its position is that of the next.
-
-    Raises
-    ------
-    InputError
-        When one is longer than `LINE_BYTES`.
-    """
+    """The lines of an open file, read one after the other, so that its position is that of the next."""
     for number in count(1):
         line = file.readline(LINE_BYTES + 1)
         if len(line) > LINE_BYTES:

@@ -39,13 +39,7 @@ class ScratchFolder:
         return str(self.path / "copy.zarr")
 
     def make(self) -> None:
-        """Make it, with access for this user alone, since the data may be confidential.
-
-        Raises
-        ------
-        StorageError
-            When it can't be made, or when something else has its path.
-        """
+        """Make it, with access for this user alone, since the data may be confidential."""
         if self.path.exists() and not self.is_own:
             raise StorageError(f"{self.path}: is there already, and is not of this run", "Remove it.")
         with writing(str(self.path)):

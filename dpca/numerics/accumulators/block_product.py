@@ -41,13 +41,7 @@ class BlockProduct:
         return cls(np.zeros_like(block), tally, False, block)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
-        """Add the panels of a slab; yields each after it is added.
-
-        Raises
-        ------
-        PrecisionError
-            When a product overflows the working precision.
-        """
+        """Add the panels of a slab; yields each after it is added."""
         block: NDArray[Any] | None = None
         for panel in panels:
             if self.matrix.shape[1]:
@@ -146,13 +140,7 @@ class Product:
 
 
 def finite(product: NDArray[Any]) -> NDArray[Any]:
-    """The product.
-
-    Raises
-    ------
-    PrecisionError
-        When it overflowed.
-    """
+    """The product."""
     if not np.isfinite(product).all():
         raise PrecisionError(
             f"values too large for products in {product.dtype}: their sums overflow",

@@ -58,13 +58,7 @@ class Gram:
         return cls(np.zeros((m, m)), tally)
 
     def of_slab(self, panels: Iterable[Panel]) -> Iterator[Panel]:
-        """Add the panels of a slab; yields each after it is added.
-
-        Raises
-        ------
-        PrecisionError
-            When a product overflows the working precision.
-        """
+        """Add the panels of a slab; yields each after it is added."""
         for panel in panels:
             self.exact &= self.add(panel.matrix) and panel.integers
             self.tally.add(panel)

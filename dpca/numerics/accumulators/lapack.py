@@ -33,11 +33,6 @@ class Tridiagonal:
     Parameters
     ----------
     matrix : (m, m), float64; not written to
-
-    Raises
-    ------
-    LapackError
-        When the eigenvalues do not converge, here or in `leading`.
     """
 
     def __init__(self, matrix: F64) -> None:

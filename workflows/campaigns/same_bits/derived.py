@@ -15,7 +15,7 @@ YIELD = {"uri": TABLE, "column": "yield"}
 TREND = {"uri": TABLE, "columns": ["trend"]}
 MONTH = {"anomalies": {"by": "month"}}
 MEASURED = re.compile(
-    r"(?<![\w.-])\d[\d.,]*(?= ?(s|GB/s|MB/s|GFLOP/s|MiB of memory at most)\b)|[\d.]+ [kMGT]B free|made \d{4}-\d\d-\d\d|(?m:^started .*)"
+    r"(?<![\w.-])\d[\d.,]*(?= ?(s|GB/s|MB/s|GFLOP/s|MiB of memory at most)\b)|[\d.]+ [kMGT]B free|made \d{4}-\d\d-\d\d|(?m:^started .*)|most of it \w+"
 )
 """Numbers in texts that a machine measures, and dates."""
 TOOK = re.compile(r"(?s)<h2>What it took.*?(?=<h2>)")
