@@ -48,8 +48,8 @@ def test_it_states_what_the_arrays_and_certificates_hold(place, words):
         if name in ("spectra", "chosen"):
             assert "Frequency 0.05 per month, period 20 months: mode 1" in words
         if name == "modes":
-            assert re.search(r"0, 1 yes \d+\.\d 0\.0\d+ (19\.9\d|20(\.0\d)?) ", words)
-            assert re.search(r"Modes 0 and 1, period (19\.9\d|20(\.0\d)?) months", words)
+            assert re.search(r"1, 2 yes \d+\.\d 0\.0\d+ (19\.9\d|20(\.0\d)?) ", words)
+            assert re.search(r"Modes 1 and 2, period (19\.9\d|20(\.0\d)?) months", words)
 
 
 def test_intervals_and_standard_errors_are_beside_their_components(place, words):
